@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from daemon.causes import Cause, Datum
     from daemon.config.model import Config
-    from daemon.model import GivenName, Summary, Tool
+    from daemon.model import Definition, GivenName, Kind, Summary, Tool
     from daemon.states import ServerState
 
 
@@ -81,6 +81,26 @@ class ToolsListed:
 
 
 @attrs.frozen(kw_only=True)
+class DefinitionsListed:
+    """A server now lists these prompts, resources or templates."""
+
+    server: str
+    """Which server."""
+    incarnation: int
+    """The incarnation of the server that listed them: a fencing token."""
+    kind: Kind
+    """Which of these they are; a newer list of the same kind replaces an unread older one."""
+    definitions: tuple[Definition, ...] = attrs.field(repr=False)
+    """All usable ones, in the server's order."""
+    quarantined: Mapping[str, str] = attrs.field(factory=dict)
+    """Names or URIs of those that cannot be used, each with the reason."""
+    problem: str = ""
+    """Why they could not be listed; empty if they were. What is known then stays."""
+    at: float = 0.0
+    """When the list was read, in seconds since the epoch."""
+
+
+@attrs.frozen(kw_only=True)
 class ListingFailed:
     """A server is connected but did not list its tools."""
 
@@ -113,6 +133,8 @@ class Recalled:
     """Since when each of its tools is unchanged, in seconds since the epoch, by name."""
     about: str = attrs.field(default="", repr=False)
     """How it described itself in the handshake; empty if it did not."""
+    definitions: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
+    """Its last prompts, resources and templates, each in its order."""
     by_another: bool = False
     """Whether another running daemon has written it; otherwise an earlier life of this one has."""
 

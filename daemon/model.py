@@ -45,6 +45,34 @@ class Tool:
     """Whether its server left `"type": "object"` out of its input schema, where it was added."""
 
 
+class Kind(StrEnum):
+    """What a server can list (MCP, server features)."""
+
+    TOOL = "tool"
+    PROMPT = "prompt"
+    RESOURCE = "resource"
+    TEMPLATE = "template"
+    """A template of resources' URIs (RFC 6570)."""
+
+
+@attrs.frozen(kw_only=True)
+class Definition:
+    """One prompt, resource or template of resources as its server described it."""
+
+    kind: Kind
+    """Which of these it is."""
+    server: str
+    """The configured name of its server."""
+    name: str
+    """What identifies it there: a prompt's name, a resource's URI, a template."""
+    raw: bytes = attrs.field(repr=False)
+    """Its object in the server's list, byte for byte except for removed secrets."""
+    schema_hash: str
+    """Hex SHA-256 of the canonical JSON of the whole definition."""
+    content_hash: str
+    """The hash of the definition without `name`."""
+
+
 @attrs.frozen(kw_only=True)
 class GivenName:
     """A name that was given to a tool for lists that hold the tools of several servers (`catalog.naming`)."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from daemon.model import Kind
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Config
     from daemon.model import Era
     from daemon.wire.envelope import Buffer
+    from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
 
 
@@ -31,6 +34,13 @@ class CallToSend(Protocol):
     """Whether the caller gave a progress token."""
 
     @property
+    def envelope(self) -> Mapping[str, bytes]:
+        """Members of `_meta`, raw, that a modern server is to get instead of the daemon's own.
+
+        They are the client's capabilities, and the level of its log (MCP 2026-07-28).
+        """
+
+    @property
     def check(self) -> Callable[[], bool]:
         """Returns whether the call is still to be sent, asked when it leaves the line.
 
@@ -46,6 +56,7 @@ class OwnCall:
     params: tuple[Buffer, ...]
     meta: Mapping[str, Raw] = attrs.field(factory=dict)
     wants_progress: bool = False
+    envelope: Mapping[str, bytes] = attrs.field(factory=dict)
     check: Callable[[], bool] = attrs.field(default=lambda: True, eq=False, repr=False)
 
 
@@ -82,6 +93,9 @@ class UpstreamConnection(Protocol):
             Overloaded: too many bytes wait for the server already.
         """
 
+    def exchange_of(self, key: int | None) -> Exchange | None:
+        """The exchange of a forwarded request without an answer; None if there is no such request."""
+
     def cancel(self, key: int, reason: str) -> None:
         """Give up a forwarded request: the server is told, the exchange is no longer called."""
 
@@ -99,8 +113,25 @@ class UpstreamConnection(Protocol):
 class ConnectionEvents(Protocol):
     """The events that a connection reports to the actor that owns it, synchronously and in order."""
 
-    def on_list_changed(self) -> None:
-        """The server announced that its tools changed."""
+    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+        """The server announced that its lists of these kinds changed."""
+
+    def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
+        """The server asks a client something; answer now or later.
+
+        Args:
+            request: what it asks.
+            cause: the call that it belongs to, if the transport says so.
+        """
+
+    def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
+        """The server sent a notification that is for clients: a line of its log, an updated resource, ...
+
+        Args:
+            method: its method.
+            params: its params.
+            cause: the call that it belongs to, if the transport says so.
+        """
 
     def on_noise(self, line: bytes, problem: str) -> None:
         """The server sent something that is not a JSON-RPC message."""
@@ -113,6 +144,13 @@ class ConnectionEvents(Protocol):
 
     def on_log(self, said: bytes) -> None:
         """The server wrote a line, of any length, to stderr, or sent a log notification."""
+
+
+class Audience(Protocol):
+    """All clients, as the messages of servers reach them that belong to no call."""
+
+    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
+        """Take a server's notification to the clients that it is for (`ConnectionEvents.on_message`)."""
 
 
 class Upstream(Protocol):

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The revisions with `initialize`, oldest first; the newest is offered."""
@@ -44,6 +44,17 @@ IDENTITY = {"name": "mcpd", "version": __version__}
 CAPABILITIES = {"tools": {"listChanged": True}}
 """The capabilities that mcpd declares to clients."""
 
+CLIENT_CAPABILITIES: Mapping[str, object] = {
+    "roots": {"listChanged": True},
+    "sampling": {"context": {}, "tools": {}},
+    "elicitation": {"form": {}, "url": {}},
+}
+"""The capabilities that mcpd declares to servers: what some client may have. Servers show fewer tools to a
+client without them, and each request goes only to a client that has said it can answer."""
+
+ASKED_OF_CLIENTS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+"""The requests that servers make of clients (MCP, client features)."""
+
 CALL_TOOL = "tools/call"
 """The method that calls a tool."""
 
@@ -52,6 +63,9 @@ CANCEL = "notifications/cancelled"
 
 PROGRESS = "notifications/progress"
 """The notification of a request's progress."""
+
+LOG_MESSAGE = "notifications/message"
+"""The notification with a line of a server's log."""
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
 """The notification that a server's list of tools has changed."""
@@ -76,12 +90,31 @@ class CallParams(Struct):
     """The `params` of `tools/call`, with the payload raw."""
 
     name: str
-    arguments: Raw | UnsetType = UNSET
+    arguments: Raw
+    meta: dict[str, Raw] | None
+    others: Mapping[str, Raw]
+    """All other members, which travel on: `task`, `inputResponses`, `requestState`, and what is unknown."""
+
+
+class _NameAndMeta(Struct):
+    name: str
     meta: dict[str, Raw] | None = msgspec.field(name="_meta", default=None)
+
+
+_OF_CALLS = frozenset({"name", "arguments", "_meta"})
+NO_ARGUMENTS = Raw(b"{}")
 
 
 class _MetaOnly(Struct):
     meta: dict[str, Raw] | None = msgspec.field(name="_meta", default=None)
+
+
+class InitializeParams(Struct):
+    """The `params` of `initialize`."""
+
+    protocolVersion: object = None  # noqa: N815 - the wire's name
+    clientInfo: object = None  # noqa: N815 - the wire's name
+    capabilities: Raw | UnsetType = UNSET
 
 
 class ListParams(Struct):
@@ -94,10 +127,28 @@ class _ResultType(Struct):
     resultType: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
 
 
+decode_initialize = msgspec.json.Decoder(InitializeParams).decode
 decode_list = msgspec.json.Decoder(ListParams).decode
-decode_call = msgspec.json.Decoder(CallParams).decode
+_decode_named = msgspec.json.Decoder(_NameAndMeta).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_meta = msgspec.json.Decoder(_MetaOnly).decode
 _decode_result_type = msgspec.json.Decoder(_ResultType).decode
+
+
+def decode_call(params: bytes | Raw) -> CallParams:
+    """The `params` of `tools/call`.
+
+    Raises:
+        msgspec.MsgspecError: they are not those of a call.
+    """
+    named, members = _decode_named(params), _decode_members(params)
+    others = {key: members[key] for key in members if key not in _OF_CALLS}
+    return CallParams(named.name, members.get("arguments", NO_ARGUMENTS), named.meta, others)
+
+
+def members_before(others: Mapping[str, Raw]) -> bytes:
+    """Members of an object, raw, each with the comma that separates it from what follows; empty for none."""
+    return b"".join(b"%b:%b," % (_encode(key), bytes(value)) for key, value in others.items())
 
 
 def meta_of(params: Raw | None) -> dict[str, Raw]:
@@ -258,9 +309,8 @@ def completed(result: bytes) -> bytes:
 
 
 def envelope_meta(version: str) -> dict[str, object]:
-    """The `_meta` members of each request to a modern server.
+    """The `_meta` members of each request of the daemon's own to a modern server.
 
-    No client capabilities are declared: mcpd does not relay sampling, elicitation or roots yet, and a server
-    must not ask for what was not declared.
+    All that some client may have is declared: it decides what servers list.
     """
-    return {VERSION_KEY: version, CAPABILITIES_KEY: {}, CLIENT_INFO_KEY: IDENTITY}
+    return {VERSION_KEY: version, CAPABILITIES_KEY: CLIENT_CAPABILITIES, CLIENT_INFO_KEY: IDENTITY}

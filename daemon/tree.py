@@ -29,6 +29,7 @@ from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
 from daemon.actors.warden import Warden
 from daemon.catalog.offer import Offers
+from daemon.clients.audience import ConnectedClients
 from daemon.clients.client import Moves
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.unix import unix_door
@@ -85,6 +86,7 @@ class Tree:
         self.readiness = Readiness.STARTING
         """What probes over HTTP are told."""
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
+        self.audience = ConnectedClients()
         self.servers = _servers(self, config)
         self.upstreams = self.servers.upstreams
         self.supervisor = self.servers.supervisor
@@ -217,6 +219,7 @@ def _servers(tree: Tree, config: Config) -> Servers[UpstreamActor]:
             outbox=tree.outbox,
             children=tree.around.children,
             wall=time.time,
+            audience=tree.audience,
             settle=tree.registry.settle,
         ),
         catalog=tree.registry.catalog,
@@ -282,6 +285,7 @@ def _front(tree: Tree) -> Front[Session]:
         log=tree.calls,
         wall=time.time,
         redact=tree.around.redact,
+        audience=tree.audience,
         look=tree.recorder.look if tree.recorder.shared else None,
         moved=tree.moves.of,
     )

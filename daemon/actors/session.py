@@ -154,10 +154,12 @@ class Session:
             self._connection.fail(request_id, method, error)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Take cancellations and the bridge's hello; the daemon has no use for other notifications."""
+        """Take cancellations, progress of what servers have asked, and the bridge's hello."""
         try:
             if method == protocol.CANCEL and params is not None:
                 cancel(self._connection, params)
+            elif method == protocol.PROGRESS and params is not None:
+                self._peer.requests.progress(params)
             elif method == protocol.HELLO and params is not None:
                 said = msgspec.json.decode(params, type=dict[str, object])
                 if not self._settled:

@@ -17,7 +17,7 @@ import trio
 from loguru import logger
 
 from daemon.kit.delay import doubled, jittered
-from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable, open_endpoint
+from daemon.summaries.endpoint import EndpointFault, Failing, SummariesUnavailable, open_endpoint
 from daemon.summaries.ledger import Ledger
 from daemon.summaries.prompt import INSTRUCTIONS, UnreadableAnswer, message, read
 
@@ -189,7 +189,7 @@ class Summarizer:
         """Record that there is no answer; return the seconds to wait."""
         if fault.kind.blames_the_question:
             self._ledger.failed(question)
-        if fault.kind is Kind.TIMEOUT:
+        if fault.kind is Failing.TIMEOUT:
             # A slow model may manage fewer tools; one more is tried with each answer.
             self._batch = max(1, self._batch // 2)
         wait = self._backoff()

@@ -23,23 +23,30 @@ from daemon.errors import (
     UpstreamLost,
     leaf,
 )
-from daemon.model import Era
+from daemon.model import Era, Kind
+from daemon.protocol import LOG_MESSAGE
 from daemon.upstreams.access import UpstreamAccess
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
 from daemon.upstreams.runlog import RunLog
 from daemon.upstreams.transports.opening import OpenContext, connector
+from daemon.wire.envelope import INVALID_REQUEST
+from daemon.wire.requests import NO_CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from msgspec import Raw
+
     from daemon.config.model import Server
     from daemon.facts import Fact
-    from daemon.ports import UpstreamConnection
+    from daemon.ports import Audience, UpstreamConnection
     from daemon.processes.children import Children
     from daemon.safety.redact import Redactor
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.wire.outbox import Outbox
+    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import Exchange
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
 """Commands whose first start may download the server: they get `timeouts.firstInitialize`."""
@@ -60,6 +67,7 @@ class UpstreamActor(UpstreamAccess):
         outbox: Outbox,
         children: Children,
         wall: Callable[[], float],
+        audience: Audience,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Start nothing yet.
@@ -71,6 +79,7 @@ class UpstreamActor(UpstreamAccess):
             outbox: the daemon's outbox.
             children: the daemon's child processes.
             wall: seconds since the epoch.
+            audience: the clients, for what belongs to no call.
             settle: returns once the registry has processed the facts it was told.
         """
         super().__init__(
@@ -82,8 +91,8 @@ class UpstreamActor(UpstreamAccess):
         self.greeting: Greeting | None = None
         self.pid: int | None = None
         self.mark: int | None = None
-        self.on_list_changed = self.listing.is_asked_for
         self._redact = redact
+        self._audience = audience
         self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
         self._greeter = Greeter()
         self._may_install = Path(server.command or "").name in INSTALLERS
@@ -227,6 +236,27 @@ class UpstreamActor(UpstreamAccess):
             raise ProtocolFault(text, Cause.NOISE, first=self.noise.first)
         if too_much and self._admission is not None and self._lifecycle is not None:
             self._lifecycle.degraded(Reason(text, Cause.NOISE, {"first": self.noise.first}))
+
+    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+        """Have the lists read again."""
+        if Kind.TOOL in kinds:
+            self.listing.is_asked_for()
+
+    def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
+        """Hand a request to the call that it belongs to, or refuse it: never to another client."""
+        request.server = self.name
+        if cause is None and self._admission is not None:
+            cause = self._admission.only_call()
+        if cause is None:
+            request.refuse(INVALID_REQUEST, NO_CLIENT)
+        else:
+            cause.asked(request)
+
+    def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
+        """Log a line of the server's log, and pass everything on to the clients that it is for."""
+        if method == LOG_MESSAGE:
+            self.on_log(bytes(params))
+        self._audience.hear(self.name, method, params, cause)
 
     def on_child(self, pid: int, mark: int) -> None:
         """Remember the child for `mcpd status`."""

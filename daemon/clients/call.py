@@ -6,7 +6,6 @@ A call ends exactly once: it is answered, refused or lost, or it is abandoned an
 from __future__ import annotations
 
 import math
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,10 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.clients.attachment import Request
-    from daemon.clients.context import SessionContext
+    from daemon.clients.calls import CallsInFlight
+    from daemon.clients.server_requests import RelayedRequest
     from daemon.ports import Upstream
+    from daemon.surfaces.base import Action, Forward, View
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer import Peer
+    from daemon.wire.peer_requests import PeerRequest
 
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""
@@ -40,24 +41,6 @@ MAX_READ = 64 * 1024
 MAX_NAMES = 5
 """Names in a line of the log; the whole line has a bound of its own (`host.logs.LABEL_BYTES`)."""
 
-LOOKED_THROUGH = 64 * 1024
-"""Bytes of the longest result that is searched for `isError`, in a quarter of a millisecond at most.
-
-Failures are described in fewer. A longer result counts as a success.
-"""
-
-IS_ERROR = "isError"
-"""The outcome in the log of a call that its tool answered with an error: for the protocol it is a result."""
-
-_SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
-"""Most results say `false`: a result without a match does not have to be decoded."""
-
-
-class _IsError(Struct):
-    isError: bool = False  # noqa: N815 - the wire's name
-
-
-_decode_is_error = msgspec.json.Decoder(_IsError).decode
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SAID = msgspec.json.Decoder(str | list[str] | None)
 
@@ -70,7 +53,14 @@ little that nearly everything that its server reports later is more."""
 
 
 def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
-    """A server's JSON-RPC error as one that a model can read, without the secrets that the server may quote.
+    """A server's JSON-RPC error as one that a model can read (`without_secrets`)."""
+    code, message, data = without_secrets(error, redact)
+    told = {"code": code, "message": message, "data": data}
+    return UpstreamCallError(f"the server refused the call: {message} ({code})", upstream=told)
+
+
+def without_secrets(error: Buffer, redact: Callable[[str], str]) -> tuple[int, str, object]:
+    """Code, message and data of a server's JSON-RPC error, without the secrets that the server may quote.
 
     Long data become text, cut to its beginning.
     """
@@ -79,8 +69,7 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
     data: object = redact(remote.data.decode(errors="replace"))
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
         data = msgspec.json.decode(str(data))
-    told = {"code": remote.code, "message": message, "data": data}
-    return UpstreamCallError(f"the server refused the call: {message} ({remote.code})", upstream=told)
+    return remote.code, message, data
 
 
 def _named(arguments: bytes) -> str:
@@ -151,6 +140,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """The progress that we have reported ourselves, while it waited for its server."""
     waiting: trio.CancelScope | None = None
     """The cancel scope of the task that waits on its behalf."""
+    others: Mapping[str, Raw] = NOTHING
+    """The other members of its params, which travel on as they are: `task`, `inputResponses`, unknown ones."""
+    declared: Raw | None = None
+    """The capabilities that the client declares in the request itself (MCP 2026-07-28)."""
+    server_requests: list[RelayedRequest] | None = None
+    """What its server has asked the client meanwhile; None if nothing."""
     finished: bytes | None = None
     """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 
@@ -168,9 +163,30 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def read_meta(self, meta: dict[str, Raw]) -> None:
         """Take over the request's `_meta`: the members that travel on, and the progress token."""
         self.meta = protocol.foreign_meta(meta)
+        self.declared = meta.get(protocol.CAPABILITIES_KEY)
         token = meta.get("progressToken")
         if token is not None and bytes(token) != b"null":
             self.token, self.wants_progress = token, True
+
+    def decide(self, view: View, *, patient: bool) -> Action:
+        """What is to be done about the call (`surfaces.base.Surface.call`).
+
+        Raises:
+            CallError: it is refused.
+        """
+        surface = self.request.session.selection.surface
+        return surface.call(view, self.name, self.given, patient=patient)
+
+    def refer(self, forward: Forward, arguments: Buffer) -> None:
+        """Take over where the call goes, and what is sent there."""
+        self.method, self.tool, self.label = forward.method, forward.name, forward.label
+        head = protocol.members_before(self.others) + forward.head if self.others else forward.head
+        self.params = head, arguments
+
+    @property
+    def envelope(self) -> Mapping[str, bytes]:
+        """The client's own capabilities, for a modern server (`ports.CallToSend.envelope`)."""
+        return {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
 
     def check(self) -> bool:
         """Whether the call may still be sent as it is (`ports.CallToSend.check`)."""
@@ -203,6 +219,24 @@ class ClientCall(Struct, eq=False, kw_only=True):
         if self.token is not None and not (self.reported and _progress(params) <= self.reported):
             self.calls.send_progress(self, {**params, "progressToken": self.token})
 
+    def asked(self, request: PeerRequest) -> None:
+        """Put a request of its server to the client."""
+        asked = self.calls.server_requests.ask(request, self.request.id)
+        if asked is not None:
+            self.server_requests = [*(self.server_requests or ()), asked]
+
+    @property
+    def asker(self) -> object:
+        """Its client: all calls of a connection are, unless nothing tells two clients of it apart."""
+        kept = self.calls.client.visitor.keeps or self.request.key is not None
+        return self.calls if kept else self
+
+    def end_server_requests(self, reason: str) -> None:
+        """Take back what is still before the client: the call has ended."""
+        server_requests, self.server_requests = self.server_requests or (), None
+        for each in server_requests:
+            each.end(reason)
+
     def still_waits(self, text: str) -> None:
         """Report to the client that the call still waits for its server."""
         if self.token is not None:
@@ -226,6 +260,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def withdraw(self, reason: str) -> None:
         """Stop waiting for a server, or cancel the call there."""
+        if self.server_requests:
+            self.end_server_requests(reason)
         if self.waiting is not None:
             self.waiting.cancel()
         if self.upstream is not None and self.key is not None:
@@ -238,96 +274,3 @@ def _progress(params: Mapping[str, Raw]) -> float:
         return msgspec.json.decode(params["progress"], type=float)
     except (KeyError, msgspec.MsgspecError):
         return math.inf
-
-
-class CallsInFlight:
-    """The calls of one client that have no answer yet."""
-
-    def __init__(
-        self, peer: Peer, number: int, context: SessionContext, recheck: Callable[[ClientCall], bool]
-    ) -> None:
-        """Begin without any.
-
-        Args:
-            peer: the client.
-            number: the connection's number, for the log.
-            context: what all sessions share.
-            recheck: judges a call again that has waited in a queue (`ports.CallToSend.check`).
-        """
-        self.open: dict[bytes, ClientCall] = {}
-        """By the ids of their requests, raw."""
-        self.total = 0
-        """How many calls the client has made so far."""
-        self.recheck = recheck
-        self.redact = context.redact
-        self._peer = peer
-        self._number = number
-        self._context = context
-        self._clock = trio.lowlevel.current_clock().current_time
-
-    def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
-        """Answer a call and forget it; one that was abandoned is not answered (MCP, cancellation)."""
-        request = call.request
-        if self.open.get(request.id) is not call:
-            return
-        del self.open[request.id]
-        if request.modern:
-            result = protocol.completed(bytes(result))
-        self._peer.answer(request.id, result)
-        context, upstream, seconds = self._context, call.upstream, self._clock() - call.started
-        failed = outcome == "ok" and is_error(result)
-        label = call.told() if upstream is None else call.label
-        context.log.note(self._number, label, seconds, IS_ERROR if failed else outcome)
-        surface = request.surface.name
-        if upstream is not None:
-            upstream.record(seconds, ok=outcome == "ok")
-            context.tally.call(upstream.name, surface, outcome, seconds, call.tool)
-        else:
-            context.tally.meta_call(surface, call.label, outcome)
-            if outcome != "ok":
-                context.tally.refused(outcome)
-
-    def forget(self, call: ClientCall) -> None:
-        """Drop a call without an answer."""
-        self.open.pop(call.request.id, None)
-
-    def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
-        """Send the client a progress report that already has its own token."""
-        self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params), call.request.id)
-
-    def cancel(self, request_id: bytes) -> None:
-        """Abandon a call that the client cancels; it is not answered (MCP, cancellation)."""
-        call = self.open.get(request_id)
-        if call is not None:
-            call.abandon("the client cancelled it")
-
-    def lose_all(self, error: CallError) -> None:
-        """Answer every call, if need be with an error: the daemon is stopping, nothing answers later."""
-        for call in self._newest_first():
-            call.conclude(error)
-        self._context.outbox.flush()
-
-    def abandon_all(self, reason: str) -> None:
-        """Abandon every call: the client is gone."""
-        for call in self._newest_first():
-            call.abandon(reason)
-        self._context.outbox.flush()
-
-    def _newest_first(self) -> list[ClientCall]:
-        """The newest calls may still be queued; ended first, they do not move up and get sent."""
-        return list(reversed(self.open.values()))
-
-
-def is_error(result: Buffer) -> bool:
-    """Whether a tool reports failure in its result; False if the result has more than `LOOKED_THROUGH` bytes.
-
-    The result is decoded only if `"isError": true` occurs anywhere in it; then the result's own member decides,
-    not a text that quotes it.
-    """
-    raw = memoryview(result)
-    if raw.nbytes > LOOKED_THROUGH or _SAYS_ERROR.search(raw) is None:
-        return False
-    try:
-        return _decode_is_error(raw).isError
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False

@@ -49,7 +49,9 @@ class ClientConnection:
         self.client = Client(context.catalog.value.config, context.surfaces, visitor)
         self.announcements = Announcements(peer, context.outbox, context.habits, self.client)
         self.savings = Savings(context.tally)
-        self.dispatch = Dispatch(peer, number, context, self.announcements, self.savings, self.tasks.later)
+        self.dispatch = Dispatch(
+            peer, number, context, self.client, self.announcements, self.savings, self.tasks.later
+        )
         self.calls = self.dispatch.calls
         self.attachments = Attachments(
             self.client,

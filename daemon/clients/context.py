@@ -8,6 +8,7 @@ import attrs
 
 from daemon.catalog.loaded import Loaded
 from daemon.clients.announcements import Habits
+from daemon.clients.audience import ConnectedClients
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -63,6 +64,8 @@ class SessionContext:
     """Seconds since the epoch."""
     redact: Redactors
     """Removes secrets from what a server says about a failed call."""
+    audience: ConnectedClients = attrs.field(factory=ConnectedClients)
+    """The connected clients, which join it to hear servers' notifications."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
     look: Callable[[], Awaitable[None]] | None = None

@@ -19,7 +19,8 @@ from loguru import logger
 
 from daemon import protocol
 from daemon.catalog.loaded import Source
-from daemon.clients.call import CallsInFlight, ClientCall
+from daemon.clients.call import NOTHING, ClientCall
+from daemon.clients.calls import CallsInFlight
 from daemon.clients.waits import wait_awake, wait_known
 from daemon.errors import (
     CallError,
@@ -33,13 +34,13 @@ from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Reply
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from msgspec import Raw
 
     from daemon.clients.announcements import Announcement, Announcements
     from daemon.clients.attachment import Request
-    from daemon.clients.client import Savings
+    from daemon.clients.client import Client, Savings
     from daemon.clients.context import SessionContext
     from daemon.ports import Upstream
     from daemon.surfaces.base import View
@@ -61,6 +62,7 @@ class Dispatch:
         peer: Peer,
         number: int,
         context: SessionContext,
+        client: Client,
         announcements: Announcements,
         savings: Savings,
         later: Callable[..., None],
@@ -71,11 +73,12 @@ class Dispatch:
             peer: the client.
             number: the connection's number.
             context: what all sessions share.
+            client: the client.
             announcements: the announcements of changed lists to the client.
             savings: the tokens that it was spared.
             later: starts a task that ends with the connection.
         """
-        self.calls = CallsInFlight(peer, number, context, self._recheck)
+        self.calls = CallsInFlight(peer, number, context, client, self._recheck)
         self.repaired = 0
         """How many calls had arguments that were repaired."""
         self._open = self.calls.open
@@ -86,7 +89,14 @@ class Dispatch:
         self._savings = savings
         self._later = later
 
-    def begin(self, request: Request, name: str, arguments: bytes, meta: dict[str, Raw] | None = None) -> None:
+    def begin(
+        self,
+        request: Request,
+        name: str,
+        arguments: bytes,
+        meta: dict[str, Raw] | None = None,
+        others: Mapping[str, Raw] = NOTHING,
+    ) -> None:
         """Accept a call; it is answered through the peer, now or later.
 
         Args:
@@ -94,10 +104,8 @@ class Dispatch:
             name: the tool, as the client calls it.
             arguments: the tool's arguments, raw JSON.
             meta: the request's `_meta`; None if it has none.
+            others: the other members of its params.
         """
-        if request.id in self._open or request.id in self._announcements.subscriptions:
-            self._peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
-            return
         call = ClientCall(
             calls=self.calls,
             request=request,
@@ -105,7 +113,16 @@ class Dispatch:
             given=arguments,
             started=self._peer.last_heard,
             label=name,
+            others=others,
         )
+        self.accept(call, meta)
+
+    def accept(self, call: ClientCall, meta: dict[str, Raw] | None) -> None:
+        """Accept a call that is made already; `meta` is its request's `_meta`."""
+        request, name = call.request, call.name
+        if request.id in self._open or request.id in self._announcements.subscriptions:
+            self._peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
+            return
         self._open[request.id] = call
         self.calls.total += 1
         try:
@@ -113,7 +130,7 @@ class Dispatch:
                 call.read_meta(meta)
             if len(self._open) > MAX_CALLS:
                 raise Overloaded(f"{MAX_CALLS} calls of this client are in flight. Wait for some to end.")
-            if not arguments.startswith(b"{"):
+            if not call.given.startswith(b"{"):
                 raise InvalidArguments(f'"arguments" of {name} must be an object')
             self._act(call)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
@@ -129,7 +146,7 @@ class Dispatch:
             if self._send(call, known, call.given):
                 self._count(view, known)
             return
-        action = session.selection.surface.call(view, call.name, call.given, patient=call.patient)
+        action = call.decide(view, patient=call.patient)
         if view.catalog.names.provisional and not isinstance(action, AwaitListing):
             self._context.settle_names()
         if isinstance(action, Forward):
@@ -152,7 +169,7 @@ class Dispatch:
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)
             return False
-        call.method, call.tool, call.params = forward.method, forward.name, (forward.head, arguments)
+        call.refer(forward, arguments)
         try:
             call.key = upstream.send(call, call, self._number)
         except UpstreamUnavailable:
@@ -202,16 +219,13 @@ class Dispatch:
             self._wait_current(call, upstream)
             return False
         try:
-            action = session.selection.surface.call(
-                session.view(request.turn), call.name, call.given, patient=False
-            )
+            action = call.decide(session.view(request.turn), patient=False)
         except ToolChanged as error:
             session.was_told(error.key)
             raise
         if isinstance(action, Forward) and action.server == upstream.name:
             # Its server may have renamed it in the meantime.
-            call.tool, call.label = action.name, action.label
-            call.params = action.head, call.params[-1]
+            call.refer(action, call.params[-1])
         return True
 
     def _reply(self, call: ClientCall, reply: Reply) -> None:

@@ -21,6 +21,8 @@ from daemon.operators.base import Command
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, tool_params
 from daemon.surfaces.answers import choices, error_result
+from daemon.wire.envelope import INVALID_REQUEST
+from daemon.wire.requests import NO_CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
     from daemon.ports import CallToSend, Upstream
     from daemon.wire.envelope import Buffer
+    from daemon.wire.peer_requests import PeerRequest
 
 
 class OperatorCallParams(msgspec.Struct):
@@ -119,3 +122,12 @@ class _Outcome:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """Do nothing: an operator's call asks for no progress."""
+
+    def asked(self, request: PeerRequest) -> None:
+        """Refuse: nobody is at this end who could be asked."""
+        request.refuse(INVALID_REQUEST, NO_CLIENT)
+
+    @property
+    def asker(self) -> object:
+        """The call itself: operators are no clients."""
+        return self

@@ -31,7 +31,7 @@ MAX_RETRY_AFTER = 3600.0
 """The longest wait in seconds that an endpoint may ask for; a longer one is cut to this."""
 
 
-class Kind(StrEnum):
+class Failing(StrEnum):
     """Why a question was not answered."""
 
     UNREACHABLE = "unreachable"
@@ -60,18 +60,18 @@ class Kind(StrEnum):
     @property
     def blames_the_question(self) -> bool:
         """Whether repeating the same question is pointless, while a smaller one may succeed."""
-        return self in {Kind.REJECTED, Kind.TOO_LARGE}
+        return self in {Failing.REJECTED, Failing.TOO_LARGE}
 
     @property
     def lasts(self) -> bool:
         """Whether asking again soon cannot help, because an operator has to change something."""
-        return self in {Kind.UNAUTHORIZED, Kind.NOT_FOUND, Kind.REDIRECTED}
+        return self in {Failing.UNAUTHORIZED, Failing.NOT_FOUND, Failing.REDIRECTED}
 
 
 class EndpointFault(McpdError):
     """A question was not answered. The text names the endpoint's host, never a key, path or response."""
 
-    def __init__(self, kind: Kind, text: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, kind: Failing, text: str, *, retry_after: float | None = None) -> None:
         """Describe what went wrong.
 
         Args:
@@ -157,20 +157,23 @@ def fault_of_status(status: int, place: str, retry_after: float | None = None) -
 
 
 _MEANINGS = {
-    401: (Kind.UNAUTHORIZED, "it wants another key: see summaries.apiKeyEnv"),
-    403: (Kind.UNAUTHORIZED, "the key may not ask this model"),
-    404: (Kind.NOT_FOUND, "it has no such model, or nothing at this path: see summaries.model and baseUrl"),
-    408: (Kind.FAILING, "it waited too long"),
-    429: (Kind.BUSY, "too many questions, or the account is empty"),
+    401: (Failing.UNAUTHORIZED, "it wants another key: see summaries.apiKeyEnv"),
+    403: (Failing.UNAUTHORIZED, "the key may not ask this model"),
+    404: (
+        Failing.NOT_FOUND,
+        "it has no such model, or nothing at this path: see summaries.model and baseUrl",
+    ),
+    408: (Failing.FAILING, "it waited too long"),
+    429: (Failing.BUSY, "too many questions, or the account is empty"),
 }
 
 
-def _meaning_of_class(hundreds: int) -> tuple[Kind, str]:
+def _meaning_of_class(hundreds: int) -> tuple[Failing, str]:
     return {
-        3: (Kind.REDIRECTED, "it points elsewhere, which is not followed: see summaries.baseUrl"),
-        4: (Kind.REJECTED, "it does not take the question"),
-        5: (Kind.FAILING, "it has a problem of its own"),
-    }.get(hundreds, (Kind.UNREADABLE, "that is no answer"))
+        3: (Failing.REDIRECTED, "it points elsewhere, which is not followed: see summaries.baseUrl"),
+        4: (Failing.REJECTED, "it does not take the question"),
+        5: (Failing.FAILING, "it has a problem of its own"),
+    }.get(hundreds, (Failing.UNREADABLE, "that is no answer"))
 
 
 def read_retry_after(value: str | None, now: float) -> float | None:

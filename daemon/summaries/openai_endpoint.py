@@ -26,7 +26,7 @@ import trio
 
 from daemon.errors import RunError
 from daemon.protocol import IDENTITY
-from daemon.summaries.endpoint import EndpointFault, Kind, fault_of_status, read_retry_after
+from daemon.summaries.endpoint import EndpointFault, Failing, fault_of_status, read_retry_after
 from daemon.upstreams.transports.network import connect as reach
 from daemon.upstreams.transports.network import host_and_port, reason
 
@@ -86,7 +86,7 @@ class OpenAIEndpoint:
         with trio.move_on_after(self._summaries.timeout):
             return self._text(await self._ask(instructions, question))
         raise EndpointFault(
-            Kind.TIMEOUT,
+            Failing.TIMEOUT,
             f"{self._place} has not answered within {self._summaries.timeout:g} s (summaries.timeout)",
         )
 
@@ -106,17 +106,19 @@ class OpenAIEndpoint:
         except openai.OpenAIError as error:
             # The transport raises `EndpointFault`: this is a broken TLS connection, or a bug in the library.
             text = f"the question to {self._place} failed: {type(error).__name__}"
-            raise EndpointFault(Kind.CUT_OFF, text) from None
+            raise EndpointFault(Failing.CUT_OFF, text) from None
         return response.content
 
     def _text(self, body: bytes) -> str:
         try:
             completion = _COMPLETION.decode(body)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            raise EndpointFault(Kind.UNREADABLE, f"the answer of {self._place} is no chat completion") from None
+            raise EndpointFault(
+                Failing.UNREADABLE, f"the answer of {self._place} is no chat completion"
+            ) from None
         text = completion.choices[0].message.content if completion.choices else None
         if not text:
-            raise EndpointFault(Kind.UNREADABLE, f"the answer of {self._place} has no text")
+            raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} has no text")
         return text
 
 
@@ -155,7 +157,7 @@ class Guarded(httpx2.AsyncBaseTransport):
             finally:
                 await response.aclose()
         except RunError as error:
-            raise EndpointFault(Kind.UNREACHABLE, str(error)) from None
+            raise EndpointFault(Failing.UNREACHABLE, str(error)) from None
         except httpx2.TransportError as error:
             raise self._fault(error) from None
         return httpx2.Response(
@@ -185,23 +187,26 @@ class Guarded(httpx2.AsyncBaseTransport):
             wait = read_retry_after(response.headers.get("retry-after"), time.time())
             raise fault_of_status(response.status_code, self._place, wait)
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise EndpointFault(Kind.UNREADABLE, f"{self._place} packs its answers although it is asked not to")
+            raise EndpointFault(
+                Failing.UNREADABLE, f"{self._place} packs its answers although it is asked not to"
+            )
         body = bytearray()
         async for chunk in response.aiter_raw():
             body += chunk
             if len(body) > MAX_ANSWER:
-                raise EndpointFault(Kind.TOO_LARGE, f"the answer of {self._place} is over {MAX_ANSWER} bytes")
+                text = f"the answer of {self._place} is over {MAX_ANSWER} bytes"
+                raise EndpointFault(Failing.TOO_LARGE, text)
         if self._secret is not None and self._secret in body:
             # Parts of the answer are shown, logged and stored.
             raise EndpointFault(
-                Kind.UNREADABLE, f"the answer of {self._place} repeats the key that it was sent"
+                Failing.UNREADABLE, f"the answer of {self._place} repeats the key that it was sent"
             )
         return bytes(body)
 
     def _fault(self, error: httpx2.TransportError) -> EndpointFault:
         if isinstance(error, httpx2.ConnectError):
-            return EndpointFault(Kind.UNREACHABLE, f"cannot connect to {self._place}: {reason(error)}")
-        return EndpointFault(Kind.CUT_OFF, f"{self._place} broke off in the middle: {type(error).__name__}")
+            return EndpointFault(Failing.UNREACHABLE, f"cannot connect to {self._place}: {reason(error)}")
+        return EndpointFault(Failing.CUT_OFF, f"{self._place} broke off in the middle: {type(error).__name__}")
 
 
 def connect(summaries: Summaries, key: str | None, place: str) -> OpenAIEndpoint:

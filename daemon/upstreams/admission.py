@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from daemon.config.tuning import Timeouts
     from daemon.ports import CallToSend, UpstreamConnection
     from daemon.wire.envelope import Buffer
+    from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
 
 RETRY_LEAST = 0.1
@@ -108,6 +109,12 @@ class Admission:
         else:
             self._queue(ticket, call, admitted, client)
         return ticket
+
+    def only_call(self) -> Exchange | None:
+        """A call in flight, if all in flight are one client's; None if it is uncertain whose a request is."""
+        calls = [call for key in self._in_flight.values() if (call := self._connection.exchange_of(key))]
+        askers = {id(call.asker) for call in calls}
+        return calls[0] if len(askers) == 1 else None
 
     def cancel(self, ticket: int, reason: str) -> None:
         """Give up a call; nothing happens if it has ended already."""
@@ -317,6 +324,15 @@ class Admitted(Struct, eq=False):
     def progressed(self, params: dict[str, Raw]) -> None:
         """Pass progress on."""
         self._exchange.progressed(params)
+
+    def asked(self, request: PeerRequest) -> None:
+        """Pass a request on."""
+        self._exchange.asked(request)
+
+    @property
+    def asker(self) -> object:
+        """Who has made the call."""
+        return self._exchange.asker
 
 
 class SizeLimited(Admitted):

@@ -27,7 +27,7 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.model import Era
-from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.wire.envelope import MAX_ERROR_BYTES
 from daemon.wire.requests import HttpRefusal, RemoteError
 
@@ -166,7 +166,7 @@ async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting
     connection.adopt(Era.HANDSHAKE, HANDSHAKE_VERSIONS[-1])
     params: dict[str, object] = {
         "protocolVersion": HANDSHAKE_VERSIONS[-1],
-        "capabilities": {},
+        "capabilities": CLIENT_CAPABILITIES,
         "clientInfo": IDENTITY,
     }
     try:

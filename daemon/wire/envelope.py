@@ -195,7 +195,12 @@ def error_response(request_id: bytes, code: int, message: str, data: object = No
     error: dict[str, object] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
-    return (b'{"jsonrpc":"2.0","id":', request_id, _ERROR, msgspec.json.encode(error), b"}")
+    return refusal(request_id, msgspec.json.encode(error))
+
+
+def refusal(request_id: bytes, error: Buffer) -> tuple[Buffer, ...]:
+    """The frame of an error object that is written already."""
+    return (b'{"jsonrpc":"2.0","id":', request_id, _ERROR, error, b"}")
 
 
 def error_code(frame: Sequence[Buffer]) -> int | None:

@@ -83,9 +83,18 @@ class Peer:
     def __repr__(self) -> str:
         return f"<Peer: {self.requests!r}, last heard at {self.last_heard:.3f}>"
 
-    def send_request(self, uid: int, method: str, params: tuple[Buffer, ...]) -> None:
-        """Queue the request that `Requests.open` reserved `uid` for."""
-        self.link.send(envelope.request(uid, method, params))
+    def send_request(
+        self, uid: int, method: str, params: tuple[Buffer, ...], request_id: bytes | None = None
+    ) -> None:
+        """Queue the request that `Requests.open` reserved `uid` for.
+
+        Args:
+            uid: its id.
+            method: its method.
+            params: its params, raw.
+            request_id: the request of the peer's that it belongs to, if any.
+        """
+        self.link.send(envelope.request(uid, method, params), request_id)
 
     def notify(self, method: str, params: bytes = b"{}", request_id: bytes | None = None) -> None:
         """Queue a notification; `request_id` is the request of the peer's that it belongs to, if any."""
@@ -94,6 +103,10 @@ class Peer:
     def answer(self, request_id: bytes, result: Buffer) -> None:
         """Queue the result of one of the peer's requests."""
         self.link.send(envelope.response(request_id, result), request_id, ends=True)
+
+    def refuse_as(self, request_id: bytes, error: Buffer) -> None:
+        """Queue a JSON-RPC error object, as somebody else wrote it, for one of the peer's requests."""
+        self.link.send(envelope.refusal(request_id, error), request_id, ends=True)
 
     def refuse(self, request_id: bytes, code: int, message: str, data: object = None) -> None:
         """Queue a JSON-RPC error for one of the peer's requests."""

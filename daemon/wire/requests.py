@@ -18,6 +18,7 @@ from daemon.wire import envelope
 if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
+    from daemon.wire.peer_requests import PeerRequest
 
 
 class Exchange(Protocol):
@@ -34,6 +35,13 @@ class Exchange(Protocol):
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """Take a progress report; its `progressToken` is ours, not the caller's."""
+
+    def asked(self, request: PeerRequest) -> None:
+        """Take a request that the peer asks while it works on this request; answer it now or later."""
+
+    @property
+    def asker(self) -> object:
+        """Who has made the request: two exchanges belong to one client exactly if this is the same object."""
 
 
 class RemoteError(Exception):
@@ -85,6 +93,9 @@ class _PlainAnswer(Struct, gc=False):
     error: Raw | UnsetType = UNSET
 
 
+NO_CLIENT = "no client has caused this request: it is not passed on to any"
+"""The answer to a request of a server that belongs to no client's call."""
+
 _decode_answer = msgspec.json.Decoder(_PlainAnswer).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -125,6 +136,11 @@ class Requests:
             return None
         self.forwarded -= entry.forwarded
         return entry.exchange
+
+    def exchange_of(self, uid: int | None) -> Exchange | None:
+        """The exchange of an open request that is a forwarded call; None if there is no such call."""
+        entry = None if uid is None else self._pending.get(uid)
+        return None if entry is None or not entry.forwarded else entry.exchange
 
     def is_forwarded(self, uid: int | None) -> bool | None:
         """Whether the open request of an id is a forwarded call; None if there is no such request."""
@@ -230,6 +246,15 @@ class AwaitedAnswer:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """Ignore progress: the control plane asks for none."""
+
+    def asked(self, request: PeerRequest) -> None:
+        """Refuse: there is no client behind a request of the daemon's own."""
+        request.refuse(envelope.INVALID_REQUEST, NO_CLIENT)
+
+    @property
+    def asker(self) -> object:
+        """The request itself: it is nobody else's."""
+        return self
 
 
 def as_uid(raw_id: Raw) -> int:

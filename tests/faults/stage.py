@@ -22,6 +22,7 @@ import trio
 
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
+from daemon.clients.audience import ConnectedClients
 from daemon.config.model import Config, Restart, Server, ServerLimits, StartMode, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.processes.children import Children
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import ServerEntry
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
+    from daemon.wire.peer_requests import PeerRequest
 
 PATIENCE = 10.0
 """Seconds that anything may take."""
@@ -168,6 +170,13 @@ class Answer:
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress.append(params)
 
+    def asked(self, question: PeerRequest) -> None:
+        question.refuse(-32600, "nobody is here")
+
+    @property
+    def asker(self) -> object:
+        return self
+
     async def wait(self) -> Json:
         """The result."""
         with trio.fail_after(PATIENCE):
@@ -204,6 +213,7 @@ class Stage:
                 tell=self.registry.tell,
                 wall=time.time,
                 redact=Redactor(()),
+                audience=ConnectedClients(),
             )
             for s in servers
         }

@@ -139,11 +139,13 @@ def test_the_params_of_a_call_keep_their_payload_raw() -> None:
     assert bytes(params.arguments) == b'{"x" : 1.0}'
     assert params.meta is not None
     assert bytes(params.meta["progressToken"]) == b'"7"'
+    assert params.others == {"more": Raw(b"1")}
+    assert protocol.members_before(params.others) == b'"more":1,'
 
 
 def test_a_call_may_leave_arguments_and_meta_out() -> None:
     params = protocol.decode_call(b'{"name":"t"}')
-    assert params.arguments is msgspec.UNSET
+    assert bytes(params.arguments) == b"{}"
     assert params.meta is None
 
 
@@ -172,10 +174,10 @@ def test_what_belongs_to_the_callers_own_connection_does_not_travel_on() -> None
     assert protocol.foreign_meta({**own, **kept}) == kept
 
 
-def test_requests_to_a_modern_server_declare_no_capabilities() -> None:
+def test_requests_of_our_own_to_a_modern_server_declare_what_some_client_may_have() -> None:
     assert protocol.envelope_meta("2026-07-28") == {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientCapabilities": protocol.CLIENT_CAPABILITIES,
         "io.modelcontextprotocol/clientInfo": protocol.IDENTITY,
     }
 

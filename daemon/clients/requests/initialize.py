@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 
 from daemon import protocol
 
@@ -22,9 +23,11 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
     Raises:
         msgspec.MsgspecError: its params are no object.
     """
-    fields = {} if params is None else msgspec.json.decode(params, type=dict[str, object])
-    connection.name_client(fields.get("clientInfo"))
-    result = protocol.initialize_result(fields.get("protocolVersion"), _instructions(connection))
+    fields = protocol.decode_initialize(params or b"{}")
+    connection.name_client(fields.clientInfo)
+    if fields.capabilities is not UNSET:
+        connection.calls.server_requests.capabilities = fields.capabilities
+    result = protocol.initialize_result(fields.protocolVersion, _instructions(connection))
     connection.protocol = msgspec.json.decode(result)["protocolVersion"]
     connection.announcements.handshaken = True
     connection.peer.answer(request_id, result)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
-
 from daemon import protocol
 from daemon.clients.waits import wait_known
 from daemon.surfaces.base import AwaitListing
@@ -33,8 +31,7 @@ def call_tool(connection: ClientConnection, params: Raw | None, request: Request
         msgspec.MsgspecError: its params are not those of a call.
     """
     wanted = protocol.decode_call(params or b"{}")
-    arguments = b"{}" if wanted.arguments is UNSET else bytes(wanted.arguments)
-    connection.dispatch.begin(request, wanted.name, arguments, wanted.meta)
+    connection.dispatch.begin(request, wanted.name, bytes(wanted.arguments), wanted.meta, wanted.others)
 
 
 def list_tools(connection: ClientConnection, params: Raw | None, request: Request) -> None:

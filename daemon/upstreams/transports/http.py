@@ -267,7 +267,7 @@ class HttpLink(PostLink):
         ):
             self.fail(uid, session_ended(self.place, httpx2.codes.OK))
             return
-        await self.deliver(message)
+        await self.deliver(message, uid)
         if (
             uid is not None
             and self.peer.requests.is_forwarded(uid) is not None

@@ -88,6 +88,8 @@ class PostLink(ABC):
         """Bytes of what keeps its order; requests go side by side, and `limits.inFlight` bounds those."""
         self.turns = 0
         self.is_held = False
+        self.carrying: int | None = None
+        """The request in whose answer the message came that is being delivered."""
         self.place = place
         self.headers = McpHeaders()
         self.state = LinkState()
@@ -173,11 +175,18 @@ class PostLink(ABC):
 
     # --- what they share -----------------------------------------------------------------------------------
 
-    async def deliver(self, message: bytes) -> None:
-        """Hand a message over; return when whoever it is for is not too far behind."""
+    async def deliver(self, message: bytes, uid: int | None = None) -> None:
+        """Hand a message over; return when whoever it is for is not too far behind.
+
+        Args:
+            message: the message.
+            uid: the request in whose answer it came, if the transport says so.
+        """
         outbox = self._context.outbox
         outbox.slow.clear()
+        self.carrying = uid
         self._receiver.on_lines([as_line(message)])
+        self.carrying = None
         if outbox.slow and outbox.hold(self) and not self.is_held:
             self.is_held, self._resumed = True, trio.Event()
         outbox.flush()
@@ -282,6 +291,11 @@ class PostConnection(RawConnection):
         super().__init__(link, outbox=context.outbox, events=context.events)
         self._link = link
         link.peer = self._peer
+
+    @property
+    def carrying(self) -> int | None:
+        """Our request in whose answer the present message came; None if it came by itself."""
+        return self._link.carrying
 
     @property
     def last_heard(self) -> float:

@@ -6,16 +6,20 @@ bytes that the server sent. Nothing in between is parsed or re-serialised.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 import trio
 
 from daemon import protocol
+from daemon.catalog.kinds import CHANGED
 from daemon.errors import Overloaded
 from daemon.model import Era
-from daemon.wire.envelope import JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
+from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
 from daemon.wire.peer import Peer
+from daemon.wire.peer_requests import PeerRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
     from daemon.ports import CallToSend, ConnectionEvents
     from daemon.wire.outbox import Link, Outbox
     from daemon.wire.requests import Exchange
+
+MAX_SERVER_REQUESTS = 64
+"""Requests of one server that may be open at a time: a client may have several requests before its user, but a
+server that asks faster than anybody answers must not fill the memory."""
 
 UPSTREAM_QUEUE_BYTES = 16 * 1024 * 1024
 """Bytes that may wait for a server that does not read before new calls are refused: one largest message."""
@@ -50,12 +58,18 @@ class RawConnection:
         self._events = events
         self._peer = Peer(link, outbox, self, strict=False, cancelled=protocol.cancelled)
         self._meta: dict[str, object] = {}
-        self._meta_members: tuple[bytes, ...] = ()
+        self._own_meta: dict[str, bytes] = {}
+        self._server_requests: dict[bytes, PeerRequest] = {}
 
     @property
     def last_heard(self) -> float:
         """When the server last said anything (trio's clock); while it is held nobody knows better than now."""
         return trio.current_time() if self.link.is_held else self._peer.last_heard
+
+    @property
+    def carrying(self) -> int | None:
+        """Our request in whose answer the present message came; None if the transport does not say."""
+        return None
 
     @property
     def in_flight(self) -> int:
@@ -65,7 +79,7 @@ class RawConnection:
     def adopt(self, era: Era, version: str) -> None:
         """Use an era's envelope from now on."""
         self._meta = envelope_meta(era, version)
-        self._meta_members = tuple(_encode(key) + b":" + _encode(value) for key, value in self._meta.items())
+        self._own_meta = {key: _encode(value) for key, value in self._meta.items()}
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.UpstreamConnection
         """Ask, and wait (`ports.UpstreamConnection.request`)."""
@@ -86,11 +100,15 @@ class RawConnection:
                 f"the server does not read: {self.link.queued} bytes are waiting for it. Try again later."
             )
         uid = self._peer.requests.open(exchange)
-        if self._meta_members or call.meta or call.wants_progress or len(call.params[-1]) > JOINED_BYTES:
+        if self._own_meta or call.meta or call.wants_progress or len(call.params[-1]) > JOINED_BYTES:
             self._peer.send_request(uid, call.method, self._params(call, uid))
         else:
             self.link.send((_PLAIN_CALL % (uid, call.method.encode(), b"".join(call.params)),))
         return uid
+
+    def exchange_of(self, key: int | None) -> Exchange | None:
+        """The exchange of a call without an answer (`ports.UpstreamConnection.exchange_of`)."""
+        return self._peer.requests.exchange_of(key)
 
     def cancel(self, key: int, reason: str) -> None:
         """Give a call up."""
@@ -105,25 +123,39 @@ class RawConnection:
         await self._peer.run()
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
-        """Answer what a server may ask of us: `ping`; the rest was not declared, and is refused politely."""
+        """Answer `ping`; what clients may be asked is passed on, as long as not too much is open."""
         if method == "ping":
             self._peer.answer(request_id, b"{}")
+        elif method not in protocol.ASKED_OF_CLIENTS:
+            self._peer.refuse(request_id, METHOD_NOT_FOUND, f"Method not found: {method}")
+        elif len(self._server_requests) >= MAX_SERVER_REQUESTS or request_id in self._server_requests:
+            text = (
+                f"{len(self._server_requests)} requests of this server are open: wait for some to be answered"
+            )
+            self._peer.refuse(request_id, INVALID_REQUEST, text)
         else:
-            text = f"Method not found: mcpd declares no client capabilities and does not serve {method}"
-            self._peer.refuse(request_id, METHOD_NOT_FOUND, text)
+            request = PeerRequest(method, params, _WayBack(self._peer, request_id, self._server_requests))
+            self._server_requests[request_id] = request
+            self._events.on_server_request(request, self.exchange_of(self.carrying))
 
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Pass on what concerns a request, the catalog or the log."""
         if method == protocol.PROGRESS and params is not None:
             self._peer.requests.progress(params)
-        elif method == protocol.TOOLS_CHANGED:
-            self._events.on_list_changed()
-        elif method == "notifications/message" and params is not None:
-            self._events.on_log(bytes(params))
+        elif method in CHANGED:
+            self._events.on_list_changed(CHANGED[method])
+        elif method == protocol.CANCEL and params is not None:
+            self._withdraw(params)
+        elif params is not None:
+            self._events.on_message(method, params, self.exchange_of(self.carrying))
 
     def on_lost(self, reason: str) -> None:
         """Pass it on at once: the server's exit may take a moment longer to be known."""
         self._events.on_lost(reason)
+        requests = list(self._server_requests.values())
+        self._server_requests.clear()
+        for request in requests:
+            request.withdraw(reason)
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         """Count noise on stdout; it never ends a connection by itself."""
@@ -131,11 +163,40 @@ class RawConnection:
 
     def _params(self, call: CallToSend, uid: int) -> tuple[Buffer, ...]:
         """The params with what has to be added to their `_meta`, the payload uncopied."""
-        members = [
-            *(_encode(key) + b":" + bytes(value) for key, value in call.meta.items()),
-            *self._meta_members,
-        ]
+        meta = {**call.meta, **self._own_meta, **(call.envelope if self._own_meta else {})}
+        members = [_encode(key) + b":" + bytes(value) for key, value in meta.items()]
         if call.wants_progress:
             members.append(b'"progressToken":%d' % uid)
         added = b',"_meta":{%b}' % b",".join(members) if members else b""
         return (b"{", *call.params, added, b"}")
+
+    def _withdraw(self, params: Raw) -> None:
+        """End a request that the server cancels."""
+        with suppress(msgspec.MsgspecError, RecursionError):
+            request = self._server_requests.pop(protocol.cancelled_id(params), None)
+            if request is not None:
+                request.withdraw("the server has cancelled it")
+
+
+@attrs.frozen(eq=False)
+class _WayBack:
+    """`wire.peer_requests.Responder` to a server."""
+
+    _peer: Peer
+    _request_id: bytes
+    _open: dict[bytes, PeerRequest]
+
+    def answer(self, result: Buffer) -> None:
+        if self._open.pop(self._request_id, None) is not None:
+            self._peer.answer(self._request_id, result)
+
+    def refuse(self, code: int, message: str, data: object = None) -> None:
+        if self._open.pop(self._request_id, None) is not None:
+            self._peer.refuse(self._request_id, code, message, data)
+
+    def refuse_as(self, error: Buffer) -> None:
+        if self._open.pop(self._request_id, None) is not None:
+            self._peer.refuse_as(self._request_id, error)
+
+    def report(self, params: dict[str, Raw]) -> None:
+        self._peer.notify(protocol.PROGRESS, _encode(params))

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from daemon.actors.upstream import UpstreamActor
+from daemon.clients.audience import ConnectedClients
 from daemon.config.model import Server, Timeouts
 from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
@@ -510,6 +511,7 @@ async def test_no_part_of_a_secret_is_kept_of_a_line_that_is_cut(shown: int) -> 
         tell=lambda _fact: None,
         wall=lambda: 0.0,
         redact=Redactor([secret]),
+        audience=ConnectedClients(),
     )
     line = f"{'x' * (STDERR_LINE - shown)}{secret} and more"
     upstream.on_log(line.encode())

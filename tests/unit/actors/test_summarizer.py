@@ -23,7 +23,7 @@ from daemon.actors.summarizer import (
 from daemon.catalog.snapshot import fold
 from daemon.config.model import Summaries
 from daemon.kit.mailbox import Watch
-from daemon.summaries.endpoint import EndpointFault, Kind, SummariesUnavailable, open_endpoint
+from daemon.summaries.endpoint import EndpointFault, Failing, SummariesUnavailable, open_endpoint
 from tests.unit.catalog.samples import catalog_of, listed, servers, tool
 from tests.unit.summaries.endpoint_server import endpoint, flood, raw, saying, status, well
 
@@ -190,7 +190,7 @@ async def test_a_poisoned_sentence_is_refused_and_its_neighbours_are_taken(
 
 
 async def test_failures_are_waited_out_ever_longer_up_to_a_bound(autojump_clock: trio.abc.Clock) -> None:
-    scene = Scene(FakeEndpoint(EndpointFault(Kind.FAILING, "HTTP 500")))
+    scene = Scene(FakeEndpoint(EndpointFault(Failing.FAILING, "HTTP 500")))
     scene.lists("a", "one")
     state = await scene.for_seconds(10 * BACKOFF_CAP)
     times = scene.endpoint.times
@@ -202,7 +202,7 @@ async def test_failures_are_waited_out_ever_longer_up_to_a_bound(autojump_clock:
 
 
 async def test_half_of_a_wait_is_certain(autojump_clock: trio.abc.Clock) -> None:
-    scene = Scene(FakeEndpoint(EndpointFault(Kind.FAILING, "HTTP 500"), good), rng=0.0)
+    scene = Scene(FakeEndpoint(EndpointFault(Failing.FAILING, "HTTP 500"), good), rng=0.0)
     scene.lists("a", "one")
     await scene.for_seconds(FOREVER)
     first, second = scene.endpoint.times
@@ -210,7 +210,7 @@ async def test_half_of_a_wait_is_certain(autojump_clock: trio.abc.Clock) -> None
 
 
 async def test_an_answer_after_failures_begins_anew(autojump_clock: trio.abc.Clock) -> None:
-    fault = EndpointFault(Kind.CUT_OFF, "broke off")
+    fault = EndpointFault(Failing.CUT_OFF, "broke off")
     scene = Scene(FakeEndpoint(fault, fault, good, fault, good), batch=1)
     scene.lists("a", "one", "two")
     state = await scene.for_seconds(FOREVER)
@@ -224,7 +224,7 @@ async def test_an_answer_after_failures_begins_anew(autojump_clock: trio.abc.Clo
 async def test_an_endpoint_that_says_how_long_is_left_alone_for_so_long(
     autojump_clock: trio.abc.Clock, asked_for: float, waited: float
 ) -> None:
-    scene = Scene(FakeEndpoint(EndpointFault(Kind.BUSY, "HTTP 429", retry_after=asked_for), good))
+    scene = Scene(FakeEndpoint(EndpointFault(Failing.BUSY, "HTTP 429", retry_after=asked_for), good))
     scene.lists("a", "one")
     await scene.for_seconds(FOREVER)
     first, second = scene.endpoint.times
@@ -234,7 +234,7 @@ async def test_an_endpoint_that_says_how_long_is_left_alone_for_so_long(
 async def test_where_somebody_has_to_do_something_it_is_tried_rarely(
     autojump_clock: trio.abc.Clock, said: list[str]
 ) -> None:
-    scene = Scene(FakeEndpoint(EndpointFault(Kind.UNAUTHORIZED, "HTTP 401: another key")))
+    scene = Scene(FakeEndpoint(EndpointFault(Failing.UNAUTHORIZED, "HTTP 401: another key")))
     scene.lists("a", "one")
     state = await scene.for_seconds(6 * LASTING)
     assert state.asked == 6
@@ -243,7 +243,7 @@ async def test_where_somebody_has_to_do_something_it_is_tried_rarely(
 
 
 async def test_a_slow_model_is_asked_for_less_and_then_for_more_again(autojump_clock: trio.abc.Clock) -> None:
-    slow = EndpointFault(Kind.TIMEOUT, "too slow")
+    slow = EndpointFault(Failing.TIMEOUT, "too slow")
     scene = Scene(FakeEndpoint(slow, slow, good), batch=8)
     scene.lists("a", *(f"t{n}" for n in range(12)))
     state = await scene.for_seconds(FOREVER)
@@ -256,7 +256,7 @@ async def test_a_question_that_is_rejected_is_made_smaller_and_given_up_alone(
 ) -> None:
     def fault_for_big(question: Any) -> str:
         if "big" in question["tools"]:
-            raise EndpointFault(Kind.TOO_LARGE, "over the limit")
+            raise EndpointFault(Failing.TOO_LARGE, "over the limit")
         return good(question)
 
     scene = Scene(FakeEndpoint(fault_for_big))

@@ -12,7 +12,7 @@ from daemon.summaries.endpoint import (
     CLIENT,
     INSTALL,
     MAX_RETRY_AFTER,
-    Kind,
+    Failing,
     SummariesUnavailable,
     fault_of_status,
     open_endpoint,
@@ -49,16 +49,16 @@ def test_retry_after_is_read_in_both_forms_and_bounded(value: str | None, second
 
 
 def test_kinds_say_whether_to_wait_for_somebody_and_whom_to_blame() -> None:
-    lasting = {kind for kind in Kind if kind.lasts}
-    blaming = {kind for kind in Kind if kind.blames_the_question}
-    assert lasting == {Kind.UNAUTHORIZED, Kind.NOT_FOUND, Kind.REDIRECTED}
-    assert blaming == {Kind.REJECTED, Kind.TOO_LARGE}
+    lasting = {kind for kind in Failing if kind.lasts}
+    blaming = {kind for kind in Failing if kind.blames_the_question}
+    assert lasting == {Failing.UNAUTHORIZED, Failing.NOT_FOUND, Failing.REDIRECTED}
+    assert blaming == {Failing.REJECTED, Failing.TOO_LARGE}
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(302, Kind.REDIRECTED), (418, Kind.REJECTED), (599, Kind.FAILING)]
+    ("status", "kind"), [(302, Failing.REDIRECTED), (418, Failing.REJECTED), (599, Failing.FAILING)]
 )
-def test_a_status_that_nobody_listed_goes_by_its_class(status: int, kind: Kind) -> None:
+def test_a_status_that_nobody_listed_goes_by_its_class(status: int, kind: Failing) -> None:
     assert fault_of_status(status, "host:1").kind is kind
 
 

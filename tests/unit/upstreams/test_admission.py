@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from daemon.model import Era
     from daemon.wire.envelope import Buffer
+    from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
 
 
@@ -57,6 +58,10 @@ class Server:
         self.open[key] = (call.method, exchange)
         return key
 
+    def exchange_of(self, key: int | None) -> Exchange | None:
+        found = self.open.get(key or 0)
+        return None if found is None else found[1]
+
     def cancel(self, key: int, reason: str) -> None:
         self.cancelled.append(key)
         del self.open[key]
@@ -90,6 +95,13 @@ class Caller:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress += 1
+
+    def asked(self, question: PeerRequest) -> None:
+        question.refuse(-32600, "nobody is here")
+
+    @property
+    def asker(self) -> object:
+        return self
 
 
 def place(in_flight: int = 2, queue: int = 2) -> tuple[Admission, Server]:

@@ -99,6 +99,8 @@ class Lists:
     def call(self, call: CallToSend, exchange: Exchange) -> int:
         return 0
 
+    def exchange_of(self, key: int | None) -> Exchange | None: ...
+
     def cancel(self, key: int, reason: str) -> None: ...
 
     def expire(self, *, idle: float, total: float) -> Any:

@@ -11,7 +11,7 @@ from daemon.causes import Cause
 from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
 from daemon.model import Era
-from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.upstreams.own_requests import (
     ABOUT_CHARACTERS,
     LONGEST_START,
@@ -103,11 +103,11 @@ async def test_every_older_revision_is_accepted(version: str) -> None:
     assert connection.adopted == [(Era.HANDSHAKE, NEWEST), (Era.HANDSHAKE, version)]
 
 
-async def test_the_newest_revision_is_offered_without_capabilities_and_confirmed() -> None:
-    """What is not declared is not asked of us: a server waits for answers to its own requests."""
+async def test_the_newest_revision_is_offered_with_what_some_client_may_have_and_confirmed() -> None:
+    """Servers show fewer tools to a client that declares nothing."""
     connection = TableConnection(initialize=[INITIALIZED])
     await initialize(connection, 30.0)
-    params = {"protocolVersion": NEWEST, "capabilities": {}, "clientInfo": IDENTITY}
+    params = {"protocolVersion": NEWEST, "capabilities": CLIENT_CAPABILITIES, "clientInfo": IDENTITY}
     assert connection.said == [("initialize", params), ("notifications/initialized", {})]
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import BadMessage, Buffer, Envelope
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Outbox, Receiver
+    from daemon.wire.peer_requests import PeerRequest
 
 
 class RecordingReceiver:
@@ -110,6 +111,13 @@ class RecordingExchange:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress.append({key: bytes(value) for key, value in params.items()})
+
+    def asked(self, question: PeerRequest) -> None:
+        question.refuse(-32600, "nobody is here")
+
+    @property
+    def asker(self) -> object:
+        return self
 
 
 class RecordingHandler:

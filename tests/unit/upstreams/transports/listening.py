@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
+
+from daemon.model import Kind
+from daemon.protocol import LOG_MESSAGE
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import Exchange
 
 
 class Listener:
@@ -14,9 +25,12 @@ class Listener:
         self.children: list[tuple[int, int]] = []
         self.logged: list[str] = []
         self.lost: list[str] = []
+        self.questions: list[tuple[PeerRequest, Exchange | None]] = []
+        self.messages: list[tuple[str, bytes]] = []
         self.told = trio.Event()
 
-    def on_list_changed(self) -> None:
+    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+        del kinds
         self.changes += 1
         self._tell()
 
@@ -35,6 +49,18 @@ class Listener:
     def on_log(self, said: bytes) -> None:
         self.logged.append(said.decode(errors="replace"))
         self._tell()
+
+    def on_server_request(self, question: PeerRequest, cause: Exchange | None) -> None:
+        self.questions.append((question, cause))
+        self._tell()
+
+    def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
+        del cause
+        if method == LOG_MESSAGE:
+            self.on_log(bytes(params))
+        else:
+            self.messages.append((method, bytes(params)))
+            self._tell()
 
     def _tell(self) -> None:
         self.told.set()

@@ -52,6 +52,8 @@ class TableConnection:
     def call(self, call: CallToSend, exchange: Exchange) -> int:
         raise NotImplementedError
 
+    def exchange_of(self, key: int | None) -> Exchange | None: ...
+
     def cancel(self, key: int, reason: str) -> None:
         raise NotImplementedError
 

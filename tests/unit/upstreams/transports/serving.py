@@ -17,9 +17,9 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.shared.exceptions import MCPError
 
 from daemon.config.model import Server, ServerLimits, Timeouts, TransportType
-from daemon.model import Era
+from daemon.model import Era, Kind
 from daemon.processes.children import Children
-from daemon.protocol import IDENTITY, MODERN_VERSION
+from daemon.protocol import IDENTITY, LOG_MESSAGE, MODERN_VERSION
 from daemon.upstreams.transports.opening import OpenContext, connector
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from daemon.errors import CallError
     from daemon.ports import UpstreamConnection
     from daemon.wire.envelope import Buffer
+    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import Exchange
 
 HANDSHAKE_VERSION = "2025-11-25"
 SECONDS = 30
@@ -50,8 +52,10 @@ class Events:
     logs: list[str] = attrs.field(factory=list)
     noise: list[str] = attrs.field(factory=list)
     losses: list[str] = attrs.field(factory=list)
+    questions: list[tuple[PeerRequest, Exchange | None]] = attrs.field(factory=list)
 
-    def on_list_changed(self) -> None:
+    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+        del kinds
         self.changes += 1
         self.changed.set()
 
@@ -66,6 +70,14 @@ class Events:
 
     def on_log(self, said: bytes) -> None:
         self.logs.append(said.decode(errors="replace"))
+
+    def on_server_request(self, question: PeerRequest, cause: Exchange | None) -> None:
+        self.questions.append((question, cause))
+
+    def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
+        del cause
+        if method == LOG_MESSAGE:
+            self.on_log(bytes(params))
 
 
 @attrs.define(eq=False)
@@ -92,6 +104,13 @@ class Caller:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress.append({name: json.loads(bytes(value)) for name, value in params.items()})
+
+    def asked(self, question: PeerRequest) -> None:
+        question.refuse(-32600, "nobody is here")
+
+    @property
+    def asker(self) -> object:
+        return self
 
     def _end(self) -> None:
         assert not self.ended.is_set()

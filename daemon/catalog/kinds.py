@@ -1,0 +1,66 @@
+"""How each kind of definition is listed over MCP: the method, the member of the result, the key of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.model import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@attrs.frozen
+class ListOf:
+    """The list of one kind of definition (MCP, server features)."""
+
+    method: str
+    """The method that lists it."""
+    member: str
+    """The member of the result that holds the definitions."""
+    key: str
+    """The member of a definition that identifies it."""
+    capability: str
+    """The capability that a server with such a list declares."""
+    changed: str
+    """The notification that the list has changed."""
+    wish: str
+    """The member of a `subscriptions/listen` filter that asks for that notification (MCP 2026-07-28)."""
+
+
+LISTS: Mapping[Kind, ListOf] = {
+    Kind.TOOL: ListOf(
+        "tools/list", "tools", "name", "tools", "notifications/tools/list_changed", "toolsListChanged"
+    ),
+    Kind.PROMPT: ListOf(
+        "prompts/list", "prompts", "name", "prompts", "notifications/prompts/list_changed", "promptsListChanged"
+    ),
+    Kind.RESOURCE: ListOf(
+        "resources/list",
+        "resources",
+        "uri",
+        "resources",
+        "notifications/resources/list_changed",
+        "resourcesListChanged",
+    ),
+    Kind.TEMPLATE: ListOf(
+        "resources/templates/list",
+        "resourceTemplates",
+        "uriTemplate",
+        "resources",
+        "notifications/resources/list_changed",
+        "resourcesListChanged",
+    ),
+}
+"""All lists; resources and their templates share a capability and a notification."""
+
+BESIDE_TOOLS = (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE)
+"""The kinds that cost a model nothing to list: every surface gives them to clients as they are."""
+
+CHANGED: Mapping[str, tuple[Kind, ...]] = {
+    changed: tuple(kind for kind, each in LISTS.items() if each.changed == changed)
+    for changed in dict.fromkeys(each.changed for each in LISTS.values())
+}
+"""The kinds whose lists a notification says to have changed."""

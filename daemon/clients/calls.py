@@ -1,0 +1,158 @@
+"""Calls of one client in flight, and how each of them is answered, counted and forgotten."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+from msgspec import Raw, Struct
+
+from daemon import protocol
+from daemon.clients.server_requests import ServerRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.clients.call import ClientCall
+    from daemon.clients.client import Client
+    from daemon.clients.context import SessionContext
+    from daemon.errors import CallError
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.peer import Peer
+
+LOOKED_THROUGH = 64 * 1024
+"""Bytes of the longest result that is searched for `isError`, in a quarter of a millisecond at most.
+
+Failures are described in fewer. A longer result counts as a success.
+"""
+
+IS_ERROR = "isError"
+"""The outcome in the log of a call that its tool answered with an error: for the protocol it is a result."""
+
+_SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
+"""Most results say `false`: a result without a match does not have to be decoded."""
+
+
+class _IsError(Struct):
+    isError: bool = False  # noqa: N815 - the wire's name
+
+
+_decode_is_error = msgspec.json.Decoder(_IsError).decode
+
+
+class CallsInFlight:
+    """The calls of one client that have no answer yet."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        number: int,
+        context: SessionContext,
+        client: Client,
+        recheck: Callable[[ClientCall], bool],
+    ) -> None:
+        """Begin without any.
+
+        Args:
+            peer: the client's end.
+            number: the connection's number, for the log.
+            context: what all sessions share.
+            client: the client.
+            recheck: judges a call again that has waited in a queue (`ports.CallToSend.check`).
+        """
+        self.open: dict[bytes, ClientCall] = {}
+        """By the ids of their requests, raw."""
+        self.total = 0
+        """How many calls the client has made so far."""
+        self.recheck = recheck
+        self.client = client
+        self.server_requests = ServerRequests(peer, context.outbox)
+        self.redact = context.redact
+        self._peer = peer
+        self._number = number
+        self._context = context
+        self._clock = trio.lowlevel.current_clock().current_time
+
+    def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
+        """Answer a call and forget it; one that was abandoned is not answered (MCP, cancellation)."""
+        request = call.request
+        if not self._end(call):
+            return
+        if request.modern:
+            result = protocol.completed(bytes(result))
+        self._peer.answer(request.id, result)
+        self._record(call, outcome, failed=outcome == "ok" and is_error(result))
+
+    def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:
+        """Answer a request with a JSON-RPC error and forget it, as `finish`."""
+        if self._end(call):
+            self._peer.refuse(call.request.id, code, message, data)
+            self._record(call, outcome, failed=False)
+
+    def _end(self, call: ClientCall) -> bool:
+        if self.open.get(call.request.id) is not call:
+            return False
+        del self.open[call.request.id]
+        if call.server_requests:
+            call.end_server_requests("the call has ended")
+        return True
+
+    def _record(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
+        context, upstream, seconds = self._context, call.upstream, self._clock() - call.started
+        label = call.told() if upstream is None else call.label
+        context.log.note(self._number, label, seconds, IS_ERROR if failed else outcome)
+        surface = call.request.surface.name
+        if upstream is not None:
+            upstream.record(seconds, ok=outcome == "ok")
+            context.tally.call(upstream.name, surface, outcome, seconds, call.tool)
+        else:
+            context.tally.meta_call(surface, call.label, outcome)
+            if outcome != "ok":
+                context.tally.refused(outcome)
+
+    def forget(self, call: ClientCall) -> None:
+        """Drop a call without an answer."""
+        self.open.pop(call.request.id, None)
+
+    def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
+        """Send the client a progress report that already has its own token."""
+        self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params), call.request.id)
+
+    def cancel(self, request_id: bytes) -> None:
+        """Abandon a call that the client cancels; it is not answered (MCP, cancellation)."""
+        call = self.open.get(request_id)
+        if call is not None:
+            call.abandon("the client cancelled it")
+
+    def lose_all(self, error: CallError) -> None:
+        """Answer every call, if need be with an error: the daemon is stopping, nothing answers later."""
+        for call in self._newest_first():
+            call.conclude(error)
+        self._context.outbox.flush()
+
+    def abandon_all(self, reason: str) -> None:
+        """Abandon every call: the client is gone."""
+        for call in self._newest_first():
+            call.abandon(reason)
+        self._context.outbox.flush()
+
+    def _newest_first(self) -> list[ClientCall]:
+        """The newest calls may still be queued; ended first, they do not move up and get sent."""
+        return list(reversed(self.open.values()))
+
+
+def is_error(result: Buffer) -> bool:
+    """Whether a tool reports failure in its result; False if the result has more than `LOOKED_THROUGH` bytes.
+
+    The result is decoded only if `"isError": true` occurs anywhere in it; then the result's own member decides,
+    not a text that quotes it.
+    """
+    raw = memoryview(result)
+    if raw.nbytes > LOOKED_THROUGH or _SAYS_ERROR.search(raw) is None:
+        return False
+    try:
+        return _decode_is_error(raw).isError
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False

@@ -1,0 +1,65 @@
+"""What a client can be asked, as it has declared, and what a server is told in place of one that cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from daemon.wire.envelope import METHOD_NOT_FOUND
+
+if TYPE_CHECKING:
+    from daemon.wire.peer_requests import PeerRequest
+
+NOTHING = Raw(b"{}")
+"""The capabilities of a client that has declared none."""
+
+DECLINED = b'{"action":"decline"}'
+"""The answer to an elicitation in place of a client that cannot ask its user (MCP, elicitation)."""
+
+_decode = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def lacking(capabilities: Raw, request: PeerRequest) -> str:
+    """The capability that a client lacks to be asked this, in words; empty if it has declared all of them.
+
+    Args:
+        capabilities: what the client has declared, raw (MCP, `ClientCapabilities`).
+        request: what it is to be asked.
+    """
+    try:
+        declared = _decode(capabilities)
+        params = {} if request.params is None else _decode(request.params)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "params that can be read"
+    wanted = next((part for part in _needed(request.method, params) if not _has(declared, part)), ())
+    return ".".join(wanted)
+
+
+def answer_instead(request: PeerRequest, lacks: str) -> None:
+    """Answer in place of a client that cannot: an elicitation is declined, all else refused."""
+    if request.method == "elicitation/create":
+        request.answer(DECLINED)
+    else:
+        text = f"the client that called does not support {request.method}: it has not declared {lacks}"
+        request.refuse(METHOD_NOT_FOUND, text)
+
+
+def _needed(method: str, params: dict[str, object]) -> list[tuple[str, ...]]:
+    if method == "roots/list":
+        return [("roots",)]
+    if method == "sampling/createMessage":
+        with_tools = "tools" in params or "toolChoice" in params
+        return [("sampling",), ("sampling", "tools")] if with_tools else [("sampling",)]
+    return [("elicitation", "url")] if params.get("mode") == "url" else [("elicitation", "form")]
+
+
+def _has(declared: dict[str, object], wanted: tuple[str, ...]) -> bool:
+    members = declared.get(wanted[0])
+    if not isinstance(members, dict):
+        return False
+    if wanted == ("elicitation", "form"):
+        # Until 2025-11-25 an empty object was the whole declaration, and still means forms.
+        return "form" in members or "url" not in members
+    return len(wanted) == 1 or wanted[1] in members
