@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.clients.attachment import Request
-    from daemon.clients.calls import CallsInFlight
-    from daemon.clients.server_requests import RelayedRequest
+    from daemon.clients.client import Client
+    from daemon.clients.server_requests import RelayedRequest, ServerRequests
+    from daemon.config.redaction import Redactors
     from daemon.ports import Upstream
     from daemon.surfaces.base import Action, Forward, View
     from daemon.wire.envelope import Buffer
@@ -93,6 +94,32 @@ def _is_name(said: str) -> bool:
     return len(said) <= MAX_NAME and not any(map(str.isspace, said))
 
 
+class Calls(Protocol):
+    """The calls of one client in flight, as each of them needs it (`clients.calls`)."""
+
+    client: Client
+    """The client."""
+    server_requests: ServerRequests
+    """What servers have asked the client."""
+    redact: Redactors
+    """Removes secrets from what a server says about a failed call."""
+
+    def recheck(self, call: ClientCall) -> bool:
+        """Judge a call again that has waited in a queue (`ports.CallToSend.check`)."""
+
+    def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
+        """Answer a call and forget it; `outcome` is `ok` or an error code."""
+
+    def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:
+        """Answer a request with a JSON-RPC error and forget it."""
+
+    def forget(self, call: ClientCall) -> None:
+        """Drop a call without an answer."""
+
+    def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
+        """Send the client a progress report that already has its own token."""
+
+
 class ClientCall(Struct, eq=False, kw_only=True):
     """A client's call, in flight from the request to its answer.
 
@@ -100,7 +127,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     object, and a msgspec struct, because making one is a good part of what a small call costs.
     """
 
-    calls: CallsInFlight
+    calls: Calls
     """The calls of its client, which alone answer the client."""
     request: Request
     """The client's request."""
