@@ -27,7 +27,14 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.model import Era
-from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.protocol import (
+    CLIENT_CAPABILITIES,
+    HANDSHAKE_VERSIONS,
+    IDENTITY,
+    MODERN_VERSION,
+    SERVER_INFO_KEY,
+    UNSUPPORTED_VERSION,
+)
 from daemon.wire.envelope import MAX_ERROR_BYTES
 from daemon.wire.requests import HttpRefusal, RemoteError
 
@@ -145,14 +152,31 @@ async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | No
     """
     connection.adopt(Era.MODERN, MODERN_VERSION)
     try:
-        raw = await connection.request("server/discover", {}, timeout=seconds)
-        result = _object(raw)
+        result = _object(await _discovered(connection, seconds))
     except (RemoteError, UpstreamTimeout, ProtocolFault):
         return None
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or MODERN_VERSION not in versions:
         return None
     return _greeting(Era.MODERN, MODERN_VERSION, result)
+
+
+async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
+    try:
+        return await connection.request("server/discover", {}, timeout=seconds)
+    except RemoteError as error:
+        if error.code != UNSUPPORTED_VERSION or MODERN_VERSION not in _supported(error):
+            raise
+    # It refuses our version and names it among its own, as one does that has just changed: to be asked once more.
+    return await connection.request("server/discover", {}, timeout=seconds)
+
+
+def _supported(error: RemoteError) -> list[object]:
+    try:
+        versions = _object(error.data).get("supported")
+    except ProtocolFault:
+        return []
+    return versions if isinstance(versions, list) else []
 
 
 async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting:
