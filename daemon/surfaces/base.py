@@ -71,8 +71,8 @@ class View:
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
     """Returns the core tools that were chosen for this client if its profile names none
     (`surfaces.listing`)."""
-    linked: Callable[[str], str | None] = attrs.field(default=lambda _uri: None, repr=False)
-    """Returns the server whose result has linked to a URI in this session; None if none has."""
+    linked: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """The servers whose results have linked to URIs in this session."""
     keeps: bool = True
     """Whether what is loaded or shown is known in the client's next request."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)

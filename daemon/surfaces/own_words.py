@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.safety.escape import legible
-from daemon.surfaces.answers import cut, fitting, index_lines, share_of
+from daemon.surfaces.answers import cut, index_lines, share_of
 from daemon.surfaces.summing import server_words
 
 if TYPE_CHECKING:
@@ -37,14 +37,15 @@ def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, 
         `{"instructions": {SERVER: text}}`; empty if there is nothing new to say. Those of all servers together
         take the share of an answer that each kind of information beside its tools may take.
     """
-    room = share_of(view)
     new = [entry for entry in entries if entry.instructions and not _was_met(view, entry)]
-    told = fitting(((each.name, cut(legible(each.instructions), room // len(new))) for each in new), room)
-    return {"instructions": told} if told else {}
+    if not new:
+        return {}
+    room = share_of(view) // len(new)
+    return {"instructions": {entry.name: cut(legible(entry.instructions), room) for entry in new}}
 
 
 def server_lines(view: View) -> str:
-    """A line for each server that says what it is for, for the daemon's own instructions; empty if none does."""
+    """A line for each server that says what it is for, for our own instructions; empty if none does."""
     said = [(entry.name, words) for entry in view.servers.values() if (words := server_words(entry))]
     return "Servers:\n" + index_lines(said, LINES_CHARACTERS, REST) if said else ""
 

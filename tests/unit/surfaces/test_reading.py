@@ -39,7 +39,7 @@ def test_a_resource_is_read_from_the_server_that_has_it() -> None:
 
 
 def test_a_resource_that_a_result_has_linked_to_is_read_there() -> None:
-    view = attrs.evolve(view_of(UP), linked=lambda uri: "git" if uri == "blob:1" else None)
+    view = attrs.evolve(view_of(UP), linked={"blob:1": "git"})
     action = act(READING["load"], view, READ, {"uri": "blob:1"})
     assert isinstance(action, Forward)
     assert (action.server, action.name) == ("git", "blob:1")
