@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, CloseConnection, Message, Ping, Request, TextMessage
+from wsproto.events import AcceptConnection, CloseConnection, Event, Message, Ping, Request, TextMessage
 
 if TYPE_CHECKING:
     import socket
@@ -79,6 +79,6 @@ class WebSocket:
             with self._lock:
                 self._protocol.receive_data(chunk)
 
-    def _say(self, event: Message | Request | AcceptConnection | CloseConnection | object) -> None:
+    def _say(self, event: Event) -> None:
         with self._lock:
-            self._stream.sendall(self._protocol.send(event))  # type: ignore[arg-type]
+            self._stream.sendall(self._protocol.send(event))

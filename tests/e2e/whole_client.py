@@ -172,12 +172,17 @@ class WholeClient:
         self.meta: Json = {}
         """What goes with each request."""
         self._last = 0
-        self._line: Line = {
-            "unix": lambda: UnixLine(daemon, self.inbox),
-            "websocket": lambda: WebSocketLine(door, self.inbox),
-            "http": lambda: HttpLine(door, self.inbox, modern=modern),
-        }[place]()
+        self._line = self._opened(daemon, door, place)
         self.greeting = self._greeted()
+
+    def _opened(self, daemon: Daemon, door: HttpDoor, place: str) -> Line:
+        match place:
+            case "unix":
+                return UnixLine(daemon, self.inbox)
+            case "websocket":
+                return WebSocketLine(door, self.inbox)
+            case _:
+                return HttpLine(door, self.inbox, modern=self.modern)
 
     def _greeted(self) -> Json:
         if self.modern:
@@ -210,11 +215,10 @@ class WholeClient:
 
     def _once(self, method: str, params: Json) -> Json:
         request = self.begin(method, params)
-        for message in self._messages():
-            if message.get("id") == request and "method" not in message:
-                result: Json = message.get("result", {"error": message.get("error")})
-                return result
-        raise AssertionError(method)
+        messages = self._messages()
+        answer = next(each for each in messages if each.get("id") == request and "method" not in each)
+        result: Json = answer["result"] if "result" in answer else {"error": answer["error"]}
+        return result
 
     def begin(self, method: str, params: Json) -> int:
         """Send a request; its id."""

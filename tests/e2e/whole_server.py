@@ -44,7 +44,7 @@ class WholeServer:
         """The URI of one of its resources."""
         return f"mem://{self.name}/{name}"
 
-    def list(self, method: str) -> Json | None:
+    def listed(self, method: str) -> Json | None:
         """The result of a method that lists something."""
         match method:
             case "tools/list":
@@ -130,7 +130,7 @@ class Conversation:
 
     def _serve(self, request: Request) -> None:
         server, params = self.server, request.params
-        listed = server.list(request.method)
+        listed = server.listed(request.method)
         if listed is not None:
             request.reply(listed, cacheable=True)
             return

@@ -39,16 +39,20 @@ def served(transport: str, name: str, *, modern: bool, directory: Path) -> Itera
     made = {"unix": _unix, "websocket": _websocket, "http": _http, "sse": _sse}[transport](server, path)
     threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
-        port = made.server_address[1]
-        yield {
-            "unix": {"url": path},
-            "websocket": {"url": f"ws://127.0.0.1:{port}/"},
-            "http": {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"},
-            "sse": {"type": "sse", "url": f"http://127.0.0.1:{port}/sse"},
-        }[transport]
+        yield _entry(transport, made.server_address)
     finally:
         made.shutdown()
         made.server_close()
+
+
+def _entry(transport: str, address: Any) -> Json:
+    place = "" if transport == "unix" else f"127.0.0.1:{address[1]}"
+    return {
+        "unix": {"url": address},
+        "websocket": {"url": f"ws://{place}/"},
+        "http": {"type": "http", "url": f"http://{place}/mcp"},
+        "sse": {"type": "sse", "url": f"http://{place}/sse"},
+    }[transport]
 
 
 class _Threads(socketserver.ThreadingMixIn):
