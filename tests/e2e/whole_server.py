@@ -91,7 +91,7 @@ class WholeServer:
     @property
     def capabilities(self) -> Json:
         """What it declares."""
-        tasks = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+        tasks: Json = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
         return {
             "tools": {"listChanged": True},
             "prompts": {"listChanged": True},
