@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import CallError, UpstreamLost
 from daemon.wire import envelope
+from daemon.wire.error_objects import read_error
 
 if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
@@ -56,8 +57,8 @@ class RemoteError(Exception):
 
     @classmethod
     def from_wire(cls, error: Buffer) -> RemoteError:
-        """Read a JSON-RPC error object, however sloppy (`envelope.read_error`)."""
-        return cls(*envelope.read_error(error))
+        """Read a JSON-RPC error object, however sloppy (`error_objects.read_error`)."""
+        return cls(*read_error(error))
 
 
 class HttpRefusal(RemoteError):
