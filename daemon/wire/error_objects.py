@@ -1,4 +1,4 @@
-"""JSON-RPC error objects as others write them: how each is read, however sloppy it is."""
+"""JSON-RPC error objects: how those of others are read, however sloppy, and how ours are made."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ def read_error(error: Buffer) -> tuple[int, str, bytes]:
         bytes(memoryview(raw)[:MAX_ERROR_BYTES]) for raw in (found.code, found.message, found.data)
     )
     return int(code) if _CODE.fullmatch(code) else 0, _as_text(message), data
+
+
+def made_error(code: int, message: str) -> bytes:
+    """A JSON-RPC error object of ours, in place of one that a peer should have sent."""
+    return msgspec.json.encode({"code": code, "message": message})
 
 
 def is_error_object(error: Buffer) -> bool:
