@@ -24,7 +24,7 @@ from daemon.counting.measures import Pace
 from daemon.errors import CallError, Overloaded, UpstreamUnavailable
 from daemon.upstreams.admitted import Admitted, SizeLimited
 from daemon.upstreams.attribution import Apart, Attribution
-from daemon.upstreams.line import Line, Place
+from daemon.upstreams.line import Line, InLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -122,7 +122,7 @@ class Admission:
             admitted.key = self.connection.call(call, admitted)
             self._in_flight[ticket] = admitted
         else:
-            self._queue(Place(ticket, client, call, admitted, self._clock()))
+            self._queue(InLine(ticket, client, call, admitted, self._clock()))
         return ticket
 
     def cancel(self, ticket: int, reason: str) -> None:
@@ -158,7 +158,7 @@ class Admission:
         if self._queued:
             self._advance()
 
-    def _queue(self, place: Place) -> None:
+    def _queue(self, place: InLine) -> None:
         line, client = self._line, place.client
         crowded_out = None
         if len(line.clients) >= self._limits.queue:
