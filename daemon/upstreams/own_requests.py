@@ -35,7 +35,7 @@ from daemon.protocol import (
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
 )
-from daemon.wire.envelope import MAX_ERROR_BYTES
+from daemon.wire.error_objects import MAX_ERROR_BYTES
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:

@@ -199,7 +199,8 @@ class WholeClient:
 
     def ask(self, method: str, params: Json | None = None, **meta: Any) -> Json:
         """The result of a request, in as many rounds as it takes."""
-        given, result = dict(params or {}), Json()
+        given: Json = dict(params or {})
+        result: Json = {}
         for _ in range(MOST_ROUNDS):
             result = self._once(method, {**given, **self._with(meta)})
             if result.get("resultType") != "input_required":
