@@ -173,7 +173,7 @@ async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
     except RemoteError as error:
         if error.code != UNSUPPORTED_VERSION or MODERN_VERSION not in _supported(error):
             raise
-    # It refuses our version and names it among its own, as one does that has just changed: to be asked once more.
+    # It refuses our version and names it among its own, as one does that has just changed: it is asked again.
     return await connection.request("server/discover", {}, timeout=seconds)
 
 
