@@ -80,6 +80,16 @@ _CALLS = (
         "Calls that mcpd answered itself, by meta-tool: round trips that a client without mcpd would not make.",
         ("surface", "tool", "outcome"),
     ),
+    _counter(
+        "mcpd_requests_total",
+        "Requests of clients other than calls that went to a server and have ended, by how.",
+        ("server", "method", "outcome"),
+    ),
+    _counter(
+        "mcpd_server_requests_total",
+        "Requests that a server made of a client while it worked for it, by what became of them.",
+        ("server", "method", "result"),
+    ),
     _counter("mcpd_repairs_total", "Calls whose arguments had to be repaired before they fitted.", ("kind",)),
 )
 

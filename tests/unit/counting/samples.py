@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.counting.readings import Exporter
-from daemon.counting.tally import CODES, HTTP_REFUSALS, INVALIDATIONS, OK, OPERATOR, REPAIRS, SOURCES, Tally
+from daemon.counting.tally import (
+    CODES,
+    HTTP_REFUSALS,
+    INVALIDATIONS,
+    OK,
+    OPERATOR,
+    RELAYS,
+    REPAIRS,
+    REQUESTS,
+    SOURCES,
+    Tally,
+)
 from daemon.kit.mailbox import Watch
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
@@ -64,6 +75,7 @@ def eventful() -> Tally:
     for lazy in SURFACES.values():
         for tool in lazy.meta_tools:
             tally.meta_call(lazy.name, tool, OK)
+    count_requests(tally)
     for code in CODES:
         tally.refused(code)
     for reason in HTTP_REFUSALS:
@@ -77,6 +89,15 @@ def eventful() -> Tally:
     for became in INVALIDATIONS:
         tally.invalidated(became)
     return tally
+
+
+def count_requests(tally: Tally) -> None:
+    """Count one of every kind, in both directions."""
+    for method in REQUESTS:
+        tally.request("git", method, OK)
+        tally.request("gone", method, "UpstreamLost")
+    for became in RELAYS:
+        tally.relayed("git", "sampling/createMessage", became)
 
 
 def exporter(tally: Tally | None = None, **changed: Any) -> Exporter:
