@@ -224,7 +224,25 @@ def _servers(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
             (name,): 0 if entry.usable else len(entry.tools or ()) for name, entry in servers.items()
         },
         "mcpd_server_tools_quarantined": {(name,): len(entry.quarantined) for name, entry in servers.items()},
+        **_definitions(servers),
         "mcpd_server_restarts_total": {(name,): entry.status.restarts for name, entry in servers.items()},
+    }
+
+
+def _definitions(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
+    known: Values = {}
+    unavailable: Values = {}
+    quarantined: Values = {}
+    for name, entry in servers.items():
+        for kind, listed in entry.lists.items():
+            count = len(listed.definitions)
+            known[name, str(kind)] = count
+            unavailable[name, str(kind)] = 0 if entry.usable else count
+            quarantined[name, str(kind)] = len(listed.quarantined)
+    return {
+        "mcpd_server_definitions": known,
+        "mcpd_server_definitions_unavailable": unavailable,
+        "mcpd_server_definitions_quarantined": quarantined,
     }
 
 

@@ -148,6 +148,21 @@ _SERVERS = (
         "Tools that a server lists and that cannot be used, as their descriptions are malformed.",
         ("server",),
     ),
+    _gauge(
+        "mcpd_server_definitions",
+        "Prompts, resources and templates of resources that are known of a server.",
+        ("server", "kind"),
+    ),
+    _gauge(
+        "mcpd_server_definitions_unavailable",
+        "Known ones of a server that cannot be had now, because it is not up.",
+        ("server", "kind"),
+    ),
+    _gauge(
+        "mcpd_server_definitions_quarantined",
+        "Such that a server lists and that cannot be used, as their descriptions are malformed.",
+        ("server", "kind"),
+    ),
     _counter("mcpd_server_restarts_total", "Runs of a server that were followed by another.", ("server",)),
     _gauge(
         "mcpd_server_calls_in_flight",

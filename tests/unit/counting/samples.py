@@ -19,16 +19,19 @@ from daemon.counting.tally import (
     SOURCES,
     Tally,
 )
+from daemon.facts import DefinitionsListed
 from daemon.kit.mailbox import Watch
+from daemon.model import Kind
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from daemon.surfaces.table import SURFACES
 from tests.tallies import new_tally
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
+from tests.unit.state.samples import definition
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
-    from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+    from daemon.facts import Fact
 
 ON = {"metrics": {"enabled": True}}
 
@@ -53,11 +56,27 @@ class FakeSession:
 def catalog(**written: Any) -> Catalog:
     """`git` is up with two tools and one in quarantine, `time` has gone, `off` is switched off."""
     configured = {**servers("git", "time"), "off": {"command": "off", "enabled": False}}
-    facts: list[StatusChanged | ToolsListed | ListingFailed] = [
+    facts: list[Fact] = [
         status("git", restarts=2),
         listed("git", "log", "diff", quarantined={"bad": "no inputSchema"}),
+        DefinitionsListed(
+            server="git",
+            incarnation=1,
+            kind=Kind.PROMPT,
+            definitions=(definition(Kind.PROMPT, "review"),),
+            quarantined={"bad": "no name"},
+        ),
         status("time"),
         listed("time", "now"),
+        DefinitionsListed(
+            server="time",
+            incarnation=1,
+            kind=Kind.RESOURCE,
+            definitions=(
+                definition(Kind.RESOURCE, "mem://1", "time"),
+                definition(Kind.RESOURCE, "mem://2", "time"),
+            ),
+        ),
         status("time", ServerState.BACKOFF, restarts=5),
     ]
     return after(catalog_of({"mcpServers": configured, **ON, **written}), facts)
