@@ -105,7 +105,9 @@ class CallsInFlight:
         label = call.told() if upstream is None else call.label
         context.log.note(self._number, label, seconds, IS_ERROR if failed else outcome)
         surface = call.request.surface.name
-        if upstream is not None:
+        if call.method != protocol.CALL_TOOL:
+            context.tally.request("" if upstream is None else upstream.name, call.method, outcome)
+        elif upstream is not None:
             upstream.record(seconds, ok=outcome == "ok")
             context.tally.call(upstream.name, surface, outcome, seconds, call.tool)
         else:
