@@ -73,6 +73,9 @@ TOOLS_CHANGED = "notifications/tools/list_changed"
 UNSUPPORTED_VERSION = -32022
 """JSON-RPC code of 2026-07-28 for a protocol version that the server does not speak."""
 
+CACHEABLE = frozenset({"resources/read"})
+"""The methods of servers whose results must say in 2026-07-28 how long they may be cached; lists are ours."""
+
 LIST_TTL_MS = 0
 """Clients may not cache our lists (`ttlMs`): a category can change with any server."""
 
@@ -123,8 +126,10 @@ class ListParams(Struct):
     cursor: str | None = None
 
 
-class _ResultType(Struct):
-    resultType: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
+class _ResultMembers(Struct):
+    resultType: object = UNSET  # noqa: N815 - the wire's name
+    ttlMs: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
+    cacheScope: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
 
 
 decode_initialize = msgspec.json.Decoder(InitializeParams).decode
@@ -132,7 +137,7 @@ decode_list = msgspec.json.Decoder(ListParams).decode
 _decode_named = msgspec.json.Decoder(_NameAndMeta).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_meta = msgspec.json.Decoder(_MetaOnly).decode
-_decode_result_type = msgspec.json.Decoder(_ResultType).decode
+_decode_result_members = msgspec.json.Decoder(_ResultMembers).decode
 
 
 def decode_call(params: bytes | Raw) -> CallParams:
@@ -296,16 +301,26 @@ def _position(cursor: str | None, count: int) -> int:
     raise UnknownCursor("unknown cursor: begin again without one")
 
 
-def completed(result: bytes) -> bytes:
-    """A result with the `resultType` that 2026-07-28 requires, added only if its author left it out."""
+def completed(result: bytes, *, cacheable: bool = False) -> bytes:
+    """A result with the members that 2026-07-28 requires, added only if its author left them out.
+
+    Args:
+        result: any result, raw.
+        cacheable: whether it must say how long it may be cached.
+    """
     try:
-        if _decode_result_type(result).resultType is not UNSET:
-            return result
+        known = _decode_result_members(result)
     except (msgspec.MsgspecError, RecursionError):
         # Not an object, hence not a result of MCP's: there is nothing to add to, and it is not ours to judge.
         return result
+    added = b"" if known.resultType is not UNSET else b'"resultType":"complete",'
+    if cacheable and known.resultType in (UNSET, "complete"):
+        added += b"" if known.ttlMs is not UNSET else b'"ttlMs":%d,' % LIST_TTL_MS
+        added += b"" if known.cacheScope is not UNSET else b'"cacheScope":"private",'
+    if not added:
+        return result
     rest = result.lstrip()[1:].lstrip()
-    return b'{"resultType":"complete"' + (b"" if rest.startswith(b"}") else b",") + rest
+    return b"{" + (added[:-1] if rest.startswith(b"}") else added) + rest
 
 
 def envelope_meta(version: str) -> dict[str, object]:

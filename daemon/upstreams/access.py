@@ -159,6 +159,8 @@ class UpstreamAccess:
         """
         self.name = server.name
         self.server = server
+        self.is_modern = False
+        """Whether it speaks MCP 2026-07-28 (`ports.Upstream`)."""
         self.tell = tell
         self.stats = CallStats()
         self.listing = Listing(server, tell=tell, wall=wall, redact=redact, settle=settle)
