@@ -466,9 +466,7 @@ class Stage:
         await trio.testing.wait_all_tasks_blocked()
         return guest
 
-    def arrive(
-        self, nursery: trio.Nursery, *first: bytes, visitor: Visitor = HERSELF, **link: int
-    ) -> Guest:
+    def arrive(self, nursery: trio.Nursery, *first: bytes, visitor: Visitor = HERSELF, **link: int) -> Guest:
         """A client connects, with its first messages in the socket before the session looks."""
         ours, theirs = socket.socketpair()
         theirs.sendall(b"".join(line + b"\n" for line in first))
