@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
     from tests.fakes_upstream import Sent, Stage
 
-ABLE = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 """The capabilities of a client that can be asked anything."""
 
 META = {**MODERN, CAPABILITIES_KEY: ABLE}
