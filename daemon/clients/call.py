@@ -49,10 +49,6 @@ _SAID = msgspec.json.Decoder(str | list[str] | None)
 MAX_NAME = 64
 """Characters of the longest name in a meta-tool's arguments that is logged; anything longer is no name."""
 
-WAITING_STEP = 1e-6
-"""By how much each report of ours raises a call's progress, which must rise with each (MCP, progress): so
-little that nearly everything that its server reports later is more."""
-
 
 def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
     """A server's JSON-RPC error as one that a model can read (`without_secrets`)."""
@@ -138,14 +134,7 @@ class Calls(Protocol):
         """Send the client a progress report that already has its own token."""
 
 
-class AskedOfClient(Protocol):
-    """Something that a server has asked the client of a call."""
-
-    def end(self, reason: str) -> None:
-        """Take it back from the client, and tell the server why: the call has ended."""
-
-
-class Parked(AskedOfClient, Protocol):
+class Parked(Protocol):
     """What is remembered of a call whose client gives what its server has asked."""
 
     def ask(self, request: PeerRequest) -> None:
@@ -206,8 +195,6 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """The other members of its params, which travel on as they are: `task`, `inputResponses`, unknown ones."""
     declared: Raw | None = None
     """The capabilities that the client declares in the request itself (MCP 2026-07-28)."""
-    server_requests: list[AskedOfClient] | None = None
-    """What its server has asked the client meanwhile; None if nothing."""
     parked: Parked | None = None
     """What is remembered of it while its client, of MCP 2026-07-28, gives what its server has asked."""
     round: Round | None = None
@@ -225,14 +212,6 @@ class ClientCall(Struct, eq=False, kw_only=True):
         state = self.request.session.state
         session = state.key if state.named else ""
         return f"{self.label}{asked and f'({asked})'}{session and f' in {session}'}"
-
-    def read_meta(self, meta: dict[str, Raw]) -> None:
-        """Take over the request's `_meta`: the members that travel on, and the progress token."""
-        self.meta = protocol.foreign_meta(meta)
-        self.declared = meta.get(protocol.CAPABILITIES_KEY)
-        token = meta.get("progressToken")
-        if token is not None and bytes(token) != b"null":
-            self.token, self.wants_progress = token, True
 
     def decide(self, view: View, *, patient: bool) -> Action:
         """What is to be done about the call (`surfaces.base.Surface.call`).
@@ -275,9 +254,17 @@ class ClientCall(Struct, eq=False, kw_only=True):
         self.calls.finish(self, result, "ok")
 
     def refused(self, error: Buffer) -> None:
-        """Answer the client with the server's JSON-RPC error, as a result that a model can read."""
+        """Answer the client with the server's JSON-RPC error, as a result that a model can read.
+
+        One that sends the user to a URL first is for the client itself, if it knows what that is.
+        """
         assert self.upstream is not None, "only a server refuses"
-        self.lost(read_refusal(error, self.calls.redact.of(self.upstream.name)))
+        server, asking = self.upstream.name, self.calls.server_requests
+        redact = self.calls.redact.of(server)
+        if asking.takes_url(server, error):
+            self.calls.refuse(self, *without_secrets(error, redact), UpstreamCallError.code)
+        else:
+            self.lost(read_refusal(error, redact))
 
     def lost(self, error: CallError) -> None:
         """Answer the client with why there is no result and what to do."""
@@ -296,48 +283,22 @@ class ClientCall(Struct, eq=False, kw_only=True):
         """Put a request of its server to the client."""
         if self.request.modern:
             self.calls.park(self, request)
-            return
-        asked = self.calls.server_requests.ask(request, self.request.id)
-        if asked is not None:
-            self.server_requests = [*(self.server_requests or ()), asked]
+        else:
+            self.calls.server_requests.ask(request, self.request.id)
 
     @property
     def asker(self) -> object:
         """Its client: all calls of a connection are, unless nothing tells two clients of it apart."""
         kept = self.calls.client.visitor.keeps or self.request.key is not None
-        return self.calls if kept else self
-
-    def end_server_requests(self, reason: str) -> None:
-        """Take back what is still before the client: the call has ended."""
-        server_requests, self.server_requests = self.server_requests or (), None
-        for each in server_requests:
-            each.end(reason)
-
-    def still_waits(self, text: str) -> None:
-        """Report to the client that the call still waits for its server."""
-        if self.token is not None:
-            self.reported += WAITING_STEP
-            progress, message = (Raw(msgspec.json.encode(value)) for value in (self.reported, text))
-            told = {"progressToken": self.token, "progress": progress, "message": message}
-            self.calls.send_progress(self, told)
-
-    def conclude(self, error: CallError) -> None:
-        """Answer the call now, with an error if it has no result yet."""
-        self.withdraw(error.message)
-        if self.finished is None:
-            self.lost(error)
-        else:
-            self.answered(self.finished)
+        return self.calls if kept else self.request
 
     def abandon(self, reason: str) -> None:
-        """Give the call up wherever it is, without an answer."""
-        self.calls.forget(self)
+        """Give the call up wherever it is, without an answer; what was asked for it is withdrawn before."""
         self.withdraw(reason)
+        self.calls.forget(self)
 
     def withdraw(self, reason: str) -> None:
         """Stop waiting for a server, or cancel the call there."""
-        if self.server_requests:
-            self.end_server_requests(reason)
         if self.waiting is not None:
             self.waiting.cancel()
         if self.upstream is not None and self.key is not None:
@@ -350,3 +311,12 @@ def _progress(params: Mapping[str, Raw]) -> float:
         return msgspec.json.decode(params["progress"], type=float)
     except (KeyError, msgspec.MsgspecError):
         return math.inf
+
+
+def read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
+    """Take over the request's `_meta`: the members that travel on, and the progress token."""
+    call.meta = protocol.foreign_meta(meta)
+    call.declared = meta.get(protocol.CAPABILITIES_KEY)
+    token = meta.get("progressToken")
+    if token is not None and bytes(token) != b"null":
+        call.token, call.wants_progress = token, True

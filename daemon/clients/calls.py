@@ -75,7 +75,7 @@ class CallsInFlight:
         self.number = number
         self.parking = Parking(context.states, self)
         self.park, self.goes_on = self.parking.ask, InputRounds(context, act_after).goes_on
-        self.server_requests = ServerRequests(peer, context.outbox)
+        self.server_requests = ServerRequests(peer, context.audience, self.open)
         self.redact = context.redact
         self._peer = peer
         self._context = context
@@ -125,8 +125,6 @@ class CallsInFlight:
         if not self.is_open(call):
             return False
         del self.open[call.request.id]
-        if call.server_requests:
-            call.end_server_requests("the call has ended")
         return True
 
     def _record(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
@@ -159,7 +157,11 @@ class CallsInFlight:
     def lose_all(self, error: CallError) -> None:
         """Answer every call, if need be with an error: the daemon is stopping, nothing answers later."""
         for call in self._newest_first():
-            call.conclude(error)
+            call.withdraw(error.message)
+            if call.finished is None:
+                call.lost(error)
+            else:
+                call.answered(call.finished)
         self._context.outbox.flush()
 
     def abandon_all(self, reason: str) -> None:
@@ -167,6 +169,7 @@ class CallsInFlight:
         for call in self._newest_first():
             call.abandon(reason)
         self.parking.leave()
+        self.server_requests.elicitations.leave()
         self._context.outbox.flush()
 
     def _newest_first(self) -> list[ClientCall]:

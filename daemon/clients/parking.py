@@ -66,7 +66,6 @@ class Parking:
         else:
             if call.parked is None:
                 call.parked = ParkedCall(self._states, call)
-                call.server_requests = [*(call.server_requests or ()), call.parked]
             call.parked.ask(request)
 
     def resume(self, call: ClientCall) -> bool:
@@ -154,24 +153,25 @@ class ParkedCall:
             error = RequestTooLarge("too much waits for clients that have not come back. The call ran.")
             answer, size = partial(self._call.lost, error), 0
         self._answer, self.held = answer, size
-        self.end("the call has ended")
-
-    def end(self, reason: str) -> None:
-        """Tell the server that nobody answers any more."""
-        asked, self._asked = self._asked, {}
-        for each in asked.values():
-            each.refuse(INVALID_REQUEST, reason)
+        self._end("the call has ended")
 
     def give_up(self, reason: str) -> None:
         """Cancel the call at its server: the client will not come back."""
+        self._end(reason)
         self._call.withdraw(reason)
 
     def _park(self) -> None:
         state = self._states.give(self)
         if state is None:
-            self.end("too many calls wait for the input of their clients")
+            self._end("too many calls wait for the input of their clients")
         else:
             self._call.calls.interrupt(self._call, asking_result(self._asked, state))
+
+    def _end(self, reason: str) -> None:
+        """Tell the server that nobody answers any more."""
+        asked, self._asked = self._asked, {}
+        for each in asked.values():
+            each.end(reason)
 
     def _withdraw(self, key: str, _reason: str) -> None:
         self._asked.pop(key, None)
