@@ -9,6 +9,8 @@ import attrs
 from daemon.catalog.loaded import Loaded
 from daemon.clients.announcements import Habits
 from daemon.clients.audience import ConnectedClients
+from daemon.clients.links import LinksOfVisitors
+from daemon.clients.listings import Listings
 from daemon.clients.request_states import RequestStates
 
 if TYPE_CHECKING:
@@ -71,6 +73,10 @@ class SessionContext:
     """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
+    listings: Listings = attrs.field(factory=Listings)
+    """The lists beside tools as clients are given them."""
+    links: LinksOfVisitors = attrs.field(factory=LinksOfVisitors)
+    """What clients without sessions were given links to."""
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once all that other daemons wrote before now is known here; None where nobody else writes. What a
     client has just loaded at one daemon, the next one may not have been told yet."""
