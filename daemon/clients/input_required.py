@@ -90,8 +90,10 @@ class Round:
 
     server: str
     """The server that has asked."""
-    tool: str
-    """The server's name for what is called."""
+    head: bytes
+    """What is called there (`surfaces.base.Forward.head`)."""
+    label: str
+    """The name that the log gives the call."""
     number: int = 0
     """How often it has asked."""
     pause: float = FIRST_PAUSE
@@ -103,10 +105,10 @@ class Round:
         Raises:
             UpstreamUnavailable: it would go elsewhere.
         """
-        if (forward.server, forward.name) != (self.server, self.tool):
+        if (forward.server, forward.head) != (self.server, self.head):
             text = (
-                f"{self.server}/{self.tool} is not called by this name any more. The call was not sent again:"
-                " what its client has given was for this tool alone."
+                f"{self.label} is not called by this name any more. The call was not sent again: what its"
+                " client has given is for nobody else."
             )
             raise UpstreamUnavailable(text, server=self.server)
 

@@ -15,17 +15,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Raw
 
 from daemon.clients.capabilities import NOTHING, answer_instead, lacking
-from daemon.clients.input_required import ASKING, asking_result, fits, responses_in, state_in
+from daemon.clients.input_required import ASKING, RESPONSES, STATE, asking_result, fits, responses_in, state_in
 from daemon.clients.request_states import PREFIX
 from daemon.errors import InvalidArguments, RequestTooLarge, UnknownRequestState
+from daemon.protocol import CALL_TOOL
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
-
-    from msgspec import Raw
 
     from daemon.clients.call import Calls, ClientCall
     from daemon.clients.request_states import RequestStates
@@ -37,6 +37,10 @@ MAX_ASKED = 16
 MAX_COMPARED = 64 * 1024
 """Bytes of the longest arguments that may be written differently in the next request: beyond, decoding them
 would hold up the loop, and a client that repeats a request repeats its bytes."""
+
+_OF_ROUNDS = frozenset({"_meta", RESPONSES, STATE})
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 REFUSAL = (
     "Unknown requestState: it was never given out to this client for this request, was used already, or has"
@@ -192,10 +196,11 @@ def _owner(call: ClientCall) -> bytes:
             (request.profile.name, request.surface.name, call.method, call.name),
         )
     )
-    return hashlib.sha256(b"%d %b%b" % (len(said), said, _canonical(call.given))).digest()
+    given = _of_tool(call.given) if call.method == CALL_TOOL else _of_request(call.given)
+    return hashlib.sha256(b"%d %b%b" % (len(said), said, given)).digest()
 
 
-def _canonical(arguments: bytes) -> bytes:
+def _of_tool(arguments: bytes) -> bytes:
     """Arguments in one of the ways in which they can be written."""
     if len(arguments) > MAX_COMPARED:
         return arguments
@@ -203,3 +208,13 @@ def _canonical(arguments: bytes) -> bytes:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return arguments
+
+
+def _of_request(params: bytes) -> bytes:
+    """The params of a request without what differs from one round to the next."""
+    try:
+        members = _decode_members(params)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return params
+    same = {key: Raw(_of_tool(bytes(members[key]))) for key in members if key not in _OF_ROUNDS}
+    return msgspec.json.encode(same, order="deterministic")

@@ -25,7 +25,7 @@ from daemon.clients.input_required import (
     input_required_by,
 )
 from daemon.errors import InputRefused, UpstreamCallError, UpstreamTimeout
-from daemon.protocol import ASKED_OF_CLIENTS
+from daemon.protocol import ASKED_OF_CLIENTS, members_before
 from daemon.wire.peer_requests import PeerRequest
 from daemon.wire.requests import RemoteError
 
@@ -80,7 +80,8 @@ class InputRounds:
             CallError: the client does not give it, or not in time.
         """
         if call.round is None:
-            call.round = Round(_server(call), call.tool)
+            before = len(members_before(call.others))
+            call.round = Round(_server(call), bytes(call.params[0])[before:], call.label)
         call.round.number += 1
         if call.round.number > MAX_ROUNDS or call.method not in ASKING:
             text = f"server {_server(call)} has asked for input {call.round.number} times for one call"
@@ -101,17 +102,15 @@ class InputRounds:
             return {}
         call.round.pause = FIRST_PAUSE
         answers = _Answers(_server(call), len(requests))
-        for key, each in requests.items():
-            params = None if each.params is UNSET else Raw(bytes(each.params))
-            request = PeerRequest(each.method, params, _Answer(answers, key, each.method))
-            request.server = _server(call)
-            if each.method in ASKED_OF_CLIENTS:
-                call.asked(request)
-            else:
-                answers.failed(each.method, "no client can be asked that")
-        self._context.outbox.flush()
-        with trio.move_on_at(call.started + self._longest(call)):
-            return await answers.wait()
+        try:
+            for key, each in requests.items():
+                params = None if each.params is UNSET else Raw(bytes(each.params))
+                answers.ask(call, key, each.method, params)
+            self._context.outbox.flush()
+            with trio.move_on_at(call.started + self._longest(call)):
+                return await answers.wait()
+        finally:
+            answers.end()
         text = f"the client has not given in time what server {_server(call)} needs for this call"
         raise UpstreamTimeout(f"{text} (timeouts.callMax). The call was not sent again.", server=_server(call))
 
@@ -129,6 +128,22 @@ class _Answers:
         self._done = trio.Event()
         self._results: dict[str, Raw] = {}
         self._failure: InputRefused | None = None
+        self._requests: list[PeerRequest] = []
+
+    def ask(self, call: ClientCall, key: str, method: str, params: Raw | None) -> None:
+        """Ask a call's client for one of them."""
+        if method not in ASKED_OF_CLIENTS:
+            self.failed(method, "no client can be asked that")
+        if self._failure is None:
+            request = PeerRequest(method, params, _Answer(self, key, method))
+            request.server = self._server
+            self._requests.append(request)
+            call.asked(request)
+
+    def end(self) -> None:
+        """Take back what is still before the client."""
+        for each in self._requests:
+            each.end("the call has ended")
 
     async def wait(self) -> dict[str, Raw]:
         """Wait for all of them.

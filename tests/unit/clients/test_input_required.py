@@ -126,12 +126,12 @@ def test_a_state_is_a_text() -> None:
 
 
 def test_what_was_given_for_one_tool_goes_to_no_other() -> None:
-    given = Round("alpha", "echo")
+    given = Round("alpha", b'"name":"echo",', "alpha/echo")
 
     def forward(server: str, tool: str) -> Forward:
-        return Forward(server=server, name=tool, head=b"", arguments=b"{}", label="")
+        return Forward(server=server, name="", head=b'"name":"%b",' % tool.encode(), arguments=b"{}", label="")
 
     given.require(forward("alpha", "echo"))
     for elsewhere in (forward("beta", "echo"), forward("alpha", "delete")):
-        with pytest.raises(UpstreamUnavailable, match="not sent again"):
+        with pytest.raises(UpstreamUnavailable, match=r"alpha/echo is .* not sent again"):
             given.require(elsewhere)

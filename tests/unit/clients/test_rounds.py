@@ -11,7 +11,7 @@ import trio
 
 from daemon.clients.input_required import FIRST_PAUSE, LONGEST_PAUSE
 from daemon.clients.rounds import MAX_ROUNDS
-from daemon.clients.server_requests import MAX_OPEN
+from daemon.clients.server_requests import MAX_OF_SERVER
 from daemon.facts import Switched
 from tests.fakes_upstream import Stage, error_of
 from tests.unit.clients.asking import ABLE, ACCEPTED, ANSWERS, QUESTION
@@ -177,10 +177,10 @@ async def test_a_client_that_refuses_ends_its_call_and_is_asked_nothing_more(nur
 async def test_a_server_that_asks_too_much_at_once_gets_nothing(nursery: trio.Nursery) -> None:
     stage = Stage()
     client = (await greeted(stage, nursery)).client
-    needs(stage, await called(stage, client), {f"k{n}": "roots/list" for n in range(MAX_OPEN + 1)})
-    messages = [await client.get() for _ in range(2 * MAX_OPEN + 1)]
-    assert sum(each.get("method") == "roots/list" for each in messages) == MAX_OPEN
-    assert sum(each.get("method") == "notifications/cancelled" for each in messages) == MAX_OPEN
+    needs(stage, await called(stage, client), {f"k{n}": "roots/list" for n in range(MAX_OF_SERVER + 1)})
+    messages = [await client.get() for _ in range(2 * MAX_OF_SERVER + 1)]
+    assert sum(each.get("method") == "roots/list" for each in messages) == MAX_OF_SERVER
+    assert sum(each.get("method") == "notifications/cancelled" for each in messages) == MAX_OF_SERVER
     assert error_of(messages[-1])["code"] == "InputRefused"
 
 
