@@ -161,6 +161,8 @@ class UpstreamAccess:
         self.name = server.name
         self.has_resources = False
         self.server = server
+        self.is_modern = False
+        """Whether it speaks MCP 2026-07-28 (`ports.Upstream`)."""
         self.tell = tell
         self.stats = CallStats()
         self.apart = Apart(server.name)
