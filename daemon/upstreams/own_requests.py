@@ -16,6 +16,7 @@ import attrs
 import msgspec
 import trio
 
+from daemon import protocol
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import MAX_LISTED, read_page
 from daemon.causes import Cause, Reason, of_status
@@ -28,14 +29,7 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.model import Era, Kind
-from daemon.protocol import (
-    CLIENT_CAPABILITIES,
-    HANDSHAKE_VERSIONS,
-    IDENTITY,
-    MODERN_VERSION,
-    SERVER_INFO_KEY,
-    UNSUPPORTED_VERSION,
-)
+from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.wire.error_objects import MAX_ERROR_BYTES
 from daemon.wire.requests import HttpRefusal, RemoteError
 
@@ -180,18 +174,11 @@ async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
     try:
         return await connection.request("server/discover", {}, timeout=seconds)
     except RemoteError as error:
-        if error.code != UNSUPPORTED_VERSION or MODERN_VERSION not in _supported(error):
+        supported = error.code == protocol.UNSUPPORTED_VERSION and _object(error.data).get("supported")
+        if not isinstance(supported, list) or MODERN_VERSION not in supported:
             raise
     # It refuses our version and names it among its own, as one does that has just changed: it is asked again.
     return await connection.request("server/discover", {}, timeout=seconds)
-
-
-def _supported(error: RemoteError) -> list[object]:
-    try:
-        versions = _object(error.data).get("supported")
-    except ProtocolFault:
-        return []
-    return versions if isinstance(versions, list) else []
 
 
 async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting:
