@@ -198,6 +198,13 @@ class Upstream(Protocol):
         """As `wake`, for a caller that wants to know its tools: all share one wait for each of its runs."""
 
     @property
+    def second(self) -> Upstream | None:
+        """The same server over a connection in the handshake era, for clients of that era.
+
+        None where it has only one connection (`upstreams.second`).
+        """
+
+    @property
     def outlook(self) -> str:
         """The state of the server in words, such as queued or starting, for a caller that waits for it."""
 

@@ -125,6 +125,7 @@ class FakeUpstream:
         self.can_wake = wakeable
         self.is_modern = False
         self.has_resources = False
+        self.second: FakeUpstream | None = None
         self.is_stale = False
         self.refusal: Exception | None = None
         self.on_send: Callable[[Sent], None] = lambda _sent: None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
+from daemon.config.model import EraWish
 from daemon.errors import (
     Busy,
     ConnectionLost,
@@ -27,6 +28,7 @@ from daemon.upstreams.admission import Admission
 from daemon.upstreams.events import UpstreamEvents
 from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
+from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext, connector
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ class UpstreamActor(UpstreamEvents):
         """
         self._lifecycle = lifecycle
         self.log.begin(failing=self.child.status.value.attempt > 0)
-        self._greeter.begin()
+        self._greeter.begin(probing=self.server.era is not EraWish.HANDSHAKE)
         try:
             await self._connect(lifecycle)
         except ProbeKilled:
@@ -185,6 +187,10 @@ class UpstreamActor(UpstreamEvents):
             self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
             self._may_install = False
             self._greeter.is_up()
+            if greeting.speaks_both and self.server.era is EraWish.AUTO:
+                second = SecondConnection(self, self._context, self._start_limit)
+                self.second = second
+                nursery.start_soon(second.keep)
             nursery.start_soon(self._keep_alive, connection, greeting.era)
             nursery.start_soon(keep_expiring, self._admission, self.server.timeouts, self._context.outbox.flush)
             await nursery.start(self.listing.keep, listed, partial(self._report, lifecycle))

@@ -170,6 +170,8 @@ class Dispatch:
         if upstream is None:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
             raise UpstreamUnavailable(text, server=forward.server, state="disabled")
+        if upstream.second is not None and not call.request.modern:
+            upstream = upstream.second
         call.upstream = upstream
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from daemon.ports import Audience
     from daemon.safety.redact import Redactor
     from daemon.supervision.lifecycle import Lifecycle
+    from daemon.upstreams.admission import Admission
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
@@ -78,6 +79,7 @@ class UpstreamEvents(UpstreamAccess):
 
     def _shut(self) -> None:
         """Take no more calls, and give back those in line."""
+        self.second = None
         self.listing.end()
         if self._admission is not None:
             admission, self._admission = self._admission, None
@@ -111,8 +113,11 @@ class UpstreamEvents(UpstreamAccess):
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
         """Hand a request to the call that it belongs to, or refuse it: never to another client."""
+        self.attribute(request, cause, self._admission)
+
+    def attribute(self, request: PeerRequest, cause: Exchange | None, admission: Admission | None) -> None:
+        """Hand a request to one of the calls of the connection that it came over (`on_server_request`)."""
         request.server = self.name
-        admission = self._admission
         if admission is None or not admission.attribution.take(request, cause):
             self._audience.ask(request)
 
