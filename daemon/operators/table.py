@@ -16,6 +16,7 @@ from daemon.operators.sessions import SESSIONS
 from daemon.operators.status import STATUS
 from daemon.operators.switch import SWITCH
 from daemon.operators.tokens import TOKENS
+from daemon.operators.tool import TOOL
 from daemon.operators.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ COMMANDS: dict[str, Command[Any]] = {
     for command in (
         STATUS,
         TOOLS,
+        TOOL,
         SEARCH,
         CALL,
         RESTART,
