@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daemon.operators.call import CALL
+from daemon.operators.locate import LOCATE
 from daemon.operators.logs import LOGS
 from daemon.operators.metrics import METRICS
 from daemon.operators.move import MOVE
+from daemon.operators.prompt import PROMPT
+from daemon.operators.prompts import PROMPTS
+from daemon.operators.read import READ
 from daemon.operators.refresh import REFRESH
 from daemon.operators.reload import RELOAD
+from daemon.operators.resources import RESOURCES
 from daemon.operators.restart import RESTART
 from daemon.operators.search import SEARCH
 from daemon.operators.sessions import SESSIONS
@@ -30,6 +35,11 @@ COMMANDS: dict[str, Command[Any]] = {
         TOOL,
         SEARCH,
         CALL,
+        PROMPTS,
+        PROMPT,
+        RESOURCES,
+        LOCATE,
+        READ,
         RESTART,
         RELOAD,
         SWITCH,
