@@ -19,6 +19,9 @@ MAX_LINES = 400
 MAX_VALUES = 30
 """Values of a choice that are named."""
 
+MAX_OPTIONS = 8
+"""Alternatives that are told: each may hold as many again, on each level."""
+
 MAX_VALUE = 120
 """Characters of a value that is repeated, such as a default."""
 
@@ -59,7 +62,7 @@ class Argument(NamedTuple):
 def arguments_of(schema: object) -> list[Argument]:
     """The members of an object's schema, required ones first, each followed by its own members."""
     lines: list[Argument] = []
-    for line in _members(schema, schema, 0):
+    for line in _members(schema, schema, 0, 0):
         if len(lines) == MAX_LINES:
             break
         lines.append(line)
@@ -90,38 +93,40 @@ def in_words(schema: object, root: object, depth: int = 0) -> str:
     return _typed(schema, root, depth)
 
 
-def _members(schema: object, root: object, depth: int) -> Iterator[Argument]:
+def _members(schema: object, root: object, depth: int, level: int) -> Iterator[Argument]:
+    """The members of an object at a depth, for a schema on a level: that of an alternative is deeper."""
     schema = _followed(schema, root)
-    if not isinstance(schema, dict) or depth > MAX_DEPTH:
+    if not isinstance(schema, dict) or level > MAX_DEPTH:
         return
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, dict):
         needed = set(map(str, required)) if isinstance(required, list) else set()
         for name in sorted(properties, key=lambda name: name not in needed):
-            yield from _member(name, properties[name], root, depth, required=name in needed)
-    yield from _members_of_options(schema, root, depth)
+            yield _argument(name, properties[name], root, depth, required=name in needed)
+            yield from _inner(properties[name], root, depth + 1, level + 1)
+    for key in ("allOf", "anyOf", "oneOf"):
+        options = schema.get(key)
+        for option in options[:MAX_OPTIONS] if isinstance(options, list) else ():
+            yield from _members(option, root, depth, level + 1)
 
 
-def _member(name: str, schema: object, root: object, depth: int, *, required: bool) -> Iterator[Argument]:
+def _argument(name: str, schema: object, root: object, depth: int, *, required: bool) -> Argument:
     found = _followed(schema, root)
     members = found if isinstance(found, dict) else {}
     about = members.get("description")
     kind = in_words(schema, root, depth)
     if "default" in members:
         kind += f"; default {_value(members['default'])}"
-    yield Argument(depth, name, kind, required, " ".join(about.split()) if isinstance(about, str) else "")
-    yield from _members(found, root, depth + 1)
-    items = members.get("items")
+    return Argument(depth, name, kind, required, " ".join(about.split()) if isinstance(about, str) else "")
+
+
+def _inner(schema: object, root: object, depth: int, level: int) -> Iterator[Argument]:
+    """The members of an argument that is an object, or a list of objects."""
+    yield from _members(schema, root, depth, level)
+    found = _followed(schema, root)
+    items = found.get("items") if isinstance(found, dict) else None
     if isinstance(items, dict):
-        yield from _members(items, root, depth + 1)
-
-
-def _members_of_options(schema: Json, root: object, depth: int) -> Iterator[Argument]:
-    """The members that come from alternatives: those of each, one after the other."""
-    for key in ("allOf", "anyOf", "oneOf"):
-        options = schema.get(key)
-        for option in options if isinstance(options, list) else ():
-            yield from _members(option, root, depth)
+        yield from _members(items, root, depth, level)
 
 
 def _typed(schema: Json, root: object, depth: int) -> str:
@@ -158,8 +163,8 @@ def _options(options: list[Any], root: object, depth: int) -> str:
     """Alternatives; those that are one fixed value each are told as a choice."""
     if all(isinstance(option, dict) and "const" in option for option in options):
         return _one_of([option["const"] for option in options])
-    told = dict.fromkeys(in_words(option, root, depth + 1) for option in options)
-    return " or ".join(told)
+    told = dict.fromkeys(in_words(option, root, depth + 1) for option in options[:MAX_OPTIONS])
+    return " or ".join([*told, "…"] if len(options) > MAX_OPTIONS else told)
 
 
 def _one_of(values: list[Any]) -> str:

@@ -33,13 +33,12 @@ class Typing:
         self._read = 0
         # A session of its own, whose terminal this is: Ctrl-C reaches nobody else.
         self.process = subprocess.Popen(
-            daemon.command(*words),
+            ["setsid", "--ctty", *daemon.command(*words)],
             cwd=daemon.code,
             env={**daemon.environ, "TERM": "xterm", "COLUMNS": "100"},
             stdin=there,
             stdout=there,
             stderr=there,
-            preexec_fn=_lead,
         )
         os.close(there)
 
@@ -89,12 +88,3 @@ class Typing:
             self.process.kill()
         self.process.wait(WAIT)
         os.close(self._here)
-
-
-def _lead() -> None:
-    """Make the terminal on stdin the controlling one of a new session."""
-    import fcntl
-    import termios
-
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

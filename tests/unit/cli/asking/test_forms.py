@@ -1,4 +1,4 @@
-"""Any schema of MCP's subset is asked, and then yields what its own server would accept, or is refused in words."""
+"""Any schema of MCP's subset is asked and yields what it accepts, or is refused in words."""
 
 from __future__ import annotations
 
@@ -128,16 +128,24 @@ def test_enter_alone_takes_defaults_and_leaves_out_the_rest(members: dict[str, A
     assert result["content"] == known
 
 
+KEYWORDS = ("type", "properties", "required", "enum", "oneOf", "anyOf", "items", "const", "title", "default")
+BOUNDING = (
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "minItems",
+    "maxItems",
+    "pattern",
+    "format",
+    "enumNames",
+)
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                "type properties required enum oneOf anyOf items const title minLength pattern minimum default format "
-                "maxItems enumNames".split()
-            )
-            | WORDS,
+            st.sampled_from([*KEYWORDS, *BOUNDING]) | WORDS,
             inner | st.sampled_from(["string", "object", "array", "number", "boolean", "integer"]),
             max_size=5,
         )
@@ -149,11 +157,10 @@ JUNK = st.recursive(
 @given(schema=JUNK)
 def test_whatever_a_server_sends_is_asked_or_refused_in_words(schema: object) -> None:
     try:
-        fields = fields_of(schema)
+        told = [wanted(field) for field in fields_of(schema)]
     except Unaskable as error:
-        assert str(error)
-    else:
-        assert all(map(wanted, fields))
+        told = [str(error)]
+    assert all(told)
 
 
 @pytest.mark.parametrize(
