@@ -22,6 +22,9 @@ MAX_VALUES = 30
 MAX_OPTIONS = 8
 """Alternatives that are told: each may hold as many again, on each level."""
 
+MAX_LOOKS = 5000
+"""Most parts of a schema that are looked at, some milliseconds: its alternatives may hold all of it again."""
+
 MAX_VALUE = 120
 """Characters of a value that is repeated, such as a default."""
 
@@ -62,22 +65,46 @@ class Argument(NamedTuple):
 def arguments_of(schema: object) -> list[Argument]:
     """The members of an object's schema, required ones first, each followed by its own members."""
     lines: list[Argument] = []
-    for line in _members(schema, schema, 0, 0):
+    for line in _members(schema, _Root(schema), 0, 0):
         if len(lines) == MAX_LINES:
             break
         lines.append(line)
     return lines
 
 
-def in_words(schema: object, root: object, depth: int = 0) -> str:
+def in_words(schema: object, root: object) -> str:
     """What a value may be.
 
     Args:
         schema: the schema of the value.
         root: the schema that references are relative to.
-        depth: levels above it.
     """
-    schema = _followed(schema, root)
+    return _words(schema, _Root(root), 0)
+
+
+class _Root:
+    """A whole schema, and how many more of its parts are looked at."""
+
+    def __init__(self, schema: object) -> None:
+        self._schema = schema
+        self._left = MAX_LOOKS
+
+    def follow(self, schema: object) -> object:
+        """A schema merged with what its reference leads to; its own members take precedence."""
+        self._left -= 1
+        if self._left < 0:
+            return True
+        if not isinstance(schema, dict) or "$ref" not in schema:
+            return schema
+        found = resolve(self._schema, schema["$ref"])
+        if not isinstance(found, dict):
+            return schema if found is None else found
+        return {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+
+
+def _words(schema: object, root: _Root, depth: int) -> str:
+    """What a value may be, at a depth below the argument."""
+    schema = root.follow(schema)
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return "anything"
     values = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -93,9 +120,9 @@ def in_words(schema: object, root: object, depth: int = 0) -> str:
     return _typed(schema, root, depth)
 
 
-def _members(schema: object, root: object, depth: int, level: int) -> Iterator[Argument]:
+def _members(schema: object, root: _Root, depth: int, level: int) -> Iterator[Argument]:
     """The members of an object at a depth, for a schema on a level: that of an alternative is deeper."""
-    schema = _followed(schema, root)
+    schema = root.follow(schema)
     if not isinstance(schema, dict) or level > MAX_DEPTH:
         return
     properties, required = schema.get("properties"), schema.get("required")
@@ -110,26 +137,26 @@ def _members(schema: object, root: object, depth: int, level: int) -> Iterator[A
             yield from _members(option, root, depth, level + 1)
 
 
-def _argument(name: str, schema: object, root: object, depth: int, *, required: bool) -> Argument:
-    found = _followed(schema, root)
+def _argument(name: str, schema: object, root: _Root, depth: int, *, required: bool) -> Argument:
+    found = root.follow(schema)
     members = found if isinstance(found, dict) else {}
     about = members.get("description")
-    kind = in_words(schema, root, depth)
+    kind = _words(schema, root, depth)
     if "default" in members:
         kind += f"; default {_value(members['default'])}"
     return Argument(depth, name, kind, required, " ".join(about.split()) if isinstance(about, str) else "")
 
 
-def _inner(schema: object, root: object, depth: int, level: int) -> Iterator[Argument]:
+def _inner(schema: object, root: _Root, depth: int, level: int) -> Iterator[Argument]:
     """The members of an argument that is an object, or a list of objects."""
     yield from _members(schema, root, depth, level)
-    found = _followed(schema, root)
+    found = root.follow(schema)
     items = found.get("items") if isinstance(found, dict) else None
     if isinstance(items, dict):
         yield from _members(items, root, depth, level)
 
 
-def _typed(schema: Json, root: object, depth: int) -> str:
+def _typed(schema: Json, root: _Root, depth: int) -> str:
     kind = schema.get("type")
     if kind is None:
         kind = "object" if "properties" in schema else "array" if "items" in schema else None
@@ -143,27 +170,27 @@ def _typed(schema: Json, root: object, depth: int) -> str:
             step = schema.get("multipleOf")
             return TYPES[kind] + over + (f", a multiple of {step}" if step else "")
         case "array":
-            items = in_words(schema.get("items", True), root, depth + 1)
+            items = _words(schema.get("items", True), root, depth + 1)
             of = "objects" if items == "object" else items
             return f"list of {of}{_bounds(schema, 'minItems', 'maxItems', ' of them')}"
         case "object":
             values = schema.get("additionalProperties")
             of = (
-                f", each value: {in_words(values, root, depth + 1)}"
+                f", each value: {_words(values, root, depth + 1)}"
                 if isinstance(values, dict) and values
                 else ""
             )
             return f"object{of}"
     if kind is None and isinstance(schema.get("allOf"), list) and schema["allOf"]:
-        return in_words(schema["allOf"][0], root, depth + 1)
+        return _words(schema["allOf"][0], root, depth + 1)
     return TYPES.get(str(kind), "anything")
 
 
-def _options(options: list[Any], root: object, depth: int) -> str:
+def _options(options: list[Any], root: _Root, depth: int) -> str:
     """Alternatives; those that are one fixed value each are told as a choice."""
     if all(isinstance(option, dict) and "const" in option for option in options):
         return _one_of([option["const"] for option in options])
-    told = dict.fromkeys(in_words(option, root, depth + 1) for option in options[:MAX_OPTIONS])
+    told = dict.fromkeys(_words(option, root, depth + 2) for option in options[:MAX_OPTIONS])
     return " or ".join([*told, "…"] if len(options) > MAX_OPTIONS else told)
 
 
@@ -184,16 +211,6 @@ def _exclusive(schema: Json) -> str:
     over, under = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     said = [] if over is None or isinstance(over, bool) else [f", more than {over}"]
     return "".join([*said, *([] if under is None or isinstance(under, bool) else [f", less than {under}"])])
-
-
-def _followed(schema: object, root: object) -> object:
-    """A schema merged with what its reference leads to; its own members take precedence."""
-    if not isinstance(schema, dict) or "$ref" not in schema:
-        return schema
-    found = resolve(root, schema["$ref"])
-    if not isinstance(found, dict):
-        return schema if found is None else found
-    return {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
 def _value(value: object) -> str:

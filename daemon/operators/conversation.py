@@ -1,6 +1,7 @@
 """What passes between a server and an operator while the server works: progress, and what the server asks.
 
-It travels on the operator's own connection, as MCP's notifications and requests do on a client's.
+It travels on the operator's own connection, as MCP's notifications and requests do on a client's. A question
+ends with the call that it belongs to (`upstreams.attribution`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
+from daemon.clients.audience import ConnectedClients
 from daemon.clients.server_requests import ServerRequests
 from daemon.protocol import PROGRESS
 
 if TYPE_CHECKING:
-    from daemon.clients.server_requests import RelayedRequest
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
     from daemon.wire.peer_requests import PeerRequest
@@ -34,8 +35,8 @@ class Conversation:
         self._peer = peer
         self._outbox = outbox
         self._request_id = request_id
-        self._server_requests = ServerRequests(peer, outbox)
-        self._asked: list[RelayedRequest] = []
+        # Alone: what servers tell their clients is not for operators.
+        self._server_requests = ServerRequests(peer, ConnectedClients(), (request_id,))
 
     def declare(self, capabilities: Raw) -> None:
         """Note what the operator can be asked (MCP, `ClientCapabilities`)."""
@@ -49,12 +50,5 @@ class Conversation:
 
     def ask(self, request: PeerRequest) -> None:
         """Put what the server asks to the operator, or answer it at once in place of one who cannot."""
-        asked = self._server_requests.ask(request, self._request_id)
-        if asked is not None:
-            self._asked.append(asked)
-
-    def end(self, reason: str) -> None:
-        """Take back what is still before the operator: the server has answered, or the operator is gone."""
-        asked, self._asked = self._asked, []
-        for each in asked:
-            each.end(reason)
+        self._server_requests.ask(request, self._request_id)
+        self._outbox.flush()

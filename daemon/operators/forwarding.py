@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer_requests import PeerRequest
 
-ENDED = "the call has ended"
-
 
 class Forwarding(msgspec.Struct, kw_only=True):
     """What an operator can do while a server works, and answers to what it has asked before."""
@@ -90,8 +88,6 @@ async def forward(
     try:
         return Raw(await outcome.wait())
     finally:
-        if context.operator is not None:
-            context.operator.end(ENDED)
         upstream.cancel(key, "the operator went away")
         upstream.record(trio.current_time() - started, ok=outcome.ok)
 
