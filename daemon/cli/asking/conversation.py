@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from daemon.cli.asking.person import Terminal, forget_typed, is_coloured
+from daemon.cli.asking.person import Interrupted, Terminal, forget_typed, is_coloured
 from daemon.cli.control import RemoteFault, ask_with
 from daemon.cli.progress import Progress
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from daemon.cli.control import Wire
 
@@ -32,6 +32,8 @@ REST_SECONDS = 10.0
 """Seconds for the rest of a message whose beginning has come."""
 
 METHOD_NOT_FOUND = -32601
+URL_REQUIRED = -32042
+"""The code of a server's error that sends its user to a page first (MCP 2025-11-25)."""
 INVALID_REQUEST = -32600
 
 ELICITATION: Json = {"form": {}, "url": {}}
@@ -76,10 +78,23 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
             answer = ask_with(options, method, asked, companion)
         finally:
             companion.clear()
-        if answer.get("resultType") != "input_required":
+        if answer.get("resultType") == "input_required":
+            asked = {**params, **wishes, **companion.inputs(answer)}
+        elif not companion.visits(pages_of(answer)):
             return answer
-        asked = {**params, **wishes, **companion.inputs(answer)}
     raise RemoteFault(INVALID_REQUEST, f"server {server} has asked {MAX_ROUNDS} times, and not answered")
+
+
+def pages_of(result: Json) -> list[Json]:
+    """The pages that a person is to open before a call is made again (MCP 2025-11-25); usually none."""
+    place: object = result
+    for key in ("structuredContent", "error", "upstream"):
+        place = place.get(key) if isinstance(place, dict) else None
+    if not isinstance(place, dict) or place.get("code") != URL_REQUIRED:
+        return []
+    data = place.get("data")
+    pages = data.get("elicitations") if isinstance(data, dict) else None
+    return [each for each in pages if isinstance(each, dict)] if isinstance(pages, list) else []
 
 
 class Conversation:
@@ -175,6 +190,18 @@ class Conversation:
         state = {"requestState": wants["requestState"]} if "requestState" in wants else {}
         return {"inputResponses": responses, **state}
 
+    def visits(self, pages: list[Json]) -> bool:
+        """Send the person to pages; whether all were agreed to, so that the call is worth another try."""
+        if not pages or self._stdin is None:
+            return False
+        if any(self._elicit({**page, "mode": "url"}, None)["action"] != "accept" for page in pages):
+            return False
+        try:
+            self._person(None).line("Enter when you are done there: the call is made again. ")
+        except Interrupted:
+            return False
+        return True
+
     def _answer(self, method: str, params: Json, asked: tuple[Wire, object] | None) -> Json:
         """The rest of the JSON-RPC answer to a request: its `result` or `error`."""
         if method == "elicitation/create":
@@ -197,8 +224,11 @@ class Conversation:
             meanwhile = asked[0].fileno(), lambda: _attend(*asked)
             if asked[0].has_line:
                 _attend(*asked)
-        person = Terminal(self._stdin, self._stderr, colour=self._colour, meanwhile=meanwhile)
-        return answer(self._server, params, person, _browse)
+        return answer(self._server, params, self._person(meanwhile), _browse)
+
+    def _person(self, meanwhile: tuple[int, Callable[[], None]] | None) -> Terminal:
+        assert self._stdin is not None, "somebody is there"
+        return Terminal(self._stdin, self._stderr, colour=self._colour, meanwhile=meanwhile)
 
 
 def _attend(wire: Wire, request_id: object) -> None:

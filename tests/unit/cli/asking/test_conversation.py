@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.cli.asking.conversation import Conversation, add_conversation, converse
+from daemon.cli.asking.conversation import Conversation, add_conversation, converse, pages_of
 from daemon.cli.control import RemoteFault, Wire
 from daemon.cli.progress import Progress
 
@@ -100,14 +100,15 @@ def test_a_question_is_answered_on_the_connection(scene: Scene) -> None:
 class Typist(io.StringIO):
     """A screen; whenever a question ends with a blank, its person types the next line."""
 
-    def __init__(self, scene: Scene, *lines: str) -> None:
+    def __init__(self, scene: Scene, *lines: str, ends: tuple[str, ...] = (": ", "] ")) -> None:
         super().__init__()
+        self._ends = ends
         self._scene = scene
         self._lines = list(lines)
 
     def write(self, text: str) -> int:
         """Show it; type if it is a question."""
-        if text.endswith((": ", "] ")) and self._lines:
+        if text.endswith(self._ends) and self._lines:
             os.write(self._scene.keyboard, self._lines.pop(0).encode() + b"\n")
         return super().write(text)
 
@@ -198,6 +199,29 @@ def test_a_modern_server_that_wants_what_nobody_has_is_refused(control: Controls
     control({"call": wants})
     with pytest.raises(RemoteFault, match="nobody at a terminal can answer sampling/createMessage"):
         converse(options("-q"), "alpha", "call", {})
+
+
+def refused_for(pages: object) -> Json:
+    upstream = {"code": -32042, "message": "log in first", "data": {"elicitations": pages}}
+    return {"isError": True, "structuredContent": {"error": {"upstream": upstream}}}
+
+
+@pytest.mark.parametrize(
+    "result", [{}, {"structuredContent": []}, {"structuredContent": {"error": {"upstream": {"code": 1}}}}]
+)
+def test_most_results_send_nobody_to_a_page(result: Json) -> None:
+    assert pages_of(result) == []
+
+
+def test_pages_are_opened_before_a_call_is_made_again(scene: Scene) -> None:
+    pages = pages_of(refused_for([{"url": "https://example.org/", "message": "Log in"}, 7]))
+    assert len(pages) == 1
+    asked = Typist(scene, "m", "", ends=("] ", "again. "))
+    assert scene.conversation(stderr=asked).visits(pages)
+    assert "asks you to open a page: Log in" in asked.getvalue()
+    assert not scene.conversation(stderr=Typist(scene, "n")).visits(pages)
+    assert not scene.conversation(stdin=None).visits(pages)
+    assert not scene.conversation().visits(pages_of(refused_for(None)))
 
 
 def test_questions_need_a_terminal_and_leave(monkeypatch: pytest.MonkeyPatch) -> None:
