@@ -124,12 +124,18 @@ def test_a_call_that_needs_a_page_first_is_made_again(daemon: Daemon) -> None:
         person.write("m")
         person.until("the call is made again. ")
         person.write("")
-        # This server always asks first.
-        person.until("N] ")
-        person.write("n")
+        # Made again, this call asks in the usual way.
+        assert "https://login.example.org/start" in person.until("N] ")
+        person.write("m")
         status, shown = person.end()
-    assert status == 1
-    assert "-32042" in shown
+    assert status == 0
+    assert '"action": "accept"' in shown
+
+
+def test_a_call_that_needs_a_page_first_fails_without_a_person(daemon: Daemon) -> None:
+    words = [*PAGE[:-1], "elicitationId=e2", "errorPath=true"]
+    result = json.loads(daemon.run(*words, "--json", check=1))
+    assert result["structuredContent"]["error"]["upstream"]["code"] == -32042
 
 
 def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(daemon: Daemon) -> None:
