@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
+from daemon.catalog.kinds import switch_of
 from daemon.errors import CallError, InvalidArguments, ToolDisabled, UnknownTool
+from daemon.model import Kind
 from daemon.operators.base import Command
 from daemon.operators.forwarding import Forwarding, forward, known_server
 from daemon.protocol import CALL_TOOL, tool_params
@@ -46,8 +48,9 @@ def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
     known = entry.tools
     if known is not None and tool not in known:
         raise UnknownTool(f"server {server} has no tool {tool!r}. {choices(known, tool)}", tool=tool)
-    if (server, tool) in catalog.switched:
-        text = f"{tool} is switched off by an operator; `mcpd enable {server}/{tool}` switches it on again"
+    if (server, tool) in catalog.switched_tools:
+        name = f"{server}/{switch_of(Kind.TOOL, tool)}"
+        text = f"{tool} is switched off by an operator; `mcpd enable {name}` switches it on again"
         raise ToolDisabled(text, tool=tool)
     if (server, tool) in catalog.off:
         raise ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)

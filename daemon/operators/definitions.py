@@ -61,10 +61,13 @@ def problems(
         lists = list(_lists(entry, kinds))
         if not any(each.definitions or each.quarantined or each.problem for each in lists):
             continue
+        redact = context.redact.of(server)
         told[server] = {
             **context.state_of(server),
-            "problem": "; ".join(dict.fromkeys(each.problem for each in lists if each.problem)),
-            "quarantined": {name: why for each in lists for name, why in each.quarantined.items()},
+            "problem": redact("; ".join(dict.fromkeys(each.problem for each in lists if each.problem))),
+            "quarantined": {
+                redact(name): redact(why) for each in lists for name, why in each.quarantined.items()
+            },
         }
     return told
 

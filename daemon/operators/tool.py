@@ -52,7 +52,7 @@ async def tool(context: OperatorContext, params: ToolParams) -> dict[str, object
             raise UnknownTool(f"{text}. {choices(entry.tools or {}, name)}", tool=name)
         raise UnknownTool(f"{text} that can be used: {why}", tool=name)
     key = (server, name)
-    enabled = key not in catalog.switched and key not in catalog.off and not entry.disabled
+    enabled = key not in catalog.switched_tools and key not in catalog.off and not entry.disabled
     return {
         "server": server,
         "tool": name,

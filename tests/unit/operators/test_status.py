@@ -48,9 +48,7 @@ PROMISED = {
 }
 CANARY = "canary-1234567"
 
-GREETING = Greeting(
-    era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, announces_changes=False, server_info="alpha 1"
-)
+GREETING = Greeting(era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1")
 
 FACTS = DaemonFacts(
     version="1.2",
@@ -130,6 +128,9 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "servers": 2,
         "available": 2,
         "tools": 22,
+        "prompts": 0,
+        "resources": 0,
+        "templates": 0,
         "schemaBytes": schemas,
         "offeredTools": 22,
         "offeredBytes": offered,
