@@ -14,7 +14,7 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.errors import ConfigError, ConnectionLost, McpdError, ProtocolFault, leaf
-from daemon.operators.conversation import Conversation
+from daemon.operators.peer import OperatorPeer
 from daemon.operators.table import COMMANDS
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
@@ -102,7 +102,7 @@ class Control:
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:
         try:
             asked = msgspec.json.decode(params, type=command.params)
-            operator = Conversation(self._peer, self._context.outbox, request_id)
+            operator = OperatorPeer(self._peer, self._context.outbox, request_id)
             answer = await command.run(attrs.evolve(self._context, operator=operator), asked)
             self._peer.answer(request_id, msgspec.json.encode(answer))
         except ConfigError as error:

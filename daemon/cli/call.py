@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from daemon.cli.asking.conversation import add_conversation, converse
+from daemon.cli.asking.companion import add_conversation, converse
 from daemon.cli.contents import show, texts
 from daemon.cli.control import EX_FAULT, guarded
 from daemon.cli.options import add_control, add_json, parser

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.asking.conversation import add_conversation, converse
+from daemon.cli.asking.companion import add_conversation, converse
 from daemon.cli.call import CALL_SECONDS
 from daemon.cli.contents import show, text
 from daemon.cli.control import guarded

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO
 
-from daemon.cli.asking.conversation import add_conversation, converse
+from daemon.cli.asking.companion import add_conversation, converse
 from daemon.cli.call import CALL_SECONDS
 from daemon.cli.control import EX_FAULT, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser

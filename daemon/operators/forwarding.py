@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daemon.catalog.entry import ServerEntry
     from daemon.errors import CallError
     from daemon.operators.base import OperatorContext
-    from daemon.operators.conversation import Conversation
+    from daemon.operators.peer import OperatorPeer
     from daemon.ports import CallToSend, Upstream
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer_requests import PeerRequest
@@ -105,7 +105,7 @@ async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> in
 class _Outcome:
     """The exchange of an operator's request, whose task waits for the outcome."""
 
-    def __init__(self, redact: Callable[[str], str], operator: Conversation | None, *, reports: bool) -> None:
+    def __init__(self, redact: Callable[[str], str], operator: OperatorPeer | None, *, reports: bool) -> None:
         self._redact = redact
         self._operator = operator
         self._reports = reports

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.kinds import switch_of
-from daemon.errors import InvalidArguments
+from daemon.errors import InvalidArguments, PromptDisabled, UnknownPrompt
 from daemon.kit.wording import suggestion
 from daemon.model import Kind
-from daemon.operators.base import Command, Refused
+from daemon.operators.base import Command
 from daemon.operators.definitions import is_off, known_of
 from daemon.operators.forwarding import Forwarding, forward, known_server
+from daemon.protocol import GET_PROMPT
 from daemon.surfaces.answers import choices
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
     from daemon.model import Definition
     from daemon.operators.base import OperatorContext
-
-GET_PROMPT = "prompts/get"
-"""The method that gets a prompt (MCP, prompts)."""
 
 
 class PromptParams(Forwarding, kw_only=False):
@@ -37,18 +35,17 @@ async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
     """Get a prompt; the request is cancelled if the operator disconnects.
 
     Raises:
-        CallError: there is no such server, or it refuses.
-        Refused: it has no such prompt, or that is switched off.
+        CallError: there is no such server, it refuses, or has no such prompt; or the prompt is switched off.
         InvalidArguments: an argument is missing, or is none of the prompt's.
     """
     server, name = params.server, params.name
     upstream, entry = known_server(context, server)
     known = known_of(entry, Kind.PROMPT)
     if Kind.PROMPT in entry.lists and name not in known:
-        raise Refused(f"server {server} has no prompt {name!r}. {choices(known, name)}")
+        raise UnknownPrompt(f"server {server} has no prompt {name!r}. {choices(known, name)}")
     if is_off(context, entry, Kind.PROMPT, name):
         on = f"{server}/{switch_of(Kind.PROMPT, name)}"
-        raise Refused(f"prompt {name} is switched off; `mcpd enable {on}` switches it on again")
+        raise PromptDisabled(f"prompt {name} is switched off; `mcpd enable {on}` switches it on again")
     if name in known:
         _check(known[name], params.arguments)
     members = (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daemon.wire.peer_requests import PeerRequest
 
 
-class Conversation:
+class OperatorPeer:
     """The operator's side of one command that a server works on."""
 
     def __init__(self, peer: Peer, outbox: Outbox, request_id: bytes) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.cli.asking.conversation import Conversation, add_conversation, converse, pages_of
+from daemon.cli.asking.companion import CallCompanion, add_conversation, converse, pages_of
 from daemon.cli.control import RemoteFault, Wire
 from daemon.cli.progress import Progress
 
@@ -47,10 +47,10 @@ class Scene:
     wire: Wire
     stderr: io.StringIO = attrs.field(factory=io.StringIO)
 
-    def conversation(self, **changed: Any) -> Conversation:
+    def companion(self, **changed: Any) -> CallCompanion:
         """One with a person."""
         given: Json = {"stdin": self.stdin, "stderr": self.stderr, "progress": None}
-        return Conversation("alpha", **{**given, **changed})
+        return CallCompanion("alpha", **{**given, **changed})
 
     def says(self, *messages: Json) -> None:
         """The daemon sends messages in one write."""
@@ -80,9 +80,9 @@ def scene() -> Iterator[Scene]:
 def test_progress_is_shown_and_takes_no_time_of_a_person(scene: Scene) -> None:
     progress = Progress(scene.stderr, columns=None, clock=time.monotonic)
     report = {"method": "notifications/progress", "params": {"progress": 1, "total": 2}}
-    assert scene.conversation(progress=progress).take(report, scene.wire) == 0
+    assert scene.companion(progress=progress).take(report, scene.wire) == 0
     assert scene.stderr.getvalue() == "mcpd: 1 of 2\n"
-    scene.conversation().take({"method": "notifications/other", "params": []}, scene.wire)
+    scene.companion().take({"method": "notifications/other", "params": []}, scene.wire)
 
 
 def test_a_question_is_answered_on_the_connection(scene: Scene) -> None:
@@ -91,7 +91,7 @@ def test_a_question_is_answered_on_the_connection(scene: Scene) -> None:
     # What is typed before a question is asked counts for nothing, so all of it comes with the end of the input.
     os.write(scene.keyboard, b"early\n")
     reader = Typist(scene, "Ada", "y")
-    spent = scene.conversation(stderr=reader).take(message, scene.wire)
+    spent = scene.companion(stderr=reader).take(message, scene.wire)
     assert spent > 0
     accepted = {"action": "accept", "content": {"name": "Ada"}}
     assert scene.heard() == {"jsonrpc": "2.0", "id": 5, "result": accepted}
@@ -124,7 +124,7 @@ def test_a_question_that_is_taken_back_is_not_answered(scene: Scene, at_once: bo
         scene.says({"id": 5, **FORM})
         message = scene.next()
         scene.says(later, cancel)
-    scene.conversation().take(message, scene.wire)
+    scene.companion().take(message, scene.wire)
     assert "the server no longer wants an answer" in scene.stderr.getvalue()
     # What came meanwhile is not lost.
     assert scene.next()["id"] == 6
@@ -137,34 +137,34 @@ def test_a_question_that_waits_can_be_taken_back(scene: Scene) -> None:
     first = {"method": "notifications/cancelled", "params": {"requestId": 5}}
     progress = {"method": "notifications/progress", "params": {"progress": 1}}
     scene.says({"id": 6, **FORM}, second, progress, {"id": 7, **FORM}, first)
-    scene.conversation().take(message, scene.wire)
+    scene.companion().take(message, scene.wire)
     assert scene.next()["id"] == 7
 
 
 def test_the_end_of_the_call_ends_its_questions(scene: Scene) -> None:
     scene.says({"id": 5, **FORM}, {"id": 6, **FORM}, {"id": 1, "result": {}})
-    scene.conversation().take(scene.next(), scene.wire)
+    scene.companion().take(scene.next(), scene.wire)
     assert "the call has ended before this was answered" in scene.stderr.getvalue()
     assert scene.next() == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
 def test_without_a_terminal_a_question_is_declined(scene: Scene) -> None:
-    conversation = scene.conversation(stdin=None)
-    assert conversation.capabilities == {}
-    conversation.take({"id": 5, **FORM}, scene.wire)
+    companion = scene.companion(stdin=None)
+    assert companion.capabilities == {}
+    companion.take({"id": 5, **FORM}, scene.wire)
     assert scene.heard()["result"] == {"action": "decline"}
 
 
 def test_roots_are_those_that_were_named(scene: Scene, tmp_path: Path) -> None:
-    conversation = scene.conversation(roots=[tmp_path])
-    assert set(conversation.capabilities) == {"elicitation", "roots"}
-    conversation.take({"id": 5, "method": "roots/list"}, scene.wire)
+    companion = scene.companion(roots=[tmp_path])
+    assert set(companion.capabilities) == {"elicitation", "roots"}
+    companion.take({"id": 5, "method": "roots/list"}, scene.wire)
     assert scene.heard()["result"] == {"roots": [{"uri": tmp_path.as_uri(), "name": tmp_path.name}]}
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "whatever"])
 def test_what_nobody_here_can_answer_is_refused(scene: Scene, method: str) -> None:
-    scene.conversation().take({"id": 5, "method": method, "params": {}}, scene.wire)
+    scene.companion().take({"id": 5, "method": method, "params": {}}, scene.wire)
     assert scene.heard()["error"]["code"] == -32601
 
 
@@ -217,19 +217,19 @@ def test_pages_are_opened_before_a_call_is_made_again(scene: Scene) -> None:
     pages = pages_of(refused_for([{"url": "https://example.org/", "message": "Log in"}, 7]))
     assert len(pages) == 1
     asked = Typist(scene, "m", "", ends=("] ", "again. "))
-    assert scene.conversation(stderr=asked).visits(pages)
+    assert scene.companion(stderr=asked).visits(pages)
     assert "asks you to open a page: Log in" in asked.getvalue()
-    assert not scene.conversation(stderr=Typist(scene, "n")).visits(pages)
-    assert not scene.conversation(stdin=None).visits(pages)
-    assert not scene.conversation().visits(pages_of(refused_for(None)))
+    assert not scene.companion(stderr=Typist(scene, "n")).visits(pages)
+    assert not scene.companion(stdin=None).visits(pages)
+    assert not scene.companion().visits(pages_of(refused_for(None)))
 
 
 def test_questions_need_a_terminal_and_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert Conversation.of(options(), "alpha").capabilities == {}
+    assert CallCompanion.of(options(), "alpha").capabilities == {}
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert set(Conversation.of(options(), "alpha").capabilities) == {"elicitation"}
-    assert Conversation.of(options("--no-input"), "alpha").capabilities == {}
-    assert set(Conversation.of(options("--no-input", "--root", "."), "alpha").capabilities) == {"roots"}
+    assert set(CallCompanion.of(options(), "alpha").capabilities) == {"elicitation"}
+    assert CallCompanion.of(options("--no-input"), "alpha").capabilities == {}
+    assert set(CallCompanion.of(options("--no-input", "--root", "."), "alpha").capabilities) == {"roots"}

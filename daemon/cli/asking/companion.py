@@ -68,7 +68,7 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
     Raises:
         DaemonUnreachable, RemoteFault: as `control.ask_with`.
     """
-    companion = Conversation.of(options, server)
+    companion = CallCompanion.of(options, server)
     wishes: Json = {"progress": True} if companion.progress is not None else {}
     if capabilities := companion.capabilities:
         wishes["capabilities"] = capabilities
@@ -97,7 +97,7 @@ def pages_of(result: Json) -> list[Json]:
     return [each for each in pages if isinstance(each, dict)] if isinstance(pages, list) else []
 
 
-class Conversation:
+class CallCompanion:
     """Takes what a server says and asks while it works (`control.Companion`)."""
 
     def __init__(
@@ -128,8 +128,8 @@ class Conversation:
         self._colour = colour
 
     @classmethod
-    def of(cls, options: argparse.Namespace, server: str) -> Conversation:
-        """The conversation that a command line wants (`add_conversation`)."""
+    def of(cls, options: argparse.Namespace, server: str) -> CallCompanion:
+        """The companion that a command line wants (`add_conversation`)."""
         stderr = sys.stderr
         there = not options.no_input and sys.stdin is not None and sys.stdin.isatty() and stderr.isatty()
         columns = None
