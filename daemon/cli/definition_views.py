@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from daemon.cli.terminal import Screen, draw, grid, safe, size
+from daemon.cli.terminal import Screen, draw, grid, paragraph, safe, size
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -45,15 +45,18 @@ def render_resources(answer: Json, screen: Screen) -> str:
         answer: of the control method `resources`.
         screen: where it is shown.
     """
-    parts: list[RenderableType] = []
-    for title, key in (("resources", "resources"), ("templates", "templates")):
-        listed: list[Json] = answer[key]
+    lines: list[str] = []
+    for title in ("resources", "templates"):
+        listed: list[Json] = answer[title]
         if listed:
-            rows = [(f"{each['server']}/{each['uri']}", _marked(each), _resource(each)) for each in listed]
-            parts += [Text(title, style="bold"), _table(rows, screen), Text("")]
-    if not parts:
-        parts.append(Text("No server has listed a resource."))
-    return draw([*parts, *_notes(answer)], screen)
+            lines += [
+                draw([Text(title, style="bold")], screen),
+                *(_resource(each, screen) for each in listed),
+                "",
+            ]
+    if not lines:
+        lines.append("No server has listed a resource.")
+    return "\n".join([*lines, draw([*_notes(answer)], screen)]).rstrip("\n")
 
 
 def first_sentence(text: object) -> str:
@@ -94,13 +97,18 @@ def _prompt(definition: Json) -> list[str]:
     return [line for line in (", ".join(named), about) if line]
 
 
-def _resource(each: Json) -> list[str]:
+def _resource(each: Json, screen: Screen) -> str:
+    """A resource or template: its URI in one line, however long, since it is copied from here."""
     definition: Json = each["definition"]
     name, kind, count = definition.get("title") or definition.get("name"), definition.get("mimeType"), None
     if isinstance(definition.get("size"), int):
         count = size(definition["size"])
-    first = ", ".join(str(part) for part in (name, kind, count) if part)
-    return [line for line in (first, first_sentence(definition.get("description"))) if line]
+    told = [", ".join(str(part) for part in (name, kind, count) if part)]
+    told.append(first_sentence(definition.get("description")))
+    mark = _marked(each)
+    parts = [paragraph(f"[{mark}]", indent=2, style="yellow")] if mark else []
+    parts += [paragraph(line, indent=2, style="dim") for line in told if line]
+    return "\n".join([visible(f"{each['server']}/{each['uri']}"), *([draw(parts, screen)] if parts else ())])
 
 
 def _notes(answer: Json) -> Iterator[RenderableType]:
@@ -108,7 +116,8 @@ def _notes(answer: Json) -> Iterator[RenderableType]:
     for name, server in answer["servers"].items():
         if server["state"] not in {"ready", "degraded"}:
             reason = f": {server['reason']}" if server["reason"] else ""
-            yield safe(f"{name} is {server['state']}{reason}. What it listed before is shown.", "yellow")
+            shown = "What it listed before is shown" if server["known"] else "It has listed nothing yet"
+            yield safe(f"{name} is {server['state']}{reason}. {shown}.", "yellow")
         if server["problem"]:
             yield safe(f"{name}: {server['problem']}", "yellow")
         for thing, why in server["quarantined"].items():

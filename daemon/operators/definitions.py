@@ -54,16 +54,18 @@ def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: K
 def problems(
     context: OperatorContext, servers: Mapping[str, ServerEntry], kinds: Iterable[Kind]
 ) -> dict[str, dict[str, object]]:
-    """The servers of which something is to be known: those that list such things, or could not."""
+    """The servers of which something is to be known: those that list such things, could not, or are down."""
     kinds = tuple(kinds)
     told: dict[str, dict[str, object]] = {}
     for server, entry in servers.items():
         lists = list(_lists(entry, kinds))
-        if not any(each.definitions or each.quarantined or each.problem for each in lists):
+        unknown = not lists and not entry.disabled and not entry.available
+        if not unknown and not any(each.definitions or each.quarantined or each.problem for each in lists):
             continue
         redact = context.redact.of(server)
         told[server] = {
             **context.state_of(server),
+            "known": bool(lists),
             "problem": redact("; ".join(dict.fromkeys(each.problem for each in lists if each.problem))),
             "quarantined": {
                 redact(name): redact(why) for each in lists for name, why in each.quarantined.items()

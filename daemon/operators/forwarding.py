@@ -11,7 +11,7 @@ from msgspec import Raw
 from daemon.clients.call import read_refusal
 from daemon.errors import UnknownServer, UpstreamUnavailable
 from daemon.ports import OwnCall
-from daemon.protocol import CAPABILITIES_KEY, members_before
+from daemon.protocol import CALL_TOOL, CAPABILITIES_KEY, members_before
 from daemon.wire.envelope import INVALID_REQUEST
 from daemon.wire.requests import NO_CLIENT
 
@@ -89,7 +89,8 @@ async def forward(
         return Raw(await outcome.wait())
     finally:
         upstream.cancel(key, "the operator went away")
-        upstream.record(trio.current_time() - started, ok=outcome.ok)
+        if method == CALL_TOOL:
+            upstream.record(trio.current_time() - started, ok=outcome.ok)
 
 
 async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> int:

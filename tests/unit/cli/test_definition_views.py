@@ -10,7 +10,7 @@ from daemon.cli.definition_views import first_sentence, render_prompts, render_r
 from daemon.cli.terminal import Screen
 
 SCREEN = Screen(width=100, colour=False)
-WELL: dict[str, Any] = {"state": "ready", "reason": "", "problem": "", "quarantined": {}}
+WELL: dict[str, Any] = {"state": "ready", "reason": "", "known": True, "problem": "", "quarantined": {}}
 
 
 def one(definition: dict[str, Any], **changed: Any) -> dict[str, Any]:
@@ -48,15 +48,18 @@ def test_a_prompt_is_told_with_its_arguments() -> None:
 
 def test_resources_and_templates_are_told_apart() -> None:
     page = one({"name": "Page", "mimeType": "text/html", "size": 2048, "description": "A page."}, uri="x:p")
-    template = one({"name": "day"}, uri="x:{day}")
+    template = one({"name": "day"}, uri="x:{day}", enabled=False)
     shown = render_resources({"resources": [page], "templates": [template], "servers": {"git": WELL}}, SCREEN)
     assert shown.splitlines() == [
         "resources",
-        "git/x:p  Page, text/html, 2K",
-        "         A page.",
+        "git/x:p",
+        "  Page, text/html, 2K",
+        "  A page.",
         "",
         "templates",
-        "git/x:{day}  day",
+        "git/x:{day}",
+        "  [disabled]",
+        "  day",
     ]
 
 
@@ -73,9 +76,15 @@ def test_the_first_sentence(text: object, first: str) -> None:
     assert first_sentence(text) == first
 
 
+def test_a_server_that_never_listed_is_told_apart() -> None:
+    servers = {"db": {**WELL, "state": "failed", "reason": "no such file", "known": False}}
+    shown = render_prompts({"prompts": [], "servers": servers}, SCREEN)
+    assert shown.splitlines()[1] == "db is failed: no such file. It has listed nothing yet."
+
+
 def test_long_names_are_never_cut() -> None:
     uri = "file:///" + "a" * 300
     shown = render_resources(
         {"resources": [one({}, uri=uri)], "templates": [], "servers": {}}, Screen(40, colour=False)
     )
-    assert "".join(shown.split()).removeprefix("resources") == f"git/{uri}"
+    assert shown.splitlines()[1] == f"git/{uri}"

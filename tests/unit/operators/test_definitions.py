@@ -66,6 +66,8 @@ def test_only_servers_of_which_there_is_something_to_tell_are_named() -> None:
         "beta": ("it took too long", {}),
     }
     assert list(problems(context, context.catalog.servers, (Kind.PROMPT,))) == ["alpha"]
+    stage.becomes("beta", ServerState.FAILED)
+    assert problems(context, context.catalog.servers, (Kind.PROMPT,))["beta"]["known"] is False
 
 
 def test_one_server_or_all() -> None:

@@ -19,6 +19,6 @@ async def test_prompts_are_told_with_their_servers(nursery: trio.Nursery) -> Non
     answer = (await client.request("prompts"))["result"]
     assert [each["name"] for each in answer["prompts"]] == ["review"]
     assert set(answer) == {"prompts", "servers"}
-    assert set(answer["servers"]["alpha"]) == {"state", "reason", "problem", "quarantined"}
+    assert set(answer["servers"]["alpha"]) == {"state", "reason", "known", "problem", "quarantined"}
     assert (await client.request("prompts", {"server": "beta"}))["result"] == {"prompts": [], "servers": {}}
     assert "Did you mean beta?" in (await client.request("prompts", {"server": "bta"}))["error"]["message"]
