@@ -199,6 +199,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """What is remembered of it while its client, of MCP 2026-07-28, gives what its server has asked."""
     round: Round | None = None
     """How often its server, of MCP 2026-07-28, has asked its client for something; None if it has not."""
+    convert: Callable[[Buffer], bytes] | None = None
+    """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
     finished: bytes | None = None
     """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 
@@ -225,7 +227,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def refer(self, forward: Forward, arguments: Buffer) -> None:
         """Take over where the call goes, and what is sent there."""
         self.method, self.tool, self.label = forward.method, forward.name, forward.label
-        head = forward.head
+        self.convert, head = forward.convert, forward.head
         if self.others:
             if self.round is not None:
                 self.round.require(forward)
@@ -251,7 +253,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
         upstream = self.upstream
         if upstream is not None and upstream.is_modern and self.calls.goes_on(self, result):
             return
-        self.calls.finish(self, result, "ok")
+        self.calls.finish(self, result if self.convert is None else self.convert(result), "ok")
 
     def refused(self, error: Buffer) -> None:
         """Answer the client with the server's JSON-RPC error, as a result that a model can read.
