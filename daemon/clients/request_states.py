@@ -122,12 +122,16 @@ class RequestStates:
             self._any = trio.Event()
             while self._given:
                 await trio.sleep(CHECK_SECONDS)
-                now = trio.current_time()
-                for digest, given in list(self._given.items()):
-                    if now < given.until:
-                        break
-                    self._give_up(digest, f"the client has not answered within {TTL:g} s")
+                self.expire()
                 flush()
+
+    def expire(self) -> None:
+        """End what has expired by now."""
+        now = trio.current_time()
+        for digest, given in list(self._given.items()):
+            if now < given.until:
+                break
+            self._give_up(digest, f"the client has not answered within {TTL:g} s")
 
     def _give_up(self, digest: bytes, reason: str) -> None:
         self._given.pop(digest).waiting.give_up(reason)
