@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from daemon.clients.connection import ClientConnection
-from daemon.clients.request_states import MAX_OF_CLIENT, MAX_OF_SERVER, PREFIX, TTL
+from daemon.clients.request_states import MAX_OF_CLIENT, MAX_OF_SERVER, TTL
 from daemon.clients.visitor import HERSELF, Visitor
 from daemon.errors import UpstreamLost
 from daemon.wire.requests import Requests
@@ -161,16 +161,16 @@ class Interleaved(RuleBasedStateMachine):
             # Its connection ends with nothing parked ended; it comes back by another one.
             self._leave(call.guest)
         state, before = call.state, len(self.stage.alpha.sent)
-        accepted = {"action": "accept", "content": {"n": call.number}}
-        responses: dict[str, Any] = {
+        accepted = {"action": "accept", "content": {"call": call.sent.key}}
+        ways: dict[str, dict[str, Any]] = {
             "all": dict.fromkeys(call.keys, accepted),
             "none": {},
-            "wrong": dict.fromkeys(call.keys, {"action": 7}),
+            "wrong": dict.fromkeys(call.keys, 7),
             "more": {**dict.fromkeys(call.keys, accepted), "else": 1},
-        }[how]
+        }
         arguments = {"n": self._argument(call)}
         was_over = call.ended
-        request_id = self._begin(call.guest, arguments, requestState=state, inputResponses=responses)
+        request_id = self._begin(call.guest, arguments, requestState=state, inputResponses=ways[how])
         assert len(self.stage.alpha.sent) == before, "it is not sent again"
         call.number, call.state, call.keys = int(request_id), "", ()
         if was_over:
@@ -179,9 +179,10 @@ class Interleaved(RuleBasedStateMachine):
         new = self._look(call, request_id, call.guest)
         return multiple() if new is None else new
 
-    @rule(state=states, which=st.integers(0, 2), n=st.integers(0, 50))
-    def retry_with_any_state(self, state: str, which: int, n: int) -> None:
-        guest = self.guests[which]
+    @rule(state=states, which=st.integers(0, 2), call=calls)
+    def retry_with_any_state(self, state: str, which: int, call: Call) -> None:
+        """By anybody, with the arguments of any call: only the right one of each is let through."""
+        guest, n = self.guests[which], self._argument(call)
         good = [call for call in self.all if call.state == state and call.guest is guest]
         if good and self._argument(good[0]) == n:
             return
@@ -191,6 +192,20 @@ class Interleaved(RuleBasedStateMachine):
         assert guest.peer.answers[request_id] == [{"code": -32602, "data": {"code": "UnknownRequestState"}}]
         assert [told.count for call in self.all for _, told in call.asked] == told
         assert len(self.stage.alpha.sent) == before
+
+    @rule(target=states, call=calls)
+    def replay(self, call: Call) -> Any:
+        """The client itself, with a state that it has used."""
+        if not call.state:
+            return multiple()
+        used = call.state
+        fresh = self.retry(call, moves=False, how="none")
+        if not call.guest.visitor.keeps:
+            self._leave(call.guest)
+        arguments = {"n": self._argument(call)}
+        request_id = self._begin(call.guest, arguments, requestState=used, inputResponses={})
+        assert [each["code"] for each in call.guest.peer.answers[request_id]] == [-32602]
+        return fresh
 
     @rule(call=calls, lost=st.booleans())
     def answer(self, call: Call, lost: bool) -> None:
@@ -236,7 +251,7 @@ class Interleaved(RuleBasedStateMachine):
             for request, told in call.asked:
                 assert told.count == (not request.is_open)
                 # By the client whose call it is.
-                assert all(result["content"]["n"] <= self.count for result in told.results)
+                assert all(result["content"] == {"call": call.sent.key} for result in told.results)
 
     @invariant()
     def each_request_of_a_client_has_one_answer(self) -> None:
@@ -250,6 +265,8 @@ class Interleaved(RuleBasedStateMachine):
     def teardown(self) -> None:
         for guest in self.guests:
             self._leave(guest)
+        kept = [call for call in self.all if call.guest.visitor.keeps]
+        assert all(call.ended or self._is_cancelled(call) for call in kept), "at once"
         self.clock.jump(2 * TTL)
         self.stage.context.states.expire()
         assert not len(self.stage.context.states)
@@ -281,8 +298,6 @@ class Interleaved(RuleBasedStateMachine):
 async def test_each_thing_asked_is_answered_once_by_the_right_client_and_nothing_is_left(
     mock_clock: MockClock,
 ) -> None:
-    assert PREFIX
-
     class Run(Interleaved):
         clock = mock_clock
 
