@@ -195,12 +195,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """The other members of its params, which travel on as they are: `task`, `inputResponses`, unknown ones."""
     declared: Raw | None = None
     """The capabilities that the client declares in the request itself (MCP 2026-07-28)."""
-    convert: Callable[[Buffer], bytes] | None = None
-    """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
     parked: Parked | None = None
     """What is remembered of it while its client, of MCP 2026-07-28, gives what its server has asked."""
     round: Round | None = None
     """How often its server, of MCP 2026-07-28, has asked its client for something; None if it has not."""
+    convert: Callable[[Buffer], bytes] | None = None
+    """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
     finished: bytes | None = None
     """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 
@@ -227,8 +227,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def refer(self, forward: Forward, arguments: Buffer) -> None:
         """Take over where the call goes, and what is sent there."""
         self.method, self.tool, self.label = forward.method, forward.name, forward.label
-        self.convert = forward.convert
-        head = forward.head
+        self.convert, head = forward.convert, forward.head
         if self.others:
             if self.round is not None:
                 self.round.require(forward)

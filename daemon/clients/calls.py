@@ -125,7 +125,8 @@ class CallsInFlight:
         self.open[retry.request.id] = call
 
     def _end(self, call: ClientCall) -> bool:
-        if not self.is_open(call):
+        # Not `is_open`: each call comes here, and calling that would cost it more than this look.
+        if self.open.get(call.request.id) is not call:
             return False
         del self.open[call.request.id]
         return True
