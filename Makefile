@@ -41,7 +41,7 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json --state-dir .cache/state
 
 .PHONY: test
-test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp haproxy lint  ## everything: formatter, linter, types, then all tests
+test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/sdk/stamp haproxy lint  ## everything: formatter, linter, types, then all tests
 	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
 
 .PHONY: check
@@ -59,7 +59,7 @@ lint: .venv/dev.stamp  ## formatter, linter and types only
 	.venv/bin/mypy
 
 .PHONY: venv
-venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp haproxy  ## all that the tests need, installed
+venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/sdk/stamp haproxy  ## all that the tests need, installed
 
 .PHONY: clean
 clean:  ## removes what was installed and every cache
@@ -99,6 +99,11 @@ FORCE:
 	.venv/bin/python -m pip install --quiet --require-hashes --target $(@D) -r requirements/node24.txt
 	@touch $@
 
+.cache/sdk/stamp: .venv/dev.stamp requirements/sdk.txt scripts/sdist
+	rm -rf $(@D)
+	scripts/sdist .venv/bin/python $(@D)
+	@touch $@
+
 # Where Debian keeps it is on the PATH of root only.
 .PHONY: haproxy
 haproxy:
@@ -121,5 +126,6 @@ lock: .cache/interpreter  ## rewrites the locks; `make lock UPGRADE=1` takes the
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/mcp1.in -o requirements/mcp1.txt
 	$(COMPILE) requirements/node24.in -o requirements/node24.txt
+	$(COMPILE) requirements/sdk.in -c requirements/dev.txt -o requirements/sdk.txt
 	cd tests/e2e/node && npm install --package-lock-only --omit-lockfile-registry-resolved=true \
 	  --ignore-scripts --no-audit --no-fund --loglevel=error

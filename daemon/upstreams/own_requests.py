@@ -16,6 +16,7 @@ import attrs
 import msgspec
 import trio
 
+from daemon import protocol
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import MAX_LISTED, read_page
 from daemon.causes import Cause, Reason, of_status
@@ -162,8 +163,7 @@ async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | No
     """
     connection.adopt(Era.MODERN, MODERN_VERSION)
     try:
-        raw = await connection.request("server/discover", {}, timeout=seconds)
-        result = _object(raw)
+        result = _object(await _discovered(connection, seconds))
     except (RemoteError, UpstreamTimeout, ProtocolFault):
         return None
     versions = result.get("supportedVersions")
@@ -171,6 +171,17 @@ async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | No
         return None
     both = any(version in versions for version in HANDSHAKE_VERSIONS)
     return attrs.evolve(_greeting(Era.MODERN, MODERN_VERSION, result), speaks_both=both)
+
+
+async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
+    try:
+        return await connection.request("server/discover", {}, timeout=seconds)
+    except RemoteError as error:
+        supported = error.code == protocol.UNSUPPORTED_VERSION and _object(error.data).get("supported")
+        if not isinstance(supported, list) or MODERN_VERSION not in supported:
+            raise
+    # It refuses our version and names it among its own, as one does that has just changed: it is asked again.
+    return await connection.request("server/discover", {}, timeout=seconds)
 
 
 async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting:

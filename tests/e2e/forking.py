@@ -1,6 +1,7 @@
 """Daemons forked from a process that has imported all of mcpd: half a second of imports less for each.
 
 All but the imports is as with `python -m daemon run`: the daemon has its own environment, log and exit status.
+What is on an SDK can be forked like that, too.
 That an interpreter can be started with it, `test_lifecycle` and the tests of `mcpd run` see.
 """
 
@@ -26,14 +27,20 @@ ROOT = Path(__file__).parents[2]
 ENDS_WITHIN = 60.0
 """Seconds that the forking process has to begin, and to end when its standard input does."""
 
-FORKER = """
-import json, os, select, sys
+MCPD = """
 import daemon.cli
 from daemon.cli import lifetime
 from daemon.host import logs
 from daemon import tree
 from daemon.cli import run
 from daemon.state import store
+
+main = daemon.cli.main
+"""
+"""What a daemon needs, imported; `main` is its life."""
+
+FORKER = """
+import json, os, select, sys
 
 def live(job):
     log = os.open(job["log"], os.O_WRONLY | os.O_APPEND)
@@ -45,7 +52,8 @@ def live(job):
     os.environ.clear()
     os.environ.update(job["environ"])
     sys.argv[1:] = job["words"]
-    daemon.cli.main()
+    main()
+    sys.exit()
 
 def tell(**event):
     os.write(1, json.dumps(event).encode() + b"\\n")
@@ -109,9 +117,10 @@ class Life:
 
 
 class Forker:
-    """The process that forks daemons, one for all tests of a folder."""
+    """The process that forks daemons, one for all tests of a folder; or what else has a `main`."""
 
-    def __init__(self) -> None:
+    def __init__(self, imports: str = MCPD) -> None:
+        self._imports = imports
         self._process: subprocess.Popen[bytes] | None = None
         self._lives: dict[int, Life] = {}
         self._begun: list[Life] = []
@@ -119,13 +128,13 @@ class Forker:
         self._news = threading.Condition()
 
     def fork(self, words: list[str], environ: Mapping[str, str], directory: Path, log: Path) -> Life:
-        """Begin `mcpd WORDS` in a directory, with its stderr at the end of a file that exists."""
+        """Begin `mcpd WORDS` in a directory, with stderr at the end of a file that exists."""
         assert self._process is not None
         assert self._process.stdin is not None
         job = {"words": words, "environ": dict(environ), "directory": str(directory), "log": str(log)}
         with self._turn, self._news:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
-            assert self._news.wait_for(lambda: self._begun, ENDS_WITHIN), "no daemon was forked"
+            assert self._news.wait_for(lambda: self._begun, ENDS_WITHIN), "nothing was forked"
             return self._begun.pop()
 
     @property
@@ -134,9 +143,13 @@ class Forker:
         return self._process is not None
 
     def start(self) -> None:
-        """Have all of mcpd imported."""
+        """Have all imported."""
         self._process = subprocess.Popen(
-            [sys.executable, "-c", FORKER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [sys.executable, "-c", self._imports + FORKER],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
         )
         threading.Thread(target=self._listen, daemon=True).start()
 

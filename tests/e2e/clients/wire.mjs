@@ -11,7 +11,10 @@ export async function loaded(directory) {
     const { Client, ReadBuffer, StreamableHTTPClientTransport, serializeMessage } = await load("index.mjs");
     const { StdioClientTransport } = await load("stdio.mjs");
     return {
-      made: (info, mode) => new Client(info, { versionNegotiation: { mode: negotiated(mode) } }),
+      made: (info, mode, capabilities = {}) =>
+        new Client(info, { versionNegotiation: { mode: negotiated(mode) }, capabilities }),
+      onRequest: (client, method, answer) => client.setRequestHandler(method, answer),
+      request: (client, message) => client.request(message, ANYTHING),
       onToolsChanged: (client, note) => client.setNotificationHandler("notifications/tools/list_changed", note),
       call: (client, params, options) => client.callTool(params, options),
       ReadBuffer,
@@ -24,9 +27,17 @@ export async function loaded(directory) {
   const { StdioClientTransport } = await load("esm/client/stdio.js");
   const { StreamableHTTPClientTransport } = await load("esm/client/streamableHttp.js");
   const { ReadBuffer, serializeMessage } = await load("esm/shared/stdio.js");
-  const { ToolListChangedNotificationSchema } = await load("esm/types.js");
+  const types = await load("esm/types.js");
+  const { ToolListChangedNotificationSchema } = types;
+  const requests = {
+    "elicitation/create": types.ElicitRequestSchema,
+    "sampling/createMessage": types.CreateMessageRequestSchema,
+    "roots/list": types.ListRootsRequestSchema,
+  };
   return {
-    made: (info) => new Client(info),
+    made: (info, _mode, capabilities = {}) => new Client(info, { capabilities }),
+    onRequest: (client, method, answer) => client.setRequestHandler(requests[method], answer),
+    request: (client, message) => client.request(message, types.ResultSchema),
     onToolsChanged: (client, note) => client.setNotificationHandler(ToolListChangedNotificationSchema, note),
     call: (client, params, options) => client.callTool(params, undefined, options),
     ReadBuffer,
@@ -35,6 +46,9 @@ export async function loaded(directory) {
     serializeMessage,
   };
 }
+
+// Of results that are taken as they are.
+const ANYTHING = { "~standard": { version: 1, vendor: "tests", validate: (value) => ({ value }) } };
 
 const negotiated = (mode = "legacy") => (["legacy", "auto"].includes(mode) ? mode : { pin: mode });
 

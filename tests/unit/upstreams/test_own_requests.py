@@ -11,7 +11,14 @@ from daemon.causes import Cause
 from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
 from daemon.model import Era, Kind
-from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.protocol import (
+    CLIENT_CAPABILITIES,
+    HANDSHAKE_VERSIONS,
+    IDENTITY,
+    MODERN_VERSION,
+    SERVER_INFO_KEY,
+    UNSUPPORTED_VERSION,
+)
 from daemon.upstreams.own_requests import (
     ABOUT_CHARACTERS,
     LONGEST_START,
@@ -88,6 +95,27 @@ async def test_whatever_else_a_server_answers_to_the_probe_it_is_of_the_older_er
 async def test_an_answer_to_the_probe_that_is_no_object_means_the_older_era_too(reply: bytes) -> None:
     """Any error means the older era; a server that answers nonsense may still know `initialize`."""
     assert await probe(TableConnection(server__discover=[reply]), 1.0) is None
+
+
+def unsupported(data: bytes) -> RemoteError:
+    return RemoteError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+
+
+async def test_a_server_that_refuses_our_version_and_names_it_among_its_own_is_asked_once_more() -> None:
+    named = unsupported(b'{"supported": ["2026-07-28"]}')
+    greeting = await probe(TableConnection(server__discover=[named, DISCOVERED]), 1.0)
+    assert greeting is not None
+    assert greeting.era is Era.MODERN
+    assert await probe(TableConnection(server__discover=[named, named]), 1.0) is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"null", b"[]", b"{", b'{"supported": "2026-07-28"}', b'{"supported": ["2025-11-25"]}']
+)
+async def test_a_server_that_does_not_name_our_version_is_asked_only_once(data: bytes) -> None:
+    connection = TableConnection(server__discover=[unsupported(data), DISCOVERED])
+    assert await probe(connection, 1.0) is None
+    assert connection.said == [("server/discover", {})]
 
 
 async def test_a_server_that_dies_of_the_probe_is_told_apart() -> None:

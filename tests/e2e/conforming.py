@@ -1,0 +1,125 @@
+"""The official conformance suite as the tests run it, and what its summary says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from tests.e2e.carrying import carrying
+from tests.e2e.harness import NODE, NODE24, ROOT
+from tests.waiting import WAIT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from tests.e2e.doors import HttpDoor
+
+BASELINES = Path(__file__).parent / "conformance"
+"""Scenarios and checks that are expected to fail, in a file for each revision."""
+
+SUITE = NODE / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+REVISIONS = ("2025-11-25", "2026-07-28")
+SDK = ROOT / ".cache" / "sdk"
+"""Of the Python SDK's source distribution what no wheel has (scripts/sdist)."""
+
+FIXTURE = SDK / "examples" / "servers" / "everything-server"
+"""The suite's own server on the Python SDK: each tool, prompt and resource that a scenario asks for."""
+
+SUITE_SECONDS = 3 * WAIT
+"""Real seconds that a run of the suite may take: seconds on a machine of its own, minutes on a crowded one."""
+
+
+@attrs.frozen
+class Scenario:
+    """What became of one."""
+
+    name: str
+    passed: int
+    failed: int
+
+    @property
+    def is_good(self) -> bool:
+        """Whether no check failed; one without any check was left out by the suite."""
+        return not self.failed
+
+
+@attrs.frozen
+class Report:
+    """What a run of the suite said."""
+
+    status: int
+    said: str
+    scenarios: tuple[Scenario, ...]
+    unscored: frozenset[str]
+    """What the suite runs and does not count for the revision."""
+
+    @property
+    def scored(self) -> list[Scenario]:
+        """What counts for the revision."""
+        return [each for each in self.scenarios if each.name not in self.unscored]
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of those with a failed check, whether they are scored or not."""
+        return [each.name for each in self.scenarios if not each.is_good]
+
+    @property
+    def checks(self) -> tuple[int, int]:
+        """How many checks passed, and how many there were."""
+        passed = sum(each.passed for each in self.scenarios)
+        return passed, passed + sum(each.failed for each in self.scenarios)
+
+
+async def run_suite(*words: str, environ: Mapping[str, str] | None = None) -> Report:
+    """Run it to its end."""
+    given: dict[str, Any] = {} if environ is None else {"env": dict(environ)}
+    with trio.fail_after(SUITE_SECONDS):
+        done = await trio.run_process(
+            [NODE24, str(SUITE), *words], capture_stdout=True, capture_stderr=True, check=False, **given
+        )
+    return read(done.returncode, done.stdout.decode() + done.stderr.decode())
+
+
+def read(status: int, said: str) -> Report:
+    """What the summary at the end of a run says."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", said)
+    scenarios = re.findall(r"^[✓✗] ([\w/-]+): (\d+) passed, (\d+) failed", plain, re.MULTILINE)
+    assert scenarios, plain
+    unscored = re.findall(r"^  [✓✗] ([\w/-]+) \(", plain, re.MULTILINE)
+    return Report(
+        status,
+        plain,
+        tuple(Scenario(name, int(passed), int(failed)) for name, passed, failed in scenarios),
+        frozenset(unscored),
+    )
+
+
+@asynccontextmanager
+async def opened(door: HttpDoor, *place: str) -> AsyncIterator[str]:
+    """The URL of a profile and surface behind the door, for whoever cannot be told to send a token."""
+    async with carrying(f"Authorization: {door.headers()['Authorization']}", door.port) as port:
+        yield "/".join((f"http://127.0.0.1:{port}/mcp", *place))
+
+
+def fixture_over_stdio() -> dict[str, Any]:
+    """The `mcpServers` entry of the suite's own server, as a child."""
+    program = "from mcp_everything_server.server import mcp; mcp.run()"
+    return {"command": sys.executable, "args": ["-c", program], "env": {"PYTHONPATH": str(FIXTURE)}}
+
+
+def fixture_command(port: int) -> list[str]:
+    """The same server, listening at `/mcp` of this port; it finds its modules in `FIXTURE`."""
+    return [sys.executable, "-m", "mcp_everything_server", "--port", str(port), "--log-level", "WARNING"]
+
+
+def documented(document: Path, first: str) -> list[int]:
+    """The numbers in the row of a table that begins with this cell: each `A of B` gives two."""
+    row = re.search(rf"^\| {re.escape(first)} \|(.*)\|$", document.read_text(), re.MULTILINE)
+    assert row is not None, f"{document.name} has no row {first!r}"
+    return [int(number) for pair in re.findall(r"(\d+) of (\d+)", row[1]) for number in pair]

@@ -1,0 +1,47 @@
+"""The official conformance suite with mcpd as the client: what the SDK's own client passes, mcpd passes.
+
+Scenarios in which a client logs in to a server are listed as expected failures: mcpd sends the tokens that it
+is given.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.conforming import BASELINES, REVISIONS, run_suite
+from tests.e2e.driving import DRIVER, LOGGING_IN, driven
+from tests.e2e.harness import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+DOCUMENT = ROOT / "docs" / "protocol.md"
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_what_needs_no_login_passes_with_mcpd_as_the_client(
+    revision: str, tmp_path: Path, sockets: Path
+) -> None:
+    words = ["client", "--command", f"{sys.executable} -S {DRIVER}", "--requirements", revision]
+    words += ["--expected-failures", str(BASELINES / f"{revision}.yml"), "--output-dir", str(tmp_path)]
+    async with driven(sockets) as environ:
+        report = await run_suite(*words, environ=environ)
+
+    assert report.status == 0, report.said
+    passed = {each.name: [each.passed, each.passed + each.failed] for each in report.scenarios}
+    assert {name: checks for name, checks in passed.items() if not name.startswith(LOGGING_IN)} == _documented(
+        revision
+    )
+
+
+def _documented(revision: str) -> dict[str, list[int]]:
+    """The checks passed of those made, by scenario, as the table in docs/protocol.md has them."""
+    rows = re.findall(r"^\| `([\w-]+)` \|(.*)\|(.*)\|$", DOCUMENT.read_text(), re.MULTILINE)
+    cells = {name: cells[REVISIONS.index(revision)] for name, *cells in rows}
+    return {name: [int(each) for each in cell.split(" of ")] for name, cell in cells.items() if cell.strip()}

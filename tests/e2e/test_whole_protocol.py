@@ -1,0 +1,284 @@
+"""All of MCP through mcpd: each feature in all four combinations of eras, over each transport, at each door.
+
+`docs/protocol.md` has the table of these tests, and the last one here holds it to what they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from tests.e2e.doors import HttpDoor
+from tests.e2e.harness import ROOT, Daemon, running
+from tests.e2e.whole_client import WholeClient
+from tests.e2e.whole_server import META, TOOLS, UNKNOWN
+from tests.e2e.whole_serving import served
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.e2e
+
+Json = dict[str, Any]
+
+DOORS = ("unix", "http", "websocket")
+ERAS = ("handshake", "modern")
+TRANSPORTS = ("stdio", "unix", "http", "sse", "websocket")
+SERVERS = tuple((era, each) for era in ERAS for each in TRANSPORTS if (era, each) != ("modern", "sse"))
+"""SSE is the transport of 2024-11-05: no server of the modern era speaks over it."""
+
+
+@attrs.frozen
+class Pair:
+    """A client, and a server that it reaches through mcpd."""
+
+    client: WholeClient
+    server: str
+    modern: bool
+    """Whether the server is of the modern era."""
+
+    def named(self, name: str) -> str:
+        """A tool or prompt of the server."""
+        return f"{self.server}_{name}"
+
+    def uri(self, name: str) -> str:
+        """A resource of the server."""
+        return f"mem://{self.server}/{name}"
+
+    def call(self, tool: str, arguments: Json | None = None, **meta: Any) -> Any:
+        """What a tool of the server says, which is JSON."""
+        result = self.client.call(self.named(tool), arguments, **meta)
+        assert not result.get("isError"), result
+        assert "content" in result, result
+        return json.loads(result["content"][0]["text"])
+
+    def own(self, method: str, member: str, key: str) -> list[Json]:
+        """What is listed of the server."""
+        result = self.client.ask(method)
+        assert member in result, result
+        return [each for each in result[member] if self.server in each[key]]
+
+
+@pytest.fixture(scope="module")
+def door() -> HttpDoor:
+    return HttpDoor()
+
+
+@pytest.fixture(scope="module")
+def daemon(door: HttpDoor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """With a server of each kind."""
+    directory = tmp_path_factory.mktemp("s")
+    with ExitStack() as stack:
+        servers = {
+            _name(era, transport): stack.enter_context(
+                served(transport, _name(era, transport), modern=era == "modern", directory=directory)
+            )
+            for era, transport in SERVERS
+        }
+        daemon = stack.enter_context(running({"mcpServers": servers, "listen": door.listen}))
+        daemon.ready()
+        yield daemon
+
+
+def _name(era: str, transport: str) -> str:
+    return f"{transport}_{era}"
+
+
+@pytest.fixture(scope="module")
+def clients(daemon: Daemon, door: HttpDoor) -> Iterator[Callable[[str, str], WholeClient]]:
+    """A client of each kind, one for all tests."""
+    made: dict[tuple[str, str], WholeClient] = {}
+
+    def client(place: str, era: str) -> WholeClient:
+        if (place, era) not in made:
+            made[place, era] = WholeClient(daemon, door, place, modern=era == "modern")
+        return made[place, era]
+
+    yield client
+    for each in made.values():
+        each.close()
+
+
+@pytest.fixture(params=SERVERS, ids=lambda server: f"to-{server[0]}-{server[1]}")
+def server(request: pytest.FixtureRequest) -> tuple[str, str]:
+    chosen: tuple[str, str] = request.param
+    return chosen
+
+
+@pytest.fixture(
+    params=[(place, era) for era in ERAS for place in DOORS], ids=lambda it: f"from-{it[1]}-{it[0]}"
+)
+def pair(
+    request: pytest.FixtureRequest, clients: Callable[[str, str], WholeClient], server: tuple[str, str]
+) -> Pair:
+    client = clients(*request.param)
+    client.asked.clear()
+    client.told.clear()
+    return Pair(client, _name(*server), modern=server[0] == "modern")
+
+
+def test_tools_are_listed_and_called_with_all_their_members(pair: Pair) -> None:
+    listed = pair.own("tools/list", "tools", "name")
+    assert [tool["name"] for tool in listed] == [pair.named(each) for each in TOOLS]
+    assert all(UNKNOWN.items() <= tool.items() for tool in listed)
+    result = pair.client.call(pair.named("echo"), {"x": "ü", "n": 2.50})
+    assert json.loads(result["content"][0]["text"]) == {"x": "ü", "n": 2.50}
+    assert UNKNOWN.items() <= result.items()
+    assert result["_meta"]["example.com/x"] == 1
+
+
+def test_prompts_are_listed_and_got_with_all_their_members(pair: Pair) -> None:
+    listed = pair.own("prompts/list", "prompts", "name")
+    assert listed[0]["name"] == pair.named("greet")
+    assert UNKNOWN.items() <= listed[0].items()
+    result = pair.client.ask("prompts/get", {"name": pair.named("greet"), "arguments": {"who": "me"}})
+    assert UNKNOWN.items() <= result.items()
+    assert result["messages"][0]["content"]["text"] == f"hello me from {pair.named('greet')}"
+
+
+def test_resources_are_listed_and_read_with_all_their_members(pair: Pair) -> None:
+    listed = pair.own("resources/list", "resources", "uri")
+    assert listed[0]["uri"] == pair.uri("a")
+    assert UNKNOWN.items() <= listed[0].items()
+    result = pair.client.ask("resources/read", {"uri": pair.uri("a")})
+    assert UNKNOWN.items() <= result.items()
+    assert result["contents"] == [{"uri": pair.uri("a"), "text": f"in {pair.uri('a')}"}]
+
+
+def test_templates_are_listed_and_what_they_match_is_read(pair: Pair) -> None:
+    listed = pair.own("resources/templates/list", "resourceTemplates", "uriTemplate")
+    assert [template["uriTemplate"] for template in listed] == [pair.uri("by/{key}")]
+    assert UNKNOWN.items() <= listed[0].items()
+    result = pair.client.ask("resources/read", {"uri": pair.uri("by/7")})
+    assert result["contents"][0]["text"] == f"in {pair.uri('by/7')}"
+
+
+def test_what_a_result_links_to_is_read_from_the_server_that_linked_it(pair: Pair) -> None:
+    link = pair.client.call(pair.named("link"))["content"][0]
+    assert link["uri"] == pair.uri("linked")
+    result = pair.client.ask("resources/read", {"uri": link["uri"]})
+    assert result["contents"][0]["text"] == f"in {pair.uri('linked')}"
+
+
+@pytest.mark.parametrize("of", ["prompt", "template"])
+def test_arguments_are_completed(pair: Pair, of: str) -> None:
+    refs = {
+        "prompt": {"type": "ref/prompt", "name": pair.named("greet")},
+        "template": {"type": "ref/resource", "uri": pair.uri("by/{key}")},
+    }
+    asked = {"ref": refs[of], "argument": {"name": "who", "value": "so"}}
+    result = pair.client.ask("completion/complete", asked)
+    assert result["completion"] == {"values": [f"so {pair.server}"], "total": 1, **UNKNOWN}
+
+
+def test_a_resource_that_is_subscribed_to_is_told_of(pair: Pair) -> None:
+    client, uri = pair.client, pair.uri("a")
+    if client.modern:
+        client.listen({"resourceSubscriptions": [uri]})
+    else:
+        assert client.ask("resources/subscribe", {"uri": uri}) == {}
+    pair.call("touch")
+    client.hear("notifications/resources/updated", uri=uri)
+    if not client.modern:
+        assert client.ask("resources/unsubscribe", {"uri": uri}) == {}
+
+
+@pytest.mark.parametrize("kind", ["prompts", "resources"])
+def test_a_changed_list_is_told_of_and_listed(pair: Pair, kind: str) -> None:
+    key = {"prompts": "name", "resources": "uri"}[kind]
+    if pair.client.modern:
+        pair.client.listen({f"{kind}ListChanged": True})
+    before = len(pair.own(f"{kind}/list", kind, key))
+    pair.call("change", {"kind": kind})
+    pair.client.hear(f"notifications/{kind}/list_changed")
+    assert len(pair.own(f"{kind}/list", kind, key)) == before + 1
+
+
+def test_a_server_logs_to_the_client_at_the_level_that_it_wants(pair: Pair) -> None:
+    client = pair.client
+    if client.modern:
+        wanted: Json = {META + "logLevel": "error"}
+        pair.call("log", **wanted)
+    else:
+        assert client.ask("logging/setLevel", {"level": "error"}) == {}
+        pair.call("log")
+    for level in ("error", "critical", "alert", "emergency"):
+        client.hear("notifications/message", level=level, logger=pair.server, data={"at": level})
+    assert not [told for told in client.told if told["method"] == "notifications/message"]
+
+
+def test_a_server_samples_the_model_of_the_client(pair: Pair) -> None:
+    said = pair.call("sample")
+    assert said["answer"]["content"]["text"] == "sampled"
+    assert said["answer"]["x-unknown"] == {"kept": True}
+    (asked,) = pair.client.asked
+    assert asked["params"]["maxTokens"] == 5
+    assert UNKNOWN.items() <= asked["params"].items()
+
+
+@pytest.mark.parametrize("mode", ["form", "url"])
+def test_a_server_asks_the_user_of_the_client(pair: Pair, mode: str) -> None:
+    said = pair.call({"form": "ask", "url": "open"}[mode])
+    assert said == {"action": "accept", **({"content": {"name": "somebody"}} if mode == "form" else {})}
+    assert [asked["method"] for asked in pair.client.asked] == ["elicitation/create"]
+
+
+def test_a_server_sees_the_roots_of_the_client(pair: Pair) -> None:
+    assert pair.call("roots") == {"roots": [{"uri": "file:///workspace", "name": "workspace"}]}
+    assert [asked["method"] for asked in pair.client.asked] == ["roots/list"]
+
+
+def test_a_call_is_followed_by_its_progress(pair: Pair) -> None:
+    pair.call("steps", progressToken="mine")
+    for step in (1, 2):
+        pair.client.hear("notifications/progress", progressToken="mine", progress=step, message=f"step {step}")
+
+
+def test_a_servers_instructions_are_among_those_of_the_daemon(pair: Pair) -> None:
+    assert f"Instructions of {pair.server}." in pair.client.greeting["instructions"]
+
+
+def test_a_client_reports_its_progress_to_the_server_that_asked(pair: Pair) -> None:
+    """Of requests of servers, which the modern era has not."""
+    if pair.modern or pair.client.modern:
+        assert pair.call("sample")["progress"] == []
+    else:
+        assert pair.call("sample")["progress"] == [1]
+
+
+def test_tasks_are_begun_followed_and_cancelled(pair: Pair) -> None:
+    """2025-11-25 has them; the modern era has an extension that mcpd does not declare."""
+    client, call = pair.client, {"name": pair.named("work"), "arguments": {}, "task": {"ttl": 60000}}
+    if pair.modern or client.modern:
+        assert client.ask("tasks/list")["error"]["code"] == -32601
+        return
+    began = client.ask("tools/call", call)
+    assert UNKNOWN.items() <= began.items()
+    task = began["task"]["taskId"]
+    assert client.ask("tasks/get", {"taskId": task})["status"] == "completed"
+    result = client.ask("tasks/result", {"taskId": task})
+    assert result["_meta"][META + "related-task"]["taskId"] == task
+    assert task in [each["taskId"] for each in client.ask("tasks/list")["tasks"]]
+    assert client.ask("tasks/cancel", {"taskId": task})["status"] == "cancelled"
+
+
+OF_THE_HANDSHAKE_ERA = {
+    "test_a_client_reports_its_progress_to_the_server_that_asked",
+    "test_tasks_are_begun_followed_and_cancelled",
+}
+"""What only a client and a server of the handshake era have between them."""
+
+
+def test_the_table_in_the_documents_says_what_these_tests_do() -> None:
+    table = (ROOT / "docs" / "protocol.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| (\S+) \| (\S+) \| (\S+) \| (\S+) \| `(test_\w+)` \|$", table, re.MULTILINE)
+    here = [
+        name for name, each in globals().items() if name.startswith("test_") and "pair" in each.__annotations__
+    ]
+    wanted = {name: ("yes", *["\u2013" if name in OF_THE_HANDSHAKE_ERA else "yes"] * 3) for name in here}
+    assert {name: tuple(cells) for *cells, name in rows} == wanted
