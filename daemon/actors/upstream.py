@@ -183,19 +183,20 @@ class UpstreamActor(UpstreamAccess):
         self.has_resources = "resources" in greeting.others
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
-            if greeting.era is Era.MODERN and greeting.announces_changes:
+            if greeting.era is Era.MODERN and greeting.announced:
                 # Before the first listing: a change between the two would be missed.
-                nursery.start_soon(self.listing.listen, connection)
+                nursery.start_soon(self.listing.listen, connection, greeting)
                 await trio.lowlevel.checkpoint()
             self.listing.begin(connection, lifecycle.incarnation, greeting)
-            listed = await self.listing.list_now()
+            listed = await self.listing.tools.list_now()
             self._admission = Admission(self.name, connection, self.server.limits)
             self._may_install = False
             self._greeter.is_up()
-            self._report(lifecycle, self.standing.problem)
-            nursery.start_soon(self.listing.keep, listed, partial(self._report, lifecycle))
             nursery.start_soon(self._keep_alive, connection, greeting.era)
             nursery.start_soon(self._admission.keep_expiring, self.server.timeouts, self._context.outbox.flush)
+            await nursery.start(self.listing.keep, listed, partial(self._report, lifecycle))
+            if not self._end_asked.is_set():
+                self._report(lifecycle, self.standing.problem)
 
     def _report(self, lifecycle: Lifecycle, problem: Reason) -> None:
         if problem.cause:
@@ -240,8 +241,7 @@ class UpstreamActor(UpstreamAccess):
 
     def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
         """Have the lists read again."""
-        if Kind.TOOL in kinds:
-            self.listing.is_asked_for()
+        self.listing.are_asked_for(kinds)
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
         """Hand a request to the call that it belongs to, or refuse it: never to another client."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from loguru import logger
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.model import Server, Timeouts
 from daemon.config.redaction import doubtful, secrets
-from daemon.errors import UpstreamLost, UpstreamUnavailable
+from daemon.errors import UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.model import Era
 from daemon.safety.legible import screened
@@ -27,12 +26,12 @@ from daemon.upstreams.listing import (
     DEBOUNCE,
     EMPTY,
     NOTHING,
-    QUARANTINED_NAMED,
     RELIST_AFTER_FAILURE,
     Listing,
     ListingStatus,
 )
 from daemon.upstreams.own_requests import Greeting
+from daemon.upstreams.screening import QUARANTINED_NAMED
 from daemon.wire.requests import RemoteError
 from tests.unit.config.reading import config_of
 from tests.waiting import until
@@ -47,9 +46,7 @@ if TYPE_CHECKING:
     from daemon.wire.requests import Exchange
 
 
-GREETING = Greeting(
-    era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, announces_changes=False, server_info="alpha 1"
-)
+GREETING = Greeting(era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1")
 
 
 @pytest.fixture(name="log")
@@ -74,13 +71,8 @@ class Lists:
         self.held = False
         self.release = trio.Event()
         self.listed: list[float] = []
-        self.subscribed: list[float] = []
-        self.subscription: Callable[[], Exception] = lambda: RemoteError(-32601, "no such method")
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109
-        if method == "subscriptions/listen":
-            self.subscribed.append(trio.current_time())
-            raise self.subscription()
         assert method == "tools/list"
         self.listed.append(trio.current_time())
         if self.held:
@@ -459,23 +451,6 @@ async def test_an_operator_does_not_wait_for_ever(nursery: trio.Nursery, autojum
     scene.connection.held = True
     assert "no list within" in await scene.listing.refresh()
     scene.connection.release.set()
-
-
-@pytest.mark.parametrize("subscribable", [True, False])
-async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_is_not(
-    nursery: trio.Nursery, autojump_clock: MockClock, *, subscribable: bool
-) -> None:
-    scene = Scene(refresh=math.inf)
-    if subscribable:
-        scene.connection.subscription = lambda: UpstreamLost("the stream broke")
-    await scene.start(nursery)
-    if not subscribable:
-        with trio.fail_after(5):
-            await scene.listing.listen(scene.connection)
-        assert (len(scene.connection.subscribed), len(scene.connection.listed)) == (1, 1)
-        return
-    nursery.start_soon(scene.listing.listen, scene.connection)
-    await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3, every=0.05)
 
 
 async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:
