@@ -319,14 +319,14 @@ def tools_of(server: str, *names: str | dict[str, object]) -> tuple[Tool, ...]:
     return tools
 
 
-def definition_of(server: str, kind: Kind, members: dict[str, object]) -> Definition:
+def definition_of(server: str, kind: Kind, members: Mapping[str, object]) -> Definition:
     """A prompt, a resource or a template as the catalog keeps it."""
-    schema_hash, content_hash = hashes(members)
+    schema_hash, content_hash = hashes(dict(members))
     return Definition(
         kind=kind,
         server=server,
         name=str(members[LISTS[kind].key]),
-        raw=json.dumps(members).encode(),
+        raw=json.dumps(dict(members)).encode(),
         schema_hash=schema_hash,
         content_hash=content_hash,
     )
@@ -445,11 +445,13 @@ class Stage:
         tools = tools_of(server, *names)
         self.learn(ToolsListed(server=server, incarnation=1, tools=tools, quarantined={}))
 
-    def offers(self, server: str, kind: Kind, *definitions: str | dict[str, object]) -> None:
+    def offers(self, server: str, kind: Kind, *definitions: str | Mapping[str, object]) -> None:
         """A server lists these prompts, resources or templates: by what identifies them, or whole."""
         key = LISTS[kind].key
-        whole = [{key: each, "name": each} if isinstance(each, str) else each for each in definitions]
-        found = tuple(definition_of(server, kind, each) for each in whole)
+        found = tuple(
+            definition_of(server, kind, {key: each, "name": each} if isinstance(each, str) else each)
+            for each in definitions
+        )
         self.learn(DefinitionsListed(server=server, incarnation=1, kind=kind, definitions=found))
 
     def fails_to_list(self, server: str, reason: str) -> None:

@@ -40,7 +40,7 @@ def note(number: str) -> str:
     return NOTES[number]
 
 
-@server.completion()
+@server.completion()  # type: ignore[no-untyped-call, untyped-decorator]
 async def complete(ref: object, argument: object, context: object) -> Completion:
     """Completes with what it was asked."""
     value = getattr(argument, "value", "")

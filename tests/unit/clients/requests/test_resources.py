@@ -39,7 +39,7 @@ def uri_in(sent: Sent) -> str:
     return uri
 
 
-async def read(client: Client, uri: str, request_id: str = "read", **meta: Any) -> None:
+async def read(client: Client, uri: str, request_id: str = "read", /, **meta: Any) -> None:
     await client.ask("resources/read", {"uri": uri, **({"_meta": meta} if meta else {})}, request_id=request_id)
 
 
