@@ -183,6 +183,18 @@ class RequestTooLarge(CallError):
     code = "RequestTooLarge"
 
 
+class InputRefused(CallError):
+    """The server needs something of the client for this call, and the client has not given it."""
+
+    code = "InputRefused"
+
+
+class UnknownRequestState(CallError):
+    """A client came back with a state that is not good for its request, for whatever reason."""
+
+    code = "UnknownRequestState"
+
+
 class Overloaded(CallError):
     """A limit on calls in flight was reached. The call was not sent: it is safe to retry."""
 

@@ -112,6 +112,7 @@ class Session:
             )
         finally:
             connection.calls.abandon_all("the client is gone")
+            connection.roots.end()
             self._attachments.leave()
             watchers.pop(self, None)
 
@@ -180,12 +181,16 @@ class Session:
         return method in OPTIONAL and OPTIONAL[method] not in declared(self._connection)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Take cancellations, progress of what servers have asked, and the bridge's hello."""
+        """Take cancellations, what concerns the requests of servers, and the bridge's hello."""
         try:
             if method == protocol.CANCEL and params is not None:
                 cancel(self._connection, params)
             elif method == protocol.PROGRESS and params is not None:
                 self._peer.requests.progress(params)
+            elif method == protocol.INITIALIZED:
+                self._connection.roots.begin()
+            elif method == protocol.ROOTS_CHANGED:
+                self._connection.roots.changed()
             elif method == protocol.HELLO and params is not None:
                 said = msgspec.json.decode(params, type=dict[str, object])
                 if not self._settled:

@@ -137,7 +137,7 @@ _PATIENCE = {
     CALL: WAIT_SECONDS,
 }
 
-ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST})
+ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST, PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST})
 """What a client asks first. It is answered here also if the daemon has accepted the connection but says
 nothing."""
 

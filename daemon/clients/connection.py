@@ -12,6 +12,7 @@ from daemon.clients.attachments import Attachments
 from daemon.clients.client import Client, Savings, defers_tools
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.list_changes import ListChanges
+from daemon.clients.own_roots import OwnRoots
 from daemon.clients.paging import UnknownCursor
 from daemon.clients.subscriptions import Subscriptions
 from daemon.clients.waits import Tasks
@@ -58,6 +59,7 @@ class ClientConnection:
             peer, number, context, self.client, self.announcements, self.savings, self.tasks.later
         )
         self.calls = self.dispatch.calls
+        self.roots = OwnRoots(self.calls.server_requests, context, self.client, self.tasks.later)
         self.attachments = Attachments(
             self.client,
             context,

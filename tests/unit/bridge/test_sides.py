@@ -482,8 +482,44 @@ def test_a_request_of_the_daemon_with_the_same_id_is_no_answer() -> None:
     talk = Talk(in_short=True)
     talk.says(CALL)
     talk.answers(line({"id": 2, "method": "ping"}))
+    talk.says({"id": 2, "result": {}})
     talk.dies()
     assert [each.get("method") for each in talk.heard] == ["ping", None]
+
+
+@pytest.mark.parametrize("in_short", [True, False])
+def test_what_a_daemon_has_asked_is_taken_back_when_it_goes(*, in_short: bool) -> None:
+    talk = Talk(in_short=in_short)
+    talk.answers(line({"id": 7, "method": "roots/list"}), line({"id": 8, "method": "elicitation/create"}))
+    talk.says({"id": 7, "result": {"roots": []}})
+    talk.dies()
+    *_asked, told = talk.heard
+    assert told["method"] == "notifications/cancelled"
+    assert told["params"]["requestId"] == 8
+    talk.restarts()
+    talk.says({"id": 8, "result": {"action": "accept"}})
+    talk.dies()
+    assert all(each["method"] != "notifications/cancelled" for each in talk.heard)
+
+
+def test_what_the_client_has_set_is_set_again_with_the_next_daemon_and_answered_once() -> None:
+    talk = Talk()
+    level = {"id": 4, "method": "logging/setLevel", "params": {"level": "debug"}}
+    quiet = {"id": 5, "method": "logging/setLevel", "params": {"level": "error"}}
+    one = {"id": 6, "method": "resources/subscribe", "params": {"uri": "a:1"}}
+    two = {"id": 7, "method": "resources/subscribe", "params": {"uri": "a:2"}}
+    left = {"id": 8, "method": "resources/unsubscribe", "params": {"uri": "a:1"}}
+    refused = {"id": 9, "method": "resources/subscribe", "params": {"uri": "a:3"}}
+    talk.says(level, quiet, one, two, left, refused)
+    assert len(talk.got) == 6
+    talk.answers(*(result(number) for number in range(4, 9)), line({"id": 9, "error": {"code": -32602}}))
+    assert len(talk.heard) == 6
+    talk.restarts()
+    assert [each["id"] for each in talk.got if "id" in each] == [5, 7]
+    talk.answers(result(5), result(7))
+    assert talk.heard == []
+    assert talk.daemon.is_calm
+    talk.close()
 
 
 def test_a_call_that_was_sent_in_part_is_sent_whole_to_the_next_daemon() -> None:
