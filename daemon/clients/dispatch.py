@@ -88,6 +88,7 @@ class Dispatch:
         self._number = number
         self._context = context
         self._announcements = announcements
+        self._subscriptions = announcements.subscriptions.open
         self._savings = savings
         self._later = later
         self._flush = context.outbox.flush
@@ -123,7 +124,7 @@ class Dispatch:
     def accept(self, call: ClientCall, meta: dict[str, Raw] | None) -> None:
         """Accept a call that is made already; `meta` is its request's `_meta`."""
         request, name = call.request, call.name
-        if request.id in self._open or request.id in self._announcements.subscriptions:
+        if request.id in self._open or request.id in self._subscriptions:
             self._peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
             return
         self._open[request.id] = call

@@ -28,7 +28,7 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         msgspec.MsgspecError: its params are no object.
     """
     subscriptions, peer = connection.subscriptions, connection.peer
-    if request.id in connection.calls.open or request.id in subscriptions:
+    if request.id in connection.calls.open or request.id in subscriptions.open:
         peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
         return
     if subscriptions.is_full:
@@ -63,7 +63,7 @@ def cancel(connection: ClientConnection, params: Raw) -> None:
     request_id = protocol.cancelled_id(params)
     connection.calls.cancel(request_id)
     connection.attachments.forget(request_id)
-    if request_id in connection.subscriptions:
+    if request_id in connection.subscriptions.open:
         connection.subscriptions.end(request_id)
         connection.announcements.unfollow()
         connection.list_changes.unfollow()
