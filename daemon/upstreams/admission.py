@@ -24,7 +24,7 @@ from daemon.counting.measures import Pace
 from daemon.errors import CallError, Overloaded, UpstreamUnavailable
 from daemon.upstreams.admitted import Admitted, SizeLimited
 from daemon.upstreams.attribution import Apart, Attribution
-from daemon.upstreams.line import Line, InLine
+from daemon.upstreams.line import InLine, Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

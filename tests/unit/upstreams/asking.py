@@ -1,8 +1,8 @@
 """Thirty clients and scripted servers that ask them things, in random order: who is asked, and what is left.
 
-`python -m tests.unit.upstreams.asking 100000` plays until servers have asked so often, and says what became of it.
-Everything between the clients' links and the servers' links is the daemon's own; a link holds what was said until
-the play lets it arrive, so cancellations, answers and questions cross each other in all ways.
+`python -m tests.unit.upstreams.asking 100000` plays until servers have asked so often, and says what became of
+it. Everything between the clients' links and the servers' links is the daemon's own; a link holds what was said
+until the play lets it arrive, so cancellations, answers and questions cross each other in all ways.
 
 The truth is in the messages: a call carries a word that only its client knows, what a server asks for a call
 carries the call's word, and so does the client's answer.
@@ -24,7 +24,6 @@ import trio.testing
 from loguru import logger
 
 from daemon.actors.session import Session
-from daemon.causes import Reason
 from daemon.errors import ConnectionLost, RunError
 from daemon.protocol import LIST_ROOTS
 from daemon.safety.redact import Redactor
@@ -39,6 +38,7 @@ from tests.unit.config.reading import config_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from daemon.causes import Reason
     from daemon.config.model import Server
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Receiver
@@ -52,7 +52,7 @@ GUESSED = ("stdio", "unix", "sse", "websocket")
 CARRIED = ("http", "http2")
 """Servers whose requests come in the answer to a call."""
 LINGERS = 55.0
-"""Seconds for which a server may go on after a call was given up: it may not for `timeouts.call`, which is 60."""
+"""Seconds for which a server may go on after a call was given up: less than `timeouts.call`, which is 60."""
 MOST_WAITING = 3
 """Questions on account of one call that wait at a time."""
 REASONS = {
@@ -171,7 +171,7 @@ class ScriptedPeer(UpstreamEvents):
     async def run(self) -> None:
         """One connection."""
         self.wire, self.work, self.asked = Wire(), {}, {}
-        connection = Connection(self.wire, outbox=self.play.stage.outbox, events=self)
+        connection: Any = Connection(self.wire, outbox=self.play.stage.outbox, events=self)
         connection.given_up.seconds = self.play.remembered
         self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
         with trio.CancelScope() as self._over:
@@ -518,8 +518,8 @@ def play(asks: int, seed: int = 1, remembered: float = 60.0) -> Play:
 if __name__ == "__main__":
     logger.remove()
     began = time.perf_counter()
-    wanted, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1  # noqa: PLR2004
+    wanted, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
     done = play(wanted, seed)
     told = ", ".join(f"{number} {what}" for what, number in sorted(done.count.items()))
     seconds = time.perf_counter() - began
-    print(f"{done.asks} asked: {told}; {len(done.wrong)} at a wrong client ({seconds:.1f} s)")
+    sys.stdout.write(f"{done.asks} asked: {told}; {len(done.wrong)} at a wrong client ({seconds:.1f} s)\n")

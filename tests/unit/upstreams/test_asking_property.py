@@ -7,7 +7,7 @@ import pytest
 from tests.unit.upstreams.asking import play
 
 REQUESTS = 5000
-"""What servers ask in one play here; `python -m tests.unit.upstreams.asking 100000` takes a quarter of a minute."""
+"""What servers ask in one play; for 100,000, half a minute: `python -m tests.unit.upstreams.asking 100000`."""
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
