@@ -16,7 +16,7 @@ from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import ListingFault, UpstreamLost, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.kit.mailbox import Watch
-from daemon.safety.legible import ScreenedTools
+from daemon.safety.legible import ScreenedList
 from daemon.safety.redact import HIDDEN, REASON
 from daemon.upstreams.own_requests import list_all
 from daemon.wire.requests import RemoteError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Server
     from daemon.facts import Fact
+    from daemon.model import Tool
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
     from daemon.upstreams.own_requests import Greeting
@@ -150,6 +151,7 @@ class Listing:
         self._lists_tools = greeting.lists_tools
         self._should_offer = greeting.lists_tools or not greeting.others
         self._about = self._redact(greeting.about)
+        self._instructions = self._redact(greeting.instructions)
         self.standing = ListingStatus()
         self._has_listed = False
         self._asked = trio.Event()
@@ -273,6 +275,7 @@ class Listing:
                 at=self._wall(),
                 first=not self._has_listed,
                 about=self._about,
+                instructions=self._instructions,
             )
         )
         self._has_listed |= bool(tools)
@@ -300,7 +303,9 @@ def _unusable(quarantined: Mapping[str, str]) -> Reason:
     return Reason(text, Cause.TOOLS_UNUSABLE, {"count": len(quarantined), "tool": tool, "error": fault})
 
 
-def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[ScreenedTools, dict[str, str]]:
+def _looked_through(
+    server: str, raws: list[Raw], redact: Redactor
+) -> tuple[ScreenedList[Tool], dict[str, str]]:
     """Do everything that takes long with a long list; for a worker thread, so that the registry only compares.
 
     Secrets are removed first: what is hashed, kept, shown and validated against is the same text without them.
@@ -309,7 +314,7 @@ def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[Scr
     tools, faulty = read_tools(server, [_without_secrets(raw, redact) for raw in raws])
     faulty |= {tool.name: UNSPEAKABLE for tool in tools if HIDDEN in tool.name}
     quarantined = {redact(tool): redact(reason, REASON) for tool, reason in faulty.items()}
-    return ScreenedTools.of(tool for tool in tools if HIDDEN not in tool.name), quarantined
+    return ScreenedList.of(tool for tool in tools if HIDDEN not in tool.name), quarantined
 
 
 def _without_secrets(raw: Raw, redact: Redactor) -> Raw:
