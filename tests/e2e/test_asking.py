@@ -1,4 +1,4 @@
-"""What a real server asks reaches the real client whose call has caused it, through every transport and door."""
+"""What a real server asks reaches the real client whose call has caused it, over each transport and door."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 CLIENT = [sys.executable, str(ROOT / "tests" / "e2e" / "clients" / "asked.py")]
-ASKING = ["trigger-elicitation-request", "trigger-sampling-request", "trigger-url-elicitation", "get-roots-list"]
+ASKING = [
+    "trigger-elicitation-request",
+    "trigger-sampling-request",
+    "trigger-url-elicitation",
+    "get-roots-list",
+]
 TRANSPORTS = {"stdio": "", "streamableHttp": "/mcp", "sse": "/sse"}
 DOOR = HttpDoor()
 
