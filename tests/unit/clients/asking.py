@@ -81,7 +81,7 @@ def asks(stage: Stage, method: str, params: Any = None, *, call: int = -1) -> Qu
     return asked
 
 
-async def answer(client: Client, uid: object, result: Buffer | Any) -> None:
+async def answer(client: Client, uid: int, result: Buffer | Any) -> None:
     """The client answers, and the answer has arrived."""
     raw = bytes(result) if isinstance(result, bytes) else json.dumps(result).encode()
     await client.send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (uid, raw))

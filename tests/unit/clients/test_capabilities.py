@@ -13,7 +13,7 @@ from daemon.wire.peer_requests import PeerRequest
 from tests.unit.wire.test_peer_requests import Noted
 
 FORM, URL = {"message": "?", "requestedSchema": {}}, {"mode": "url", "url": "https://x", "elicitationId": "1"}
-TOOLS = {"messages": [], "tools": []}
+TOOLS: dict[str, Any] = {"messages": [], "tools": []}
 
 
 def raw(value: object) -> Raw:
