@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from daemon.state.session_notes import Totals
     from daemon.supervision.child import Child
     from daemon.surfaces.base import Means
+    from daemon.upstreams.attribution import Apart
     from daemon.upstreams.listing import ListingStatus
     from daemon.upstreams.own_requests import Greeting
     from daemon.wire.outbox import Outbox
@@ -115,6 +116,7 @@ class ObservedUpstream(Upstream, Protocol):
     stats: CallStats
     noise: Noise
     stderr: StderrTail
+    apart: Apart
     greeting: Greeting | None
     pid: int | None
     mark: int | None

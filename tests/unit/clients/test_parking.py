@@ -15,7 +15,7 @@ from daemon.errors import UpstreamLost
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
 from tests.fakes_upstream import MODERN, PATIENCE, Stage, error_of
-from tests.unit.clients.asking import ABLE, ACCEPTED, ANSWERS, META, QUESTION, ROOTS, Told, asks
+from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION, ROOTS, Told, asks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

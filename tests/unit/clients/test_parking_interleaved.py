@@ -26,7 +26,7 @@ from daemon.clients.visitor import HERSELF, Visitor
 from daemon.errors import UpstreamLost
 from daemon.wire.requests import Requests
 from tests.fakes_upstream import Stage
-from tests.unit.clients.asking import META, Told, asks, raw
+from tests.unit.clients.inputs import META, Told, asks, raw
 
 if TYPE_CHECKING:
     from msgspec import Raw
