@@ -30,6 +30,8 @@ CAPABILITIES_KEY = META + "clientCapabilities"
 CLIENT_INFO_KEY = META + "clientInfo"
 SERVER_INFO_KEY = META + "serverInfo"
 SUBSCRIPTION_KEY = META + "subscriptionId"
+LOG_LEVEL_KEY = META + "logLevel"
+RELATED_TASK_KEY = META + "related-task"
 
 SESSION_KEY = "mcpd/session"
 """The key in the `_meta` of a request that names its session. It concerns us and no server."""
@@ -58,6 +60,15 @@ ASKED_OF_CLIENTS = frozenset({"sampling/createMessage", "elicitation/create", "r
 CALL_TOOL = "tools/call"
 """The method that calls a tool."""
 
+GET_TASK = "tasks/get"
+"""The method that tells how a task is."""
+
+TASK_RESULT = "tasks/result"
+"""The method that waits for a task and answers with its result."""
+
+CANCEL_TASK = "tasks/cancel"
+"""The method that ends a task."""
+
 CANCEL = "notifications/cancelled"
 """The notification that a request is cancelled."""
 
@@ -66,6 +77,15 @@ PROGRESS = "notifications/progress"
 
 LOG_MESSAGE = "notifications/message"
 """The notification with a line of a server's log."""
+
+RESOURCE_UPDATED = "notifications/resources/updated"
+"""The notification that a resource has changed that somebody follows."""
+
+TASK_STATUS = "notifications/tasks/status"
+"""The notification of a task's state."""
+
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+"""The notification of what a `subscriptions/listen` will be sent (MCP 2026-07-28)."""
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
 """The notification that a server's list of tools has changed."""

@@ -17,7 +17,9 @@ from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
 from daemon.clients.requests.initialize import accept_version, discover, hello, initialize, ping
+from daemon.clients.requests.logging import set_level
 from daemon.clients.requests.subscriptions import cancel, listen
+from daemon.clients.requests.tasks import ask_about_task, list_tasks
 from daemon.clients.requests.tools import call_tool, list_tools
 from daemon.clients.visitor import HERSELF
 from daemon.errors import ProtocolFault, RunError, leaf
@@ -48,6 +50,11 @@ OF_CONNECTIONS: Mapping[str, Callable[[ClientConnection, bytes, Raw | None], Non
 """Methods that concern the connection, independent of any session."""
 
 OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None]] = {
+    "logging/setLevel": set_level,
+    "tasks/get": partial(ask_about_task, protocol.GET_TASK),
+    "tasks/result": partial(ask_about_task, protocol.TASK_RESULT),
+    "tasks/cancel": partial(ask_about_task, protocol.CANCEL_TASK),
+    "tasks/list": list_tasks,
     "tools/list": list_tools,
     "tools/call": call_tool,
     "subscriptions/listen": listen,
@@ -91,6 +98,7 @@ class Session:
         finally:
             connection.calls.abandon_all("the client is gone")
             self._attachments.leave()
+            self._context.audience.leave(connection.hearer)
             watchers.pop(self, None)
 
     @property

@@ -24,12 +24,14 @@ from daemon.errors import (
     leaf,
 )
 from daemon.model import Era, Kind
-from daemon.protocol import LOG_MESSAGE
+from daemon.protocol import ACKNOWLEDGED, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
 from daemon.upstreams.access import UpstreamAccess
 from daemon.upstreams.admission import Admission
+from daemon.upstreams.listening import Listening
 from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
 from daemon.upstreams.runlog import RunLog
 from daemon.upstreams.transports.opening import OpenContext, connector
+from daemon.upstreams.watched import WatchedServer
 from daemon.wire.envelope import INVALID_REQUEST
 from daemon.wire.requests import NO_CLIENT
 
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
 """Commands whose first start may download the server: they get `timeouts.firstInitialize`."""
+
+OF_NO_CALL = frozenset({RESOURCE_UPDATED, TASK_STATUS})
+"""Notifications that say themselves whom they are for."""
 
 REASON_SECONDS = 0.5
 """Seconds that a lost request waits for the connection to say why it ended."""
@@ -95,6 +100,8 @@ class UpstreamActor(UpstreamAccess):
         self._audience = audience
         self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
         self._greeter = Greeter()
+        self._watched = WatchedServer(server.name, audience)
+        self._listening = Listening(server.name, audience, self.listing.may_have_changed)
         self._may_install = Path(server.command or "").name in INSTALLERS
         self._lifecycle: Lifecycle | None = None
         self._connection: UpstreamConnection | None = None
@@ -182,10 +189,12 @@ class UpstreamActor(UpstreamAccess):
     async def _serve(self, connection: UpstreamConnection, greeting: Greeting, lifecycle: Lifecycle) -> None:
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
-            if greeting.era is Era.MODERN and greeting.announces_changes:
+            if greeting.era is Era.MODERN:
+                lists = {"toolsListChanged": True} if greeting.announces_changes else {}
                 # Before the first listing: a change between the two would be missed.
-                nursery.start_soon(self.listing.listen, connection)
-                await trio.lowlevel.checkpoint()
+                await nursery.start(self._listening.keep, connection, lists)
+            else:
+                nursery.start_soon(self._watched.keep, connection, greeting)
             self.listing.begin(connection, lifecycle.incarnation, greeting)
             listed = await self.listing.list_now()
             self._admission = Admission(self.name, connection, self.server.limits)
@@ -209,6 +218,7 @@ class UpstreamActor(UpstreamAccess):
     def _shut(self) -> None:
         """Take no more calls, and give back those in line."""
         self.listing.end()
+        self._audience.lost(self.name)
         if self._admission is not None:
             admission, self._admission = self._admission, None
             admission.close()
@@ -243,8 +253,11 @@ class UpstreamActor(UpstreamAccess):
             self.listing.is_asked_for()
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
-        """Hand a request to the call that it belongs to, or refuse it: never to another client."""
+        """Hand a request to the call or task that it belongs to, or refuse it: never to another client."""
         request.server = self.name
+        if (owner := self._audience.owner_of(request)) is not None:
+            owner.asked(request)
+            return
         if cause is None and self._admission is not None:
             cause = self._admission.only_call()
         if cause is None:
@@ -254,9 +267,18 @@ class UpstreamActor(UpstreamAccess):
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
         """Log a line of the server's log, and pass everything on to the clients that it is for."""
+        if method == ACKNOWLEDGED:
+            self._listening.acknowledged(params)
+            return
         if method == LOG_MESSAGE:
             self.on_log(bytes(params))
-        self._audience.hear(self.name, method, params, cause)
+        if cause is None and self._admission is not None and method not in OF_NO_CALL:
+            cause = self._admission.only_call()
+        if method != LOG_MESSAGE or self.greeting is None or self.greeting.era is Era.HANDSHAKE:
+            self._audience.hear(self.name, method, params, cause)
+        elif cause is not None:
+            # Since 2026-07-28 a line belongs to the request that has asked for it.
+            cause.notified(method, params)
 
     def on_child(self, pid: int, mark: int) -> None:
         """Remember the child for `mcpd status`."""

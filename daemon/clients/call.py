@@ -119,6 +119,12 @@ class Calls(Protocol):
     def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Send the client a progress report that already has its own token."""
 
+    def notify(self, call: ClientCall, method: str, params: Raw) -> None:
+        """Send the client a notification that came with its call, if it takes it."""
+
+    def level_for(self, call: ClientCall) -> bytes | None:
+        """The level of the log, raw, that a modern server is asked for with this call."""
+
 
 class ClientCall(Struct, eq=False, kw_only=True):
     """A client's call, in flight from the request to its answer.
@@ -171,6 +177,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """The other members of its params, which travel on as they are: `task`, `inputResponses`, unknown ones."""
     declared: Raw | None = None
     """The capabilities that the client declares in the request itself (MCP 2026-07-28)."""
+    level: Raw | None = None
+    """The level of the log that the request itself names (MCP 2026-07-28)."""
     server_requests: list[RelayedRequest] | None = None
     """What its server has asked the client meanwhile; None if nothing."""
     finished: bytes | None = None
@@ -191,6 +199,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
         """Take over the request's `_meta`: the members that travel on, and the progress token."""
         self.meta = protocol.foreign_meta(meta)
         self.declared = meta.get(protocol.CAPABILITIES_KEY)
+        self.level = meta.get(protocol.LOG_LEVEL_KEY)
         token = meta.get("progressToken")
         if token is not None and bytes(token) != b"null":
             self.token, self.wants_progress = token, True
@@ -212,8 +221,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     @property
     def envelope(self) -> Mapping[str, bytes]:
-        """The client's own capabilities, for a modern server (`ports.CallToSend.envelope`)."""
-        return {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
+        """What the client itself declares and sets, for a modern server (`ports.CallToSend.envelope`)."""
+        told = {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
+        level = self.calls.level_for(self)
+        return told if level is None else {**told, protocol.LOG_LEVEL_KEY: level}
 
     def check(self) -> bool:
         """Whether the call may still be sent as it is (`ports.CallToSend.check`)."""
@@ -251,6 +262,15 @@ class ClientCall(Struct, eq=False, kw_only=True):
         asked = self.calls.server_requests.ask(request, self.request.id)
         if asked is not None:
             self.server_requests = [*(self.server_requests or ()), asked]
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Pass on a notification that came with the call."""
+        self.calls.notify(self, method, params)
+
+    @property
+    def expires(self) -> bool:
+        """Whether it is given up where its server shows no sign of life (`wire.requests.Exchange.expires`)."""
+        return True
 
     @property
     def asker(self) -> object:

@@ -11,6 +11,7 @@ from daemon.clients.announcements import Announcements
 from daemon.clients.attachments import Attachments
 from daemon.clients.client import Client, Savings, defers_tools
 from daemon.clients.dispatch import Dispatch
+from daemon.clients.hearer import Hearer
 from daemon.clients.waits import Tasks
 from daemon.protocol import UnknownCursor
 from daemon.wire import envelope
@@ -53,6 +54,7 @@ class ClientConnection:
             peer, number, context, self.client, self.announcements, self.savings, self.tasks.later
         )
         self.calls = self.dispatch.calls
+        self.hearer = Hearer(peer, self.calls, self.client, context, self.tasks.later)
         self.attachments = Attachments(
             self.client,
             context,
@@ -87,9 +89,16 @@ class ClientConnection:
         """Tell the client if its list has changed, and let go of the catalog before."""
         self.announcements.announce_if_changed()
         self.attachments.forget_stale()
+        self._follow_servers()
 
     def move(self, profile: str) -> None:
         """Give the client another profile, and notify it if that changes its list of tools."""
         self.client_log.info("moved to profile {}", profile)
         self.client.move(profile)
         self.announcements.announce_if_changed()
+        self._follow_servers()
+
+    def _follow_servers(self) -> None:
+        """Ask other servers for what the client wants, if it sees others now."""
+        if self.hearer.level is not None and self.hearer.sees_others():
+            self.context.audience.look()

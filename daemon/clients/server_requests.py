@@ -41,12 +41,12 @@ class ServerRequests:
         self._outbox = outbox
         self._open = 0
 
-    def ask(self, request: PeerRequest, request_id: bytes) -> RelayedRequest | None:
+    def ask(self, request: PeerRequest, request_id: bytes | None) -> RelayedRequest | None:
         """Put a request to the client; None if it was answered at once, in its place.
 
         Args:
             request: the request.
-            request_id: the client's request that it belongs to.
+            request_id: the client's request that it belongs to; None if it belongs to a task alone.
         """
         if lacks := lacking(self.capabilities, request):
             answer_instead(request, lacks)
@@ -115,6 +115,14 @@ class RelayedRequest:
     def asked(self, request: PeerRequest) -> None:
         """Refuse: a client asks nothing back."""
         request.refuse(INVALID_REQUEST, "a client cannot ask anything of a server in return")
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Ignore it: a client's notifications concern the daemon."""
+
+    @property
+    def expires(self) -> bool:
+        """Nothing is forwarded to a client, so nothing is given up here."""
+        return True
 
     @property
     def asker(self) -> object:

@@ -127,6 +127,14 @@ class _Outcome:
         """Refuse: nobody is at this end who could be asked."""
         request.refuse(INVALID_REQUEST, NO_CLIENT)
 
+    def notified(self, method: str, params: Raw) -> None:
+        """Do nothing: the daemon's log has it."""
+
+    @property
+    def expires(self) -> bool:
+        """Operators wait no longer than clients."""
+        return True
+
     @property
     def asker(self) -> object:
         """The call itself: operators are no clients."""

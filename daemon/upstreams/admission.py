@@ -329,6 +329,15 @@ class Admitted(Struct, eq=False):
         """Pass a request on."""
         self._exchange.asked(request)
 
+    def notified(self, method: str, params: Raw) -> None:
+        """Pass a notification on."""
+        self._exchange.notified(method, params)
+
+    @property
+    def expires(self) -> bool:
+        """Whether it may be given up."""
+        return self._exchange.expires
+
     @property
     def asker(self) -> object:
         """Who has made the call."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,12 @@ from msgspec import Raw
 
 from daemon.catalog.listing import MAX_TOOL_BYTES, read_tools
 from daemon.causes import HEALTHY, Cause, Reason
-from daemon.errors import ListingFault, UpstreamLost, UpstreamUnavailable
+from daemon.errors import ListingFault, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.kit.mailbox import Watch
 from daemon.safety.legible import ScreenedTools
 from daemon.safety.redact import HIDDEN, REASON
 from daemon.upstreams.own_requests import list_all
-from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -234,20 +232,9 @@ class Listing:
         if self.standing.problem.cause:
             self.standing = attrs.evolve(self.standing, next_at=self._wall() + seconds)
 
-    async def listen(self, connection: UpstreamConnection) -> None:
-        """Keep a subscription open: in the modern era changes are announced only within one."""
-        wanted: dict[str, object] = {"notifications": {"toolsListChanged": True}}
-        while True:
-            try:
-                await connection.request("subscriptions/listen", wanted, timeout=math.inf)
-            except RemoteError as error:
-                self._log.info("takes no subscription ({}); its list is refreshed by time", error)
-                return
-            except UpstreamLost as lost:
-                # Over HTTP only this stream may have broken; the loss of the connection has a task of its own.
-                self._log.debug("the subscription ended: {}", lost)
-            await trio.sleep(RELIST_AFTER_FAILURE)
-            self._asked.set()
+    def may_have_changed(self) -> None:
+        """Have the lists read again: changes of them may have been announced, and missed."""
+        self._asked.set()
 
     async def _read(self, connection: UpstreamConnection) -> str:
         name = self._server.name

@@ -58,6 +58,10 @@ class Greeting:
     """The server's name and version, for people."""
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
+    logs: bool = False
+    """Whether it declares `logging`."""
+    updates: bool = False
+    """Whether it declares `resources.subscribe`."""
     about: str = attrs.field(default="", repr=False)
     """What it says it is for: the beginning of its description, else of its instructions."""
 
@@ -214,6 +218,8 @@ def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
         lists_tools="tools" in capabilities,
         announces_changes=tools.get("listChanged") is True,
         others=tuple(each for each in OTHERS if each in capabilities),
+        logs="logging" in capabilities,
+        updates=_member(capabilities, "resources").get("subscribe") is True,
         server_info=f"{info.get('name', 'unnamed')} {info.get('version', '')}".strip(),
         about=_text(info, "description") or _text(result, "instructions"),
     )

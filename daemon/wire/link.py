@@ -134,6 +134,11 @@ class FdLink(FdWriter):
         """A snapshot of the link."""
         return LinkStatistics(self.queued, self._lines.held, self.turns, self._reading, self._blocked)
 
+    def waiting(self, request_id: bytes | None = None) -> float:
+        """Bytes that wait for the peer: all of its requests share one queue (`wire.outbox.Link.waiting`)."""
+        del request_id
+        return self.queued
+
     def resume(self) -> None:
         """Read again: the links that were behind have caught up (`wire.outbox.Pausable`)."""
         self.is_held = False

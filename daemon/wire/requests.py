@@ -39,6 +39,13 @@ class Exchange(Protocol):
     def asked(self, request: PeerRequest) -> None:
         """Take a request that the peer asks while it works on this request; answer it now or later."""
 
+    def notified(self, method: str, params: Raw) -> None:
+        """Take a notification of the peer's that came with this request: a line of its log."""
+
+    @property
+    def expires(self) -> bool:
+        """Whether it is given up once the peer shows no sign of life, or has taken too long over it."""
+
     @property
     def asker(self) -> object:
         """Who has made the request: two exchanges belong to one client exactly if this is the same object."""
@@ -191,12 +198,17 @@ class Requests:
         entry.exchange.progressed(fields)
 
     def overdue(self, *, idle: float, total: float) -> list[int]:
-        """The ids of forwarded requests without life for `idle` seconds, or sent `total` seconds ago."""
+        """The ids of forwarded requests without life for `idle` seconds, or sent `total` seconds ago.
+
+        Those that may wait as long as they like are among them only if all are, for 0 seconds each.
+        """
         now = self._clock()
         return [
             uid
             for uid, entry in self._pending.items()
-            if entry.forwarded and (now - entry.touched >= idle or now - entry.sent >= total)
+            if entry.forwarded
+            and (now - entry.touched >= idle or now - entry.sent >= total)
+            and (entry.exchange.expires or not (idle or total))
         ]
 
     def lose_all(self, reason: str) -> None:
@@ -250,6 +262,14 @@ class AwaitedAnswer:
     def asked(self, request: PeerRequest) -> None:
         """Refuse: there is no client behind a request of the daemon's own."""
         request.refuse(envelope.INVALID_REQUEST, NO_CLIENT)
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Ignore it: the daemon's log has it already."""
+
+    @property
+    def expires(self) -> bool:
+        """It has a deadline of its own, too."""
+        return True
 
     @property
     def asker(self) -> object:

@@ -173,6 +173,13 @@ class Answer:
     def asked(self, question: PeerRequest) -> None:
         question.refuse(-32600, "nobody is here")
 
+    def notified(self, method: str, params: Raw) -> None:
+        raise AssertionError(method)
+
+    @property
+    def expires(self) -> bool:
+        return True
+
     @property
     def asker(self) -> object:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon import protocol
+from daemon.clients.requests.tasks import call_as_task
 from daemon.clients.waits import wait_known
 from daemon.surfaces.base import AwaitListing
 
@@ -31,6 +32,9 @@ def call_tool(connection: ClientConnection, params: Raw | None, request: Request
         msgspec.MsgspecError: its params are not those of a call.
     """
     wanted = protocol.decode_call(params or b"{}")
+    if "task" in wanted.others:
+        call_as_task(connection, wanted, request)
+        return
     connection.dispatch.begin(request, wanted.name, bytes(wanted.arguments), wanted.meta, wanted.others)
 
 

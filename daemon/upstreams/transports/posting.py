@@ -132,6 +132,11 @@ class PostLink(ABC):
         self._out.append(post)
         self._kick.set()
 
+    def waiting(self, request_id: bytes | None = None) -> float:
+        """Bytes of what keeps its order (`wire.outbox.Link.waiting`)."""
+        del request_id
+        return self.queued
+
     def flush(self) -> None:  # noqa: B027 - empty for both ways of answering
         """Nothing to do: a POST is expensive enough to deserve its task."""
 

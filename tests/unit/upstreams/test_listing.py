@@ -17,7 +17,7 @@ from loguru import logger
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.model import Server, Timeouts
 from daemon.config.redaction import doubtful, secrets
-from daemon.errors import UpstreamLost, UpstreamUnavailable
+from daemon.errors import UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.model import Era
 from daemon.safety.legible import screened
@@ -74,13 +74,8 @@ class Lists:
         self.held = False
         self.release = trio.Event()
         self.listed: list[float] = []
-        self.subscribed: list[float] = []
-        self.subscription: Callable[[], Exception] = lambda: RemoteError(-32601, "no such method")
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109
-        if method == "subscriptions/listen":
-            self.subscribed.append(trio.current_time())
-            raise self.subscription()
         assert method == "tools/list"
         self.listed.append(trio.current_time())
         if self.held:
@@ -461,21 +456,13 @@ async def test_an_operator_does_not_wait_for_ever(nursery: trio.Nursery, autojum
     scene.connection.release.set()
 
 
-@pytest.mark.parametrize("subscribable", [True, False])
-async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_is_not(
-    nursery: trio.Nursery, autojump_clock: MockClock, *, subscribable: bool
+async def test_the_list_is_read_again_if_changes_may_have_been_missed(
+    nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     scene = Scene(refresh=math.inf)
-    if subscribable:
-        scene.connection.subscription = lambda: UpstreamLost("the stream broke")
     await scene.start(nursery)
-    if not subscribable:
-        with trio.fail_after(5):
-            await scene.listing.listen(scene.connection)
-        assert (len(scene.connection.subscribed), len(scene.connection.listed)) == (1, 1)
-        return
-    nursery.start_soon(scene.listing.listen, scene.connection)
-    await until(lambda: len(scene.connection.subscribed) >= 3 and len(scene.connection.listed) >= 3, every=0.05)
+    scene.listing.may_have_changed()
+    await until(lambda: len(scene.connection.listed) >= 2, every=0.05)
 
 
 async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:

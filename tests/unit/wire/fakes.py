@@ -62,6 +62,9 @@ class ScriptedLink:
         self.queued = sum(map(len, self._waiting))
         self._outbox.touch(self)
 
+    def waiting(self, request_id: bytes | None = None) -> float:
+        return self.queued
+
     def flush(self) -> None:
         self.sent += self._waiting
         self._waiting.clear()
@@ -111,6 +114,13 @@ class RecordingExchange:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress.append({key: bytes(value) for key, value in params.items()})
+
+    def notified(self, method: str, params: Raw) -> None:
+        raise AssertionError(method)
+
+    @property
+    def expires(self) -> bool:
+        return True
 
     def asked(self, question: PeerRequest) -> None:
         question.refuse(-32600, "nobody is here")

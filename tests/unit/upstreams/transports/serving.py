@@ -108,6 +108,13 @@ class Caller:
     def asked(self, question: PeerRequest) -> None:
         question.refuse(-32600, "nobody is here")
 
+    def notified(self, method: str, params: Raw) -> None:
+        raise AssertionError(method)
+
+    @property
+    def expires(self) -> bool:
+        return True
+
     @property
     def asker(self) -> object:
         return self
