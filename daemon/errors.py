@@ -100,6 +100,30 @@ class ToolDisabled(CallError):
     code = "ToolDisabled"
 
 
+class UnknownPrompt(CallError):
+    """No server of the profile has a prompt of the name that was given."""
+
+    code = "UnknownPrompt"
+
+
+class PromptDisabled(CallError):
+    """The operator has switched this prompt off."""
+
+    code = "PromptDisabled"
+
+
+class UnknownResource(CallError):
+    """No server of the profile has a resource with the URI that was given."""
+
+    code = "UnknownResource"
+
+
+class ResourceDisabled(CallError):
+    """The operator has switched this resource off."""
+
+    code = "ResourceDisabled"
+
+
 class ToolNotLoaded(CallError):
     """The tool exists, but this session has not loaded it."""
 

@@ -98,6 +98,10 @@ class DefinitionsListed:
     """Why they could not be listed; empty if they were. What is known then stays."""
     at: float = 0.0
     """When the list was read, in seconds since the epoch."""
+    first: bool = False
+    """Whether this incarnation has not listed any before (`ToolsListed.first`)."""
+    declared: bool = True
+    """Whether the server declares in its handshake that it has such a list."""
 
 
 @attrs.frozen(kw_only=True)
@@ -141,20 +145,21 @@ class Recalled:
 
 @attrs.frozen(kw_only=True)
 class NamesRecalled:
-    """All names of tools that the store remembers."""
+    """All names of tools and prompts, and all URIs, that the store remembers."""
 
     names: tuple[GivenName, ...] = attrs.field(repr=False)
-    """The names, each with the tool that it means."""
+    """The names, each with what it means."""
     shared: bool = False
     """Whether other daemons give names, too: a name that means one of their tools is taken."""
 
 
 @attrs.frozen(kw_only=True)
 class Switched:
-    """All servers and tools that operators have switched off."""
+    """Everything that operators have switched off."""
 
     off: frozenset[tuple[str, str]]
-    """Pairs of server and tool; an empty tool is the whole server. They count once what they name exists."""
+    """Pairs of server and tool, or of server and `catalog.kinds.switch_of` for what is no tool; an empty second
+    part is the whole server. They count once what they name exists."""
 
 
 @attrs.frozen(kw_only=True)
@@ -179,7 +184,7 @@ class Summarized:
     """The summaries of its tools, by schema hash; others stay as they are."""
 
 
-ServerFact = StatusChanged | ToolsListed | ListingFailed | Recalled | Summarized
+ServerFact = StatusChanged | ToolsListed | DefinitionsListed | ListingFailed | Recalled | Summarized
 """A fact about one server."""
 
 Fact = ServerFact | NamesRecalled | Switched | Configured

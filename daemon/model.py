@@ -85,12 +85,14 @@ class Definition:
 
 @attrs.frozen(kw_only=True)
 class GivenName:
-    """A name that was given to a tool for lists that hold the tools of several servers (`catalog.naming`)."""
+    """A name that was given to a tool, a prompt or a URI for lists of several servers (`catalog.naming`)."""
 
     name: str
     """The name."""
     key: ToolKey
-    """The tool that the name means."""
+    """What the name means: the server, and its own name or URI there."""
+    kind: Kind = Kind.TOOL
+    """What was named: a tool, a prompt, or a `RESOURCE`, which is the URI of a resource or a template."""
     beside: bool = False
     """Whether it is a second name, for lists with a meta-tool that has the same name as the tool."""
     since: float = 0.0

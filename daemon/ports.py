@@ -185,6 +185,8 @@ class Upstream(Protocol):
 
     name: str
     """The name of the server in the configuration."""
+    has_resources: bool
+    """Whether the server declares resources, to which its results may then link."""
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call to the live connection. Returns the key for `cancel`.

@@ -118,6 +118,7 @@ class FakeUpstream:
         self.name = name
         self.up = up
         self.can_wake = wakeable
+        self.has_resources = False
         self.is_stale = False
         self.refusal: Exception | None = None
         self.on_send: Callable[[Sent], None] = lambda _sent: None

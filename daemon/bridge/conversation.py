@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
-LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
+LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/%b/list_changed"}\n'
+LISTS = (b"tools", b"prompts", b"resources")
+"""What a daemon offers, as the notifications that it has changed name it."""
 
 _END = b"}}\n"
 
 MAX_SUBSCRIPTIONS = 16
-"""As many as the daemon allows to be open (`clients.announcements.MAX_SUBSCRIPTIONS`)."""
+"""As many as the daemon allows to be open (`clients.subscriptions.MAX_SUBSCRIPTIONS`)."""
 
 HELLO_LINE = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n'
 
@@ -119,8 +121,8 @@ class Script:
         return (INITIALIZED_LINE if self.initialized else b"") + b"".join(self.subscriptions.values())
 
     def announcement(self) -> bytes:
-        """What the client is told at that point: another daemon may offer other tools."""
-        return LIST_CHANGED if self.initialized else b""
+        """What the client is told at that point: another daemon may offer something else."""
+        return b"".join(LIST_CHANGED % each for each in LISTS) if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
         """Take a new daemon's acknowledgement of a subscription.
@@ -131,15 +133,14 @@ class Script:
 
         Returns:
             For a subscription the client already has, what it is told instead of the acknowledgement: that the
-            tools may have changed, if it subscribed to that. None if the subscription is new to the client.
+            lists may have changed that it subscribed to. None if the subscription is new to the client.
         """
         if request_id not in self._reopened:
             return None
         self._reopened.discard(request_id)
-        if b'"toolsListChanged":true' not in line:
-            return b""
+        told = [LIST_CHANGED % each for each in LISTS if b'"%bListChanged":true' % each in line]
         meta = b'{"io.modelcontextprotocol/subscriptionId":%b}' % request_id
-        return b'%b,"params":{"_meta":%b}}\n' % (LIST_CHANGED[:-2], meta)
+        return b"".join(b'%b,"params":{"_meta":%b}}\n' % (each[:-2], meta) for each in told)
 
 
 HELLO = b'"mcpd/hello"'

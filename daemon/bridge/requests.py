@@ -15,8 +15,14 @@ LISTEN = b'"subscriptions/listen"'
 PING = b'"ping"'
 DISCOVER = b'"server/discover"'
 TOOLS_LIST = b'"tools/list"'
+PROMPTS_LIST = b'"prompts/list"'
+RESOURCES_LIST = b'"resources/list"'
+TEMPLATES_LIST = b'"resources/templates/list"'
 
-WITHOUT_EFFECT = frozenset({INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST})
+READING = frozenset({PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST, b'"prompts/get"', b'"resources/read"'})
+"""Methods that ask for prompts and resources."""
+
+WITHOUT_EFFECT = READING | {INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST, b'"completion/complete"'}
 """Methods that change nothing, so that another daemon may be asked again unnoticed."""
 
 WAIT_SECONDS = 30.0

@@ -1,7 +1,7 @@
-"""Definitions of tools: their hashes, their schemas, and how one list of a server follows another.
+"""Definitions: their hashes, the schemas of tools, and how one list of a server follows another.
 
 How lists follow each other (what stayed, since when, and what was renamed) depends only on names, bytes and
-hashes: lists of prompts and of resources could follow each other in the same way.
+hashes, which prompts, resources and templates have as tools do.
 
 MCP requires `"type": "object"` in a schema of arguments, and clients refuse a whole list for a tool without it.
 Servers leave it out all the same, most of all those built with a version of a library that their authors did
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daemon.config.model import Server
-    from daemon.model import Tool
+    from daemon.model import Definition, Tool
+
+    Defined = Tool | Definition
+    """What a server lists."""
 
 
 def canonical(value: object) -> bytes:
@@ -37,14 +40,14 @@ def canonical(value: object) -> bytes:
 
 
 def hashes(members: Mapping[str, object]) -> tuple[str, str]:
-    """The `schema_hash` and the `content_hash` of a tool.
+    """The `schema_hash` and the `content_hash` of a definition.
 
     Args:
         members: its decoded definition. All of it counts, because a client may depend on any part.
 
     Returns:
         Hex SHA-256 of its canonical JSON (design.md §6); and the same without the name, which does not change
-        when the tool is renamed.
+        when it is renamed.
 
     Raises:
         RecursionError: a member is nested too deeply.
@@ -85,20 +88,20 @@ MAX_RENAMED = 1000
 """Most renames remembered of one server, the latest: a bound for one that keeps inventing names."""
 
 
-def say_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
+def say_the_same(one: Mapping[str, Defined], other: Mapping[str, Defined]) -> bool:
     """Whether two lists are the same byte for byte, in any order. Equal ones are nearly always one object."""
     return one.keys() == other.keys() and all(
         each is (same := other[name]) or each.raw == same.raw for name, each in one.items()
     )
 
 
-def mean_the_same(one: Mapping[str, Tool], other: Mapping[str, Tool]) -> bool:
+def mean_the_same(one: Mapping[str, Defined], other: Mapping[str, Defined]) -> bool:
     """Whether the definitions in two lists mean the same, in any order."""
     return one.keys() == other.keys() and all(_alike(each, other[name]) for name, each in one.items())
 
 
 def since_when(
-    listed: Mapping[str, Tool], before: Mapping[str, Tool], since: Mapping[str, float], now: float
+    listed: Mapping[str, Defined], before: Mapping[str, Defined], since: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
     """When each definition took its present form, in seconds since the epoch.
 
@@ -117,9 +120,9 @@ def since_when(
 
 
 def known_for_longer(
-    listed: Mapping[str, Tool],
+    listed: Mapping[str, Defined],
     since: Mapping[str, float],
-    remembered: Mapping[str, Tool],
+    remembered: Mapping[str, Defined],
     at: Mapping[str, float],
 ) -> dict[str, float]:
     """When definitions took their form, for those that the store knows to have had it for longer.
@@ -140,7 +143,7 @@ def known_for_longer(
 
 
 def renames(
-    before: Mapping[str, Tool], listed: Mapping[str, Tool], earlier: Mapping[str, str]
+    before: Mapping[str, Defined], listed: Mapping[str, Defined], earlier: Mapping[str, str]
 ) -> dict[str, str]:
     """The renames that hold now: a definition went, and exactly one came that differs only in its name.
 
@@ -161,13 +164,13 @@ def renames(
     return dict(islice(merged.items(), max(0, len(merged) - MAX_RENAMED), None))
 
 
-def _by_content(listed: Mapping[str, Tool], names: Iterable[str]) -> dict[str, str]:
+def _by_content(listed: Mapping[str, Defined], names: Iterable[str]) -> dict[str, str]:
     """Names by content hash, without contents that several share: it would be unclear which became which."""
     shared = Counter(each.content_hash for each in listed.values())
     return {listed[name].content_hash: name for name in names if shared[listed[name].content_hash] == 1}
 
 
-def _alike(one: Tool, other: Tool) -> bool:
+def _alike(one: Defined, other: Defined) -> bool:
     return one is other or one.schema_hash == other.schema_hash
 
 

@@ -64,3 +64,8 @@ CHANGED: Mapping[str, tuple[Kind, ...]] = {
     for changed in dict.fromkeys(each.changed for each in LISTS.values())
 }
 """The kinds whose lists a notification says to have changed."""
+
+
+def switch_of(kind: Kind, name: str) -> str:
+    """How an operator's switch names one of a server's: `prompt:NAME`; a tool goes by its name alone."""
+    return name if kind is Kind.TOOL else f"{kind}:{name}"

@@ -1,4 +1,4 @@
-"""The names of tools where tools of several servers are listed together.
+"""The names of tools, of prompts and of resources where those of several servers are listed together.
 
 A tool keeps its own name unless another server has a tool of that name. The name then belongs to one of them
 for as long as its server is configured, even across restarts of the daemon; the others are called
@@ -9,17 +9,19 @@ that was shown never comes to mean another tool, and no two tools share a name.
 No tool is given a name that reads as another server's, such as `github/delete` or `mcp__github__delete`:
 otherwise a server could take over what a configuration or a model writes about another one. When a server is
 added to the configuration, names that now read as its tools are given up.
+
+The same holds for prompts and for URIs, each among themselves; only how a name is spelt differs
+(`catalog.spelling`).
 """
 
 from __future__ import annotations
 
-from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.names import CLIENT_PREFIX, read_reference, read_shown, spellings
+from daemon.catalog.spelling import PROMPTS, TOOLS, URIS, Spelling, referred, without_client_prefix
 from daemon.model import GivenName
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ inventing new ones."""
 
 @attrs.frozen(kw_only=True)
 class Names:
-    """The names under which clients call tools, and the tools that they mean."""
+    """The names under which clients call tools, and the tools that they mean; likewise prompts and URIs."""
 
     owners: Mapping[str, ToolKey]
     """The tool of every name that was given: no two tools share a name."""
@@ -50,6 +52,8 @@ class Names:
     """Since when names known from earlier runs are valid, in seconds since the epoch."""
     servers: frozenset[str] = frozenset()
     """The configured servers: no name of one's tool reads as a reference to another's."""
+    spelling: Spelling = attrs.field(default=TOOLS, repr=False)
+    """How names are spelt, and of what they are."""
 
     def name_of(self, key: ToolKey) -> str:
         """What a client calls a tool."""
@@ -69,9 +73,9 @@ class Names:
         owner = self.owners.get(name)
         if owner is not None and owner[0] in servers:
             return owner
-        if (key := _referred(name, servers)) is not None:
+        if (key := referred(name, servers)) is not None:
             return key
-        rest = _without_client_prefix(name)
+        rest = without_client_prefix(name)
         return self.key_of(rest, servers) if rest else None
 
     def since(self, key: ToolKey) -> float:
@@ -84,7 +88,9 @@ class Names:
         for table, beside in ((self.given, False), (self.beside, True)):
             for key, name in table.items():
                 if key not in self.provisional:
-                    yield GivenName(name=name, key=key, beside=beside, since=self._since(name))
+                    yield GivenName(
+                        name=name, key=key, kind=self.spelling.kind, beside=beside, since=self._since(name)
+                    )
 
     def remembering(self, names: Iterable[GivenName]) -> Names:
         """With names of earlier runs; those given in this run may have been shown, so they stay."""
@@ -93,9 +99,11 @@ class Names:
         owners = {name: key for table in (given, beside) for key, name in table.items()}
         remembered = dict(self.remembered)
         for each in names:
+            if each.kind is not self.spelling.kind:
+                continue
             table = beside if each.beside else given
             free = each.name not in owners and each.key not in table
-            if free and not _misleads(each.name, each.key[0], self.servers):
+            if free and not self.spelling.misleads(each.name, each.key[0], self.servers):
                 owners[each.name], table[each.key] = each.key, each.name
             if owners.get(each.name) == each.key:
                 remembered[each.name] = each.since
@@ -117,21 +125,27 @@ class Names:
 
 
 NO_NAMES = Names(owners={}, given={}, beside={})
-"""The names before any server has listed."""
+"""The names of tools before any server has listed."""
+
+NO_PROMPT_NAMES = Names(owners={}, given={}, beside={}, spelling=PROMPTS)
+"""The names of prompts before any server has listed."""
+
+NO_URIS = Names(owners={}, given={}, beside={}, spelling=URIS)
+"""The URIs of resources, and their templates, before any server has listed."""
 
 
 @attrs.frozen(kw_only=True)
 class Claims:
-    """The names that one server claims for its tools."""
+    """The names that one server claims for its tools, its prompts or its resources."""
 
     server: str
     """The name of the server."""
-    tools: Collection[str]
-    """The tools that the server lists, by their own names."""
+    own: Collection[str]
+    """What the server lists, by their own names."""
     pending: bool
-    """Whether its first list of tools is still expected."""
+    """Whether its first list of them is still expected."""
     named: bool = False
-    """Whether all of its tools were given names the last time."""
+    """Whether all of them were given names the last time."""
 
 
 def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = ()) -> Names:
@@ -143,6 +157,7 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
         reserved: names of meta-tools; a tool with such a name gets a second one.
     """
     servers = list(servers)
+    spelling = names.spelling
     configured = frozenset(claims.server for claims in servers)
     same = configured == names.servers
     if same and _has_all(names, servers):
@@ -150,32 +165,32 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
     given = {
         key: name
         for key, name in names.given.items()
-        if key not in names.provisional and (same or not _misleads(name, key[0], configured))
+        if key not in names.provisional and (same or not spelling.misleads(name, key[0], configured))
     }
     begun = names.begun
     if len(given) > MAX_REMEMBERED:
         # From here on it is unknown which of the given names once meant something else.
         begun = inf
-        listed = {(claims.server, tool) for claims in servers for tool in claims.tools}
+        listed = {(claims.server, own) for claims in servers for own in claims.own}
         given = {key: name for key, name in given.items() if key in listed}
     beside = {
         key: name
         for key, name in names.beside.items()
-        if key in given and (same or not _misleads(name, key[0], configured))
+        if key in given and (same or not spelling.misleads(name, key[0], configured))
     }
     owners = {name: key for table in (given, beside) for key, name in table.items()}
     provisional: set[ToolKey] = set()
     before_settled = True
     for claims in servers:
-        for tool in () if same and claims.named and not names.provisional else claims.tools:
-            key = claims.server, tool
+        for own in () if same and claims.named and not names.provisional else claims.own:
+            key = claims.server, own
             if key not in given:
-                given[key] = _free(owners, key, configured)
+                given[key] = _free(owners, key, configured, spelling)
                 owners[given[key]] = key
                 if not before_settled:
                     provisional.add(key)
             if given[key] in reserved and key not in beside:
-                beside[key] = _free(owners, key, configured)
+                beside[key] = _free(owners, key, configured, spelling)
                 owners[beside[key]] = key
         before_settled = before_settled and not claims.pending
     made = Names(
@@ -186,6 +201,7 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
         begun=begun,
         remembered={name: since for name, since in names.remembered.items() if name in owners},
         servers=configured,
+        spelling=spelling,
     )
     return names if made == names else made
 
@@ -196,49 +212,15 @@ def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
         not names.provisional
         and len(names.given) <= MAX_REMEMBERED
         and all(
-            claims.named or all((claims.server, tool) in names.given for tool in claims.tools)
-            for claims in servers
+            claims.named or all((claims.server, own) in names.given for own in claims.own) for claims in servers
         )
     )
 
 
-def _free(owners: Container[str], key: ToolKey, servers: Collection[str]) -> str:
-    """The first spelling for a tool that is free and reads as no other server's tool."""
-    return next(name for name in _spellings(key) if name not in owners and not _misleads(name, key[0], servers))
-
-
-def _spellings(key: ToolKey) -> Iterator[str]:
-    """Possible names of a tool, its own first. Endless, because servers may have tools of such names."""
-    server, tool = key
-    bare, slashed, prefixed = spellings(server, tool)
-    yield from (bare, f"{server}__{tool}", slashed, prefixed)
-    for number in count(2):
-        # A server's name has no slash: this one reads as no other server's tool.
-        yield from (f"{server}__{tool}_{number}", f"{server}/{tool}_{number}")
-
-
-def _misleads(name: str, server: str, servers: Collection[str]) -> bool:
-    """Whether a name for a tool of one server reads as a reference to a tool of another one."""
-    if "/" not in name and "__" not in name:
-        return False
-    key = _referred(name, servers)
-    if key is None and (rest := _without_client_prefix(name)):
-        key = _referred(rest, servers)
-    return key is not None and key[0] != server
-
-
-def _referred(name: str, servers: Collection[str]) -> ToolKey | None:
-    """The tool that `server/tool`, `server__tool` or `mcp__server__tool` means; None for an unknown server."""
-    for read in (read_reference, read_shown):
-        reference = read(name, servers)
-        if reference.server is not None and reference.server in servers:
-            return reference.server, reference.tool
-    return None
-
-
-def _without_client_prefix(name: str) -> str:
-    """`name` in `mcp__us__name`, as clients write the names that we give; empty for other spellings."""
-    if not name.startswith(CLIENT_PREFIX):
-        return ""
-    rest = name.removeprefix(CLIENT_PREFIX).partition("__")[2]
-    return "" if rest.startswith(CLIENT_PREFIX) else rest
+def _free(owners: Container[str], key: ToolKey, servers: Collection[str], spelling: Spelling) -> str:
+    """The first spelling of a server's own name that is free and reads as no other server's."""
+    return next(
+        name
+        for name in spelling.ways(key)
+        if name not in owners and not spelling.misleads(name, key[0], servers)
+    )

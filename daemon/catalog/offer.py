@@ -1,5 +1,7 @@
 """What a profile offers: every tool that it allows, once, under the one name by which clients call it.
 
+Prompts, resources and templates are offered of the servers that the profile's categories draw from.
+
 Categories group tools and may show one in several places; a flat surface shows each once. A tool is offered
 unless it is switched off in every category that holds it, or excluded by the profile. A profile that names
 categories offers their tools only; otherwise a tool in no category is offered, too.
@@ -10,7 +12,7 @@ before. So an offered tool is made on first use, and reused while it is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, overload
@@ -19,13 +21,18 @@ import attrs
 import msgspec
 from msgspec import Raw
 
+from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.lazy import Lazily, Table
+from daemon.catalog.offered import offered
+from daemon.catalog.templates import Template
 from daemon.config.names import read_reference, read_shown
+from daemon.model import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from daemon.catalog.categories import Member, ToolCategory
+    from daemon.catalog.offered import OfferedDefinition
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Profile
     from daemon.model import Tool, ToolKey
@@ -88,6 +95,8 @@ class Offer:
             profile: the profile.
             before: the previous offer of the same profile, whose unchanged parts are reused.
         """
+        self.reads_resources = profile.resources
+        """Whether clients of the profile may read resources at all."""
         self._catalog = catalog
         self._profile = profile
         self._categories = _by_server(catalog, profile)
@@ -144,6 +153,38 @@ class Offer:
         """The offered tool that a name means, in any spelling."""
         key = self._catalog.names.key_of(name, self._catalog.servers)
         return None if key is None else self.tools.get(key)
+
+    def definitions(self, kind: Kind) -> Mapping[str, OfferedDefinition]:
+        """The prompts, resources or templates, by the name or URI that clients use, in order."""
+        return self._beside_tools[kind]
+
+    def servers_of(self, kind: Kind) -> Collection[str]:
+        """The servers whose prompts, resources or templates the profile shows, in the configuration's order."""
+        shows = self._profile.prompts if kind is Kind.PROMPT else self._profile.resources
+        return self._drawn_from if shows else ()
+
+    @cached_property
+    def templates(self) -> tuple[Template, ...]:
+        """The templates that are shown as their servers wrote them."""
+        shown = self.definitions(Kind.TEMPLATE).values()
+        return tuple(
+            Template(server=each.definition.server, text=each.name)
+            for each in shown
+            if each.name == each.definition.name
+        )
+
+    @cached_property
+    def _drawn_from(self) -> dict[str, None]:
+        everywhere = self._profile.categories is None
+        return {
+            name: None
+            for name, entry in self._catalog.servers.items()
+            if not entry.disabled and (everywhere or name in self._categories)
+        }
+
+    @cached_property
+    def _beside_tools(self) -> dict[Kind, Mapping[str, OfferedDefinition]]:
+        return {kind: offered(self._catalog, self.servers_of(kind), kind) for kind in BESIDE_TOOLS}
 
     @cached_property
     def listing(self) -> tuple[bytes, ...]:
@@ -233,9 +274,9 @@ class Offers:
         self._made: dict[str, tuple[Catalog, Profile, Offer]] = {}
 
     def of(self, catalog: Catalog, profile: Profile) -> Offer:
-        """The present offer of a profile; the same object as long as no tool changes."""
+        """The present offer of a profile; the same object as long as nothing in it changes."""
         made = self._made.get(profile.name)
-        if made is not None and _same_tools(made[0], catalog) and made[1] is profile:
+        if made is not None and _same_lists(made[0], catalog) and made[1] is profile:
             return made[2]
         offer = Offer(catalog, profile, made[2] if made is not None and made[1] is profile else None)
         if len(self._made) >= MAX_OFFERS:
@@ -290,8 +331,14 @@ class _All(Sequence["Offered"]):
         return len(self._places)
 
 
-def _same_tools(one: Catalog, other: Catalog) -> bool:
-    return one is other or (one.categories is other.categories and one.names is other.names)
+def _same_lists(one: Catalog, other: Catalog) -> bool:
+    return one is other or (
+        one.categories is other.categories
+        and one.names is other.names
+        and one.lists is other.lists
+        and one.prompt_names is other.prompt_names
+        and one.uris is other.uris
+    )
 
 
 def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategory]]:

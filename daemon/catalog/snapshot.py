@@ -2,7 +2,7 @@
 
 `fold` and `fold_all` are the only ways to a new catalog, and return the same object when nothing changed, so
 that "did it change" is an identity test everywhere. What a server's fact does to its entry is defined in
-`entry`.
+`changes`.
 
 Servers' entries are the source of truth, and each fact counts by itself: an epoch that rises twice has risen by
 two. Categories and names are derived from the entries, once for all facts that were told together, because
@@ -16,14 +16,19 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.catalog.beside import NO_LISTS, claims, switched_on
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
-from daemon.catalog.entry import UNSETTLED, ServerEntry, changed_by, fresh
-from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
+from daemon.catalog.changes import changed_by, reconfigured
+from daemon.catalog.entry import UNSETTLED, ServerEntry, fresh
+from daemon.catalog.kinds import BESIDE_TOOLS
+from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Claims, Names, assign
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
+from daemon.model import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from daemon.catalog.beside import Lists
     from daemon.config.model import Config, Server
     from daemon.facts import Fact, ServerFact
     from daemon.model import ToolKey
@@ -54,10 +59,18 @@ class Catalog:
     """Categories by name, in the configuration's order; a new object whenever any tool changed."""
     names: Names = attrs.field(default=NO_NAMES, repr=False)
     """The names of tools where those of several servers are listed together."""
+    lists: Lists = attrs.field(default=NO_LISTS, repr=False)
+    """What servers list beside tools, without what is switched off, by kind, server and own name; a new object
+    whenever any of it changed."""
+    prompt_names: Names = attrs.field(default=NO_PROMPT_NAMES, repr=False)
+    """The names of prompts."""
+    uris: Names = attrs.field(default=NO_URIS, repr=False)
+    """The URIs of resources, and their templates."""
     reserved: frozenset[str] = attrs.field(default=frozenset(), repr=False)
     """Names of meta-tools that some surface shows beside tools."""
     switched: frozenset[tuple[str, str]] = frozenset()
-    """What operators have switched off: server and tool, or `WHOLE` for all tools. Names need not exist."""
+    """What operators have switched off: server and `kinds.switch_of`, or `WHOLE` for all of it. Names need not
+    exist."""
     off: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
     """Tools that are switched off: by an operator, or in every category that holds them."""
     begun: float = 0.0
@@ -75,8 +88,16 @@ def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) ->
         reserved: names of meta-tools.
     """
     servers = {server.name: fresh(server, now, begun=now) for server in config.mcp_servers.values()}
-    names = attrs.evolve(NO_NAMES, begun=now)
-    catalog = Catalog(config=config, servers=servers, categories={}, names=names, reserved=reserved, begun=now)
+    catalog = Catalog(
+        config=config,
+        servers=servers,
+        categories={},
+        names=attrs.evolve(NO_NAMES, begun=now),
+        prompt_names=attrs.evolve(NO_PROMPT_NAMES, begun=now),
+        uris=attrs.evolve(NO_URIS, begun=now),
+        reserved=reserved,
+        begun=now,
+    )
     return _assembled(catalog)
 
 
@@ -95,7 +116,7 @@ def fold_all(catalog: Catalog, facts: Iterable[Fact]) -> Catalog:
         elif isinstance(fact, Configured):
             catalog = after = _with_config(_drawn(after, catalog), fact.config, fact.now)
         elif isinstance(fact, NamesRecalled):
-            catalog = after = _with_names(_drawn(after, catalog), fact)
+            catalog = after = _with_recalled_names(_drawn(after, catalog), fact)
         else:
             after = _with_fact(after, fact)
     return _drawn(after, catalog)
@@ -126,13 +147,22 @@ def _drawn(after: Catalog, before: Catalog) -> Catalog:
     ]
     if any(was.tools is not now.tools or was.disabled != now.disabled for was, now in changed):
         return _assembled(after, before)
-    return _named(after, before) if any(was.awaited != now.awaited for was, now in changed) else after
+    if any(was.lists is not now.lists for was, now in changed):
+        return _named(_with_lists(after), before)
+    expected = any(was.awaits(kind) != now.awaits(kind) for was, now in changed for kind in Kind)
+    return _named(after, before) if expected else after
 
 
 def with_settled_names(catalog: Catalog) -> Catalog:
     """The catalog once a client was shown its names; the same object if none was provisional."""
-    names = catalog.names.settled()
-    return catalog if names is catalog.names else attrs.evolve(catalog, names=names)
+    return _with_names(catalog, catalog.names.settled(), catalog.prompt_names.settled(), catalog.uris.settled())
+
+
+def _with_names(catalog: Catalog, names: Names, prompt_names: Names, uris: Names) -> Catalog:
+    """With these names; the same object if they are the same."""
+    if names is catalog.names and prompt_names is catalog.prompt_names and uris is catalog.uris:
+        return catalog
+    return attrs.evolve(catalog, names=names, prompt_names=prompt_names, uris=uris)
 
 
 def _with_departed(catalog: Catalog, fact: ServerFact) -> Catalog:
@@ -150,11 +180,14 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
     return _risen(catalog, _assembled(attrs.evolve(catalog, servers=servers, switched=off), catalog))
 
 
-def _with_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
+def _with_recalled_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
     """With the names of earlier runs; those of servers that are no longer configured are free again."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
-    names = catalog.names.remembering(kept)
-    return catalog if names == catalog.names else _assembled(attrs.evolve(catalog, names=names))
+    tables = (catalog.names, catalog.prompt_names, catalog.uris)
+    recalled = [names.remembering(kept) for names in tables]
+    if all(now == was for now, was in zip(recalled, tables, strict=True)):
+        return catalog
+    return _assembled(_with_names(catalog, *recalled))
 
 
 def _switched(entry: ServerEntry, *, off: bool) -> ServerEntry:
@@ -179,25 +212,7 @@ def _reconfigured(catalog: Catalog, server: Server, now: float, epoch: int) -> S
     switched_off = (server.name, WHOLE) in catalog.switched
     made = fresh(server, now, begun=catalog.begun, epoch=epoch, switched_off=switched_off)
     entry = catalog.servers.get(server.name)
-    if entry is None:
-        return made
-    same_server = entry.fingerprint == made.fingerprint
-    if same_server and entry.enabled == made.enabled:
-        same_words = entry.description == made.description
-        return entry if same_words else attrs.evolve(entry, description=made.description)
-    if entry.enabled:
-        # Its child keeps counting incarnations: facts of the old server must not count for the new one.
-        last = entry.status.incarnation
-        made = attrs.evolve(made, status=attrs.evolve(made.status, incarnation=last), first_run=last + 1)
-    if not same_server:
-        return made
-    return attrs.evolve(
-        entry,
-        description=made.description,
-        enabled=made.enabled,
-        status=made.status,
-        first_run=made.first_run,
-    )
+    return made if entry is None else reconfigured(entry, made)
 
 
 def _risen(before: Catalog, after: Catalog) -> Catalog:
@@ -210,26 +225,37 @@ def _risen(before: Catalog, after: Catalog) -> Catalog:
     return attrs.evolve(after, servers={**after.servers, **risen}) if risen else after
 
 
-def _looks(catalog: Catalog, name: str) -> tuple[bool, dict[str, str]]:
-    """What callers can see of a server: whether it is on, and which of its tools are."""
+def _looks(catalog: Catalog, name: str) -> tuple[object, ...]:
+    """What can be seen of a server: whether it is on, and what of it is."""
     entry = catalog.servers[name]
-    tools = entry.tools or {}
-    return entry.disabled, {
-        tool.name: tool.schema_hash for tool in tools.values() if (name, tool.name) not in catalog.off
-    }
+    tools = (entry.tools or {}).values()
+    hashes = {tool.name: (tool.schema_hash, (name, tool.name) in catalog.off) for tool in tools}
+    return entry.disabled, hashes, *(catalog.lists[kind].get(name, {}) for kind in BESIDE_TOOLS)
+
+
+def _with_lists(catalog: Catalog) -> Catalog:
+    """With those prompts, resources and templates that are on."""
+    lists = switched_on(catalog.servers, catalog.switched, catalog.lists)
+    return catalog if lists is catalog.lists else attrs.evolve(catalog, lists=lists)
 
 
 def _named(catalog: Catalog, before: Catalog | None) -> Catalog:
-    claims = [
+    were: Mapping[str, ServerEntry] = {} if before is None else before.servers
+    of_tools = [
         Claims(
             server=entry.name,
-            tools=entry.tools or (),
+            own=entry.tools or (),
             pending=entry.awaited,
-            named=before is not None and _has_names(before.servers.get(entry.name), entry),
+            named=_has_names(were.get(entry.name), entry),
         )
         for entry in catalog.servers.values()
     ]
-    return attrs.evolve(catalog, names=assign(catalog.names, claims, catalog.reserved))
+    return _with_names(
+        catalog,
+        assign(catalog.names, of_tools, catalog.reserved),
+        assign(catalog.prompt_names, claims(catalog.servers, (Kind.PROMPT,), were)),
+        assign(catalog.uris, claims(catalog.servers, (Kind.RESOURCE, Kind.TEMPLATE), were)),
+    )
 
 
 def _has_names(was: ServerEntry | None, now: ServerEntry) -> bool:
@@ -246,7 +272,7 @@ def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
         catalog: the catalog to complete.
         before: the previous catalog, whose unchanged parts are reused: usually only one server has changed.
     """
-    catalog = _named(catalog, before)
+    catalog = _named(_with_lists(catalog), before)
     categories = _categories(catalog, before)
     if any(tool != WHOLE for _, tool in catalog.switched):
         categories = {name: _without(each, catalog.switched) for name, each in categories.items()}

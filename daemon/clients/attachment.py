@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Client, Selection
     from daemon.clients.context import SessionContext
+    from daemon.clients.links import Links
     from daemon.clients.session_state import SessionState
     from daemon.config.model import Profile
     from daemon.model import ToolKey
@@ -159,6 +160,12 @@ class Attachment:
         """What its client gets under the present configuration."""
         client, config = self._client, self._context.catalog.value.config
         return client.selection if client.config is config else client.select(config)
+
+    @property
+    def links(self) -> Links:
+        """What its results have linked to (`clients.links`)."""
+        kept = self._client.visitor.keeps or self.state.key is not None
+        return self.state.links if kept else self._context.links.of(self._client.visitor.owner)
 
     def request(self, request_id: bytes, turn: int, *, modern: bool = False) -> Request:
         """Make the request that arrived in that turn."""

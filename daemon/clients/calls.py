@@ -10,6 +10,7 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.clients.links import linked_in
 from daemon.clients.logging_levels import LEVELS, takes, wished_rank
 from daemon.clients.server_requests import ServerRequests
 from daemon.wire.envelope import is_utf8
@@ -87,6 +88,8 @@ class CallsInFlight:
         if request.modern:
             result = protocol.completed(bytes(result))
         self._peer.answer(request.id, result)
+        if call.upstream is not None and call.upstream.has_resources:
+            request.session.links.note(call.upstream.name, linked_in(result))
         self._record(call, outcome, failed=outcome == "ok" and is_error(result))
 
     def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:

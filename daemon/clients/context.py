@@ -9,6 +9,7 @@ import attrs
 from daemon.catalog.loaded import Loaded
 from daemon.clients.announcements import Habits
 from daemon.clients.audience import ConnectedClients
+from daemon.clients.links import LinksOfVisitors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -68,6 +69,8 @@ class SessionContext:
     """The connected clients, which join it to hear servers' notifications."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
+    links: LinksOfVisitors = attrs.field(factory=LinksOfVisitors)
+    """What clients without sessions were given links to."""
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once all that other daemons wrote before now is known here; None where nobody else writes. What a
     client has just loaded at one daemon, the next one may not have been told yet."""

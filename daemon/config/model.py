@@ -204,6 +204,12 @@ class Profile:
     them."""
     tool_description_overrides: Mapping[str, str] = attrs.field(factory=dict)
     """Tool name to the description shown in this profile."""
+    prompts: bool = True
+    """false: this profile shows no prompts."""
+    resources: bool = True
+    """false: this profile shows no resources and no templates of them."""
+    read_resource: bool = False
+    """true: the meta-tools include one that reads a resource, for clients that cannot read any themselves."""
     deferred_loading: bool | None = None
     """true: as surface `search`; false: as surface `full`; null: what `surface` says."""
 

@@ -1,9 +1,9 @@
 r"""Definitions as a model may see them: hidden characters are spelt out, and a note says so.
 
-A server's list is screened once, when it enters the catalog. One pass over the bytes finds nothing in nearly
-every tool, and such a tool stays the same object. Even where something is found, `Tool.raw` and `Tool.parts`
-stay as they are: hashes, the validation of arguments and a list that is passed on unchanged depend on what the
-server said. Only what is shown differs.
+A server's list of tools, prompts, resources or templates is screened once, when it enters the catalog. One pass
+over the bytes finds nothing in nearly every definition, and such a one stays the same object. Even where
+something is found, `raw` and `Tool.parts` stay as they are: hashes, the validation of arguments and a list that
+is passed on unchanged depend on what the server said. Only what is shown differs.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import attrs
 import msgspec
 from msgspec import Raw
 
+from daemon.model import Definition, Tool
 from daemon.safety.escape import hidden_in, legible, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from daemon.model import Tool
+D = TypeVar("D", bound=Tool | Definition)
 
 NOTE = r"[mcpd: this definition has hidden characters; they are spelt out, as \u{202e}.]"
 """Added to the description of a tool with hidden characters: a model should know that something was hidden."""
@@ -49,6 +50,7 @@ _SUSPECT_ESCAPES = re.compile(
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _decode_text = msgspec.json.Decoder(str).decode
+_decode_any = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 UNREADABLE = b'"(not readable)"'
@@ -56,53 +58,54 @@ UNREADABLE = b'"(not readable)"'
 
 
 @attrs.frozen(kw_only=True)
-class Screened:
-    """A server's list of tools after screening."""
+class Screened(Generic[D]):
+    """A server's list after screening."""
 
-    tools: Mapping[str, Tool]
-    """The tools that can be used, by name, in the server's order."""
+    usable: Mapping[str, D]
+    """What can be used, by name, in the server's order."""
     hidden: Mapping[str, str]
-    """The hidden characters of each tool that has some, in words, by the tool's name."""
+    """The hidden characters of each definition that has some, in words, by name."""
     refused: Mapping[str, str]
-    """The tools that cannot be shown under any name, with the reasons."""
+    """What cannot be shown under any name, with the reasons."""
     completed: tuple[str, ...] = ()
     """The tools whose schemas lacked their type, in order."""
 
 
-class ScreenedTools(tuple["Tool", ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
+class ScreenedList(tuple[D, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
     """A server's list that its reader has already screened, in a thread, so that `screened` costs nothing."""
 
-    screened: Screened
+    screened: Screened[D]
 
     @classmethod
-    def of(cls, tools: Iterable[Tool]) -> ScreenedTools:
+    def of(cls, definitions: Iterable[D]) -> ScreenedList[D]:
         """Screen a server's list."""
-        made = cls(tools)
+        made = cls(definitions)
         made.screened = _screened(made)
         return made
 
 
-def screened(tools: Iterable[Tool]) -> Screened:
+def screened(definitions: Iterable[D]) -> Screened[D]:
     """Screen a server's list, unless that was done before."""
-    return tools.screened if isinstance(tools, ScreenedTools) else _screened(tools)
+    return definitions.screened if isinstance(definitions, ScreenedList) else _screened(definitions)
 
 
-def _screened(tools: Iterable[Tool]) -> Screened:
-    usable: dict[str, Tool] = {}
+def _screened(definitions: Iterable[D]) -> Screened[D]:
+    usable: dict[str, D] = {}
     hidden: dict[str, str] = {}
     refused: dict[str, str] = {}
-    for tool in tools:
-        found = _hidden_in_json(tool.raw)
-        # An ASCII name hides nothing: it is printable, or the tool would not have been read.
-        if not tool.name.isascii() and hidden_in(tool.name):
-            refused[visible(tool.name)] = f"its name has hidden characters: {_named(hidden_in(tool.name))}"
-        elif found:
-            hidden[tool.name] = _named(found)
-            usable[tool.name] = attrs.evolve(tool, description=_noted(tool.description))
-        else:
-            usable[tool.name] = tool
-    completed = tuple(name for name, tool in usable.items() if tool.completed)
-    return Screened(tools=usable, hidden=hidden, refused=refused, completed=completed)
+    for each in definitions:
+        found = _hidden_in_json(each.raw)
+        # An ASCII name hides nothing: it is printable, or the definition would not have been read.
+        if not each.name.isascii() and hidden_in(each.name):
+            refused[visible(each.name)] = f"its name has hidden characters: {_named(hidden_in(each.name))}"
+            continue
+        usable[each.name] = each
+        if found:
+            hidden[each.name] = _named(found)
+            if isinstance(each, Tool):
+                usable[each.name] = cast("D", attrs.evolve(each, description=_noted(each.description)))
+    completed = tuple(name for name, each in usable.items() if isinstance(each, Tool) and each.completed)
+    return Screened(usable=usable, hidden=hidden, refused=refused, completed=completed)
 
 
 def legible_json(raw: bytes) -> bytes:
@@ -134,6 +137,20 @@ def legible_tool(raw: bytes, description: str) -> bytes:
     if shown == raw:
         return raw
     return msgspec.json.encode({**_decode_members(shown), "description": legible(description)})
+
+
+def legible_definition(raw: bytes) -> bytes:
+    """A prompt, resource or template for a list: the same bytes unless something is hidden in them.
+
+    Args:
+        raw: its object in the server's list.
+    """
+    shown = legible_json(raw)
+    if shown is raw:
+        return raw
+    members = _decode_members(shown)
+    said = _decode_any(members.get("description", b"null"))
+    return msgspec.json.encode({**members, "description": _noted(said if isinstance(said, str) else "")})
 
 
 def _is_suspect(raw: bytes) -> bool:

@@ -158,6 +158,7 @@ class UpstreamAccess:
             start_limit: seconds that the handshake under way, or the next one, may take.
         """
         self.name = server.name
+        self.has_resources = False
         self.server = server
         self.tell = tell
         self.stats = CallStats()

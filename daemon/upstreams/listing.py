@@ -15,7 +15,7 @@ from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import ListingFault, UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.kit.mailbox import Watch
-from daemon.safety.legible import ScreenedTools
+from daemon.safety.legible import ScreenedList
 from daemon.safety.redact import HIDDEN, REASON
 from daemon.upstreams.own_requests import list_all
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Server
     from daemon.facts import Fact
+    from daemon.model import Tool
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
     from daemon.upstreams.own_requests import Greeting
@@ -287,7 +288,9 @@ def _unusable(quarantined: Mapping[str, str]) -> Reason:
     return Reason(text, Cause.TOOLS_UNUSABLE, {"count": len(quarantined), "tool": tool, "error": fault})
 
 
-def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[ScreenedTools, dict[str, str]]:
+def _looked_through(
+    server: str, raws: list[Raw], redact: Redactor
+) -> tuple[ScreenedList[Tool], dict[str, str]]:
     """Do everything that takes long with a long list; for a worker thread, so that the registry only compares.
 
     Secrets are removed first: what is hashed, kept, shown and validated against is the same text without them.
@@ -296,7 +299,7 @@ def _looked_through(server: str, raws: list[Raw], redact: Redactor) -> tuple[Scr
     tools, faulty = read_tools(server, [_without_secrets(raw, redact) for raw in raws])
     faulty |= {tool.name: UNSPEAKABLE for tool in tools if HIDDEN in tool.name}
     quarantined = {redact(tool): redact(reason, REASON) for tool, reason in faulty.items()}
-    return ScreenedTools.of(tool for tool in tools if HIDDEN not in tool.name), quarantined
+    return ScreenedList.of(tool for tool in tools if HIDDEN not in tool.name), quarantined
 
 
 def _without_secrets(raw: Raw, redact: Redactor) -> Raw:

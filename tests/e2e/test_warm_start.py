@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.catalog.entry import EMPTIED
+from daemon.catalog.changes import EMPTIED
 from tests.e2e.harness import Daemon, changeable, running, scripted
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog import entry as room
+from daemon.catalog.changes import EMPTIED
 from daemon.catalog.definitions import MAX_RENAMED, NEVER, tools_digest
-from daemon.catalog.entry import EMPTIED
 from daemon.catalog.snapshot import Catalog, fold
 from daemon.facts import Recalled, Summarized, ToolsListed
 from daemon.model import Summary

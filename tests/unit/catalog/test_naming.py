@@ -224,7 +224,7 @@ def test_once_names_were_forgotten_no_new_one_is_known_to_anybody() -> None:
 
 
 def claims(server: str, *tools: str, pending: bool = False) -> naming.Claims:
-    return naming.Claims(server=server, tools=tools, pending=pending)
+    return naming.Claims(server=server, own=tools, pending=pending)
 
 
 def test_servers_whose_names_run_into_one_another_share_no_name() -> None:
@@ -328,7 +328,7 @@ def test_servers_that_list_what_they_listed_need_not_be_looked_at(
     for step in steps:
         all_of_them = [claims(server, *tools, pending=p) for server, tools, p in step]
         named = [
-            attrs.evolve(each, named=listed_before.get(each.server) == list(each.tools)) for each in all_of_them
+            attrs.evolve(each, named=listed_before.get(each.server) == list(each.own)) for each in all_of_them
         ]
         whole, quick = naming.assign(whole, all_of_them, {"m"}), naming.assign(quick, named, {"m"})
         assert whole == quick

@@ -150,6 +150,9 @@ def test_every_key_of_a_profile_is_read() -> None:
         "excludedTools": ["e"],
         "includedOptionalTools": ["o"],
         "toolDescriptionOverrides": {"t": "d"},
+        "prompts": False,
+        "resources": False,
+        "readResource": True,
         "deferredLoading": True,
         "answerTokens": 500,
     }
@@ -170,6 +173,9 @@ def test_every_key_of_a_profile_is_read() -> None:
         included_optional_tools=("o",),
         tool_description_overrides={"t": "d"},
         answer_tokens=500,
+        prompts=False,
+        resources=False,
+        read_resource=True,
         deferred_loading=True,
     )
     assert faults == []

@@ -15,7 +15,7 @@ from msgspec import Raw
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offered
 from daemon.safety.escape import HIDDEN, SELECTORS, hidden_in
-from daemon.safety.legible import NOTE, UNREADABLE, ScreenedTools, legible_json, legible_tool, screened
+from daemon.safety.legible import NOTE, UNREADABLE, ScreenedList, legible_json, legible_tool, screened
 from tests.unit.catalog.samples import after, catalog_of, listed, recalled, servers, status, tool, tool_json
 
 if TYPE_CHECKING:
@@ -117,23 +117,23 @@ PLACES: dict[str, dict[str, Any]] = {
 def test_it_is_known_which_tools_hide_something_wherever_it_stands(place: str) -> None:
     hiding, plain = tool("s", "hiding", **PLACES[place]), tool("s", "plain", description="größer")
     looked = screened([hiding, plain])
-    assert list(looked.tools) == ["hiding", "plain"]
+    assert list(looked.usable) == ["hiding", "plain"]
     assert list(looked.hidden) == ["hiding"]
     assert "hidden character" in looked.hidden["hiding"]
     assert "U+" in looked.hidden["hiding"]
-    assert looked.tools["plain"] is plain
+    assert looked.usable["plain"] is plain
 
 
 def test_what_the_server_has_said_is_kept_and_its_description_says_that_something_was_hidden() -> None:
     said = tool("s", "read", description="Reads.\u202e", inputSchema={"type": "object", "x": "\u200b"})
-    shown = screened([said]).tools["read"]
+    shown = screened([said]).usable["read"]
     assert (shown.raw, shown.parts, shown.schema_hash) == (said.raw, said.parts, said.schema_hash)
     assert shown.description == f"Reads.\\u{{202e}}\n{NOTE}"
-    assert screened([shown]).tools["read"].raw == said.raw
+    assert screened([shown]).usable["read"].raw == said.raw
 
 
 def test_a_tool_without_a_description_that_hides_something_says_only_that() -> None:
-    assert screened([tool("s", "read", title="\u202e")]).tools["read"].description == NOTE
+    assert screened([tool("s", "read", title="\u202e")]).usable["read"].description == NOTE
 
 
 def test_the_characters_are_counted_and_a_few_of_them_named() -> None:
@@ -149,7 +149,7 @@ def test_a_name_with_hidden_characters_is_refused_and_shown_spelt_out(name: str)
     tools, quarantined = read_tools("s", [Raw(tool_json(name)), Raw(tool_json("plain"))])
     assert not quarantined, "these pass for printable"
     looked = screened(tools)
-    assert list(looked.tools) == ["plain"]
+    assert list(looked.usable) == ["plain"]
     ((shown, why),) = looked.refused.items()
     assert shown.isascii()
     assert why.startswith("its name has hidden characters: 1 hidden character: U+")
@@ -191,7 +191,7 @@ def test_a_list_of_ours_shows_a_tool_spelt_out_and_one_that_hides_nothing_as_it_
     looked = screened([SLY, tool("git", "add", x=1.5)])
     sly, plain = [
         Offered(tool=each, name=each.name, category=None, description=each.description)
-        for each in looked.tools.values()
+        for each in looked.usable.values()
     ]
     assert legible_tool(plain.listed(), plain.description) is plain.tool.raw
     renamed = plain.listed("git__add")
@@ -204,14 +204,14 @@ def test_a_list_of_ours_shows_a_tool_spelt_out_and_one_that_hides_nothing_as_it_
 
 
 def test_what_somebody_else_says_of_such_a_tool_is_shown() -> None:
-    hiding = screened([SLY]).tools["log"]
+    hiding = screened([SLY]).usable["log"]
     offered = Offered(tool=hiding, name="log", category=None, description="Shows the history.")
     shown = msgspec.json.decode(legible_tool(offered.listed(), offered.description))
     assert shown["description"] == "Shows the history."
 
 
 def test_a_list_that_was_looked_through_is_not_looked_through_again() -> None:
-    tools = ScreenedTools.of([SLY, tool("git", "add")])
+    tools = ScreenedList.of([SLY, tool("git", "add")])
     assert screened(tools) is tools.screened
     assert screened(tools) == screened(tuple(tools))
     assert list(tools) == [SLY, tool("git", "add")]

@@ -12,7 +12,7 @@ from daemon.state.server_notes import NameNotes
 
 
 def claims(server: str, *tools: str, pending: bool = False) -> Claims:
-    return Claims(server=server, tools=tools, pending=pending)
+    return Claims(server=server, own=tools, pending=pending)
 
 
 def written(notes: NameNotes, names: Names) -> tuple[set[str], set[str]]:
