@@ -9,7 +9,7 @@ import attrs
 from daemon.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from msgspec import Raw
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daemon.kit.mailbox import Watch
     from daemon.model import Era, Wishes
     from daemon.wire.envelope import Buffer
+    from daemon.wire.given_up import GivenUp
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange, RemoteError
 
@@ -66,6 +67,8 @@ class UpstreamConnection(Protocol):
 
     last_heard: float
     """When the server last sent anything (seconds, trio's clock)."""
+    given_up: GivenUp
+    """Calls that were given up without an answer, and may still run at the server."""
 
     @property
     def in_flight(self) -> int:
@@ -94,14 +97,14 @@ class UpstreamConnection(Protocol):
             Overloaded: too many bytes wait for the server already.
         """
 
-    def exchange_of(self, key: int | None) -> Exchange | None:
-        """The exchange of a forwarded request without an answer; None if there is no such request."""
-
     def cancel(self, key: int, reason: str) -> None:
         """Give up a forwarded request: the server is told, the exchange is no longer called."""
 
-    def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
-        """Cancel and yield the calls without a sign of life for `idle` seconds, or older than `total`."""
+    def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
+        """Cancel and yield the calls without a sign of life for `idle` seconds, or older than `total`.
+
+        Those with the keys in `alive` show life just now.
+        """
 
     async def run(self) -> None:
         """Receive until the connection ends; then every open exchange is `lost`.
@@ -179,6 +182,9 @@ class Audience(Protocol):
     def lost(self, server: str) -> None:
         """Learn that a connection to a server has ended, and with it what the server had of us."""
 
+    def ask(self, request: PeerRequest) -> None:
+        """Take a request that no call has caused to the client that alone can be meant, or refuse it."""
+
 
 class Upstream(Protocol):
     """A server as sessions and operators see it, whether it is up or down."""
@@ -203,6 +209,9 @@ class Upstream(Protocol):
 
     def cancel(self, key: int, reason: str) -> None:
         """Give up a call; keys of an earlier connection are ignored."""
+
+    def notify(self, method: str) -> None:
+        """Tell the server something that needs no params; nothing happens while it is down."""
 
     async def wake(self) -> bool:
         """Cut a backoff short and wait, for at most the configured time; return whether calls are taken.

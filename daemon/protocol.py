@@ -43,6 +43,9 @@ of a connection may be one, or the client behind a bridge could leave the profil
 IDENTITY = {"name": "mcpd", "version": __version__}
 """How mcpd introduces itself, to servers and to clients."""
 
+TASKS: Mapping[str, object] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+"""The capability that mcpd declares to clients of whose servers one has it (MCP 2025-11-25, tasks)."""
+
 CLIENT_CAPABILITIES: Mapping[str, object] = {
     "roots": {"listChanged": True},
     "sampling": {"context": {}, "tools": {}},
@@ -51,7 +54,13 @@ CLIENT_CAPABILITIES: Mapping[str, object] = {
 """The capabilities that mcpd declares to servers: what some client may have. Servers show fewer tools to a
 client without them, and each request goes only to a client that has said it can answer."""
 
-ASKED_OF_CLIENTS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+LIST_ROOTS = "roots/list"
+"""The request for a client's roots."""
+
+ROOTS_CHANGED = "notifications/roots/list_changed"
+"""The notification that a client's roots have changed."""
+
+ASKED_OF_CLIENTS = frozenset({"sampling/createMessage", "elicitation/create", LIST_ROOTS})
 """The requests that servers make of clients (MCP, client features)."""
 
 CALL_TOOL = "tools/call"
@@ -77,6 +86,9 @@ COMPLETE = "completion/complete"
 
 RESOURCE_NOT_FOUND = -32002
 """JSON-RPC code for an unknown resource before 2026-07-28, which has -32602 for it."""
+
+INITIALIZED = "notifications/initialized"
+"""The notification that ends a handshake."""
 
 CANCEL = "notifications/cancelled"
 """The notification that a request is cancelled."""
@@ -302,6 +314,11 @@ def wanted_notifications(params: Raw | None) -> dict[str, object]:
     """
     wanted = msgspec.json.decode(params or b"{}", type=dict[str, object]).get("notifications")
     return wanted if isinstance(wanted, dict) else {}
+
+
+def texts_in(value: object) -> list[str]:
+    """The strings in a decoded array; empty if it is none."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def already_in_flight(request_id: bytes) -> str:

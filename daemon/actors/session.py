@@ -17,6 +17,7 @@ from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
 from daemon.clients.requests.completion import complete
+from daemon.clients.requests.following import subscribe, unsubscribe
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
 from daemon.clients.requests.logging import set_level
 from daemon.clients.requests.prompts import get_prompt, list_prompts
@@ -68,6 +69,8 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "resources/list": list_resources,
     "resources/templates/list": list_templates,
     "resources/read": read_resource,
+    "resources/subscribe": subscribe,
+    "resources/unsubscribe": unsubscribe,
     "completion/complete": complete,
     "subscriptions/listen": listen,
 }
@@ -79,6 +82,8 @@ OPTIONAL: Mapping[str, str] = {
     "resources/list": "resources",
     "resources/templates/list": "resources",
     "resources/read": "resources",
+    "resources/subscribe": "resources",
+    "resources/unsubscribe": "resources",
     "completion/complete": "completions",
 }
 """The capability that a client must have been declared to use a method; a profile may lack it."""
@@ -119,8 +124,9 @@ class Session:
             )
         finally:
             connection.calls.abandon_all("the client is gone")
+            connection.roots.end()
             self._attachments.leave()
-            self._context.audience.leave(connection.hearer)
+            self._context.audience.forget(connection.told)
             watchers.pop(self, None)
 
     @property
@@ -188,12 +194,16 @@ class Session:
         return method in OPTIONAL and OPTIONAL[method] not in declared(self._connection)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Take cancellations, progress of what servers have asked, and the bridge's hello."""
+        """Take cancellations, what concerns the requests of servers, and the bridge's hello."""
         try:
             if method == protocol.CANCEL and params is not None:
                 cancel(self._connection, params)
             elif method == protocol.PROGRESS and params is not None:
                 self._peer.requests.progress(params)
+            elif method == protocol.INITIALIZED:
+                self._connection.roots.begin()
+            elif method == protocol.ROOTS_CHANGED:
+                self._connection.roots.changed()
             elif method == protocol.HELLO and params is not None:
                 said = msgspec.json.decode(params, type=dict[str, object])
                 if not self._settled:

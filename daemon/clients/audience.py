@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from daemon.clients.logging_levels import LogLevels
+from daemon.clients.roots import RootsOfClients
 from daemon.clients.subscribed import ResourceSubscriptions
 from daemon.clients.tasks import Tasks
 from daemon.kit.mailbox import Watch
@@ -15,10 +16,17 @@ from daemon.wire.envelope import is_utf8
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from daemon.clients.hearer import Hearer
+    from daemon.clients.told import ToldClient
     from daemon.ports import TaskOwner
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange, RemoteError
+
+
+class Hearer(Protocol):
+    """What takes notifications of servers to one client that need more than is known here."""
+
+    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
+        """Take a notification of a server (`ports.ConnectionEvents.on_message`), or leave it."""
 
 
 class ConnectedClients:
@@ -33,17 +41,28 @@ class ConnectedClients:
         """The resources that they follow."""
         self.tasks = Tasks()
         """The tasks that they have made."""
+        self.roots = RootsOfClients()
+        """The clients that have roots."""
+        self._hearers: dict[object, Hearer] = {}
+
+    def join(self, hearer: Hearer) -> None:
+        """Take notifications of other kinds to this, too, until it leaves."""
+        self._hearers[hearer] = hearer
+
+    def leave(self, hearer: Hearer) -> None:
+        """Take nothing to this any more."""
+        self._hearers.pop(hearer, None)
 
     def look(self) -> None:
         """Note that a client has come or gone, or sees other servers: what they want may have changed."""
         for server in self._wishes:
             self._wish(server)
 
-    def leave(self, hearer: Hearer) -> None:
+    def forget(self, told: ToldClient) -> None:
         """Forget a client: it is gone."""
-        self.levels.leave(hearer)
-        self.resources.leave(hearer)
-        self.tasks.leave(hearer)
+        self.levels.leave(told)
+        self.resources.leave(told)
+        self.tasks.leave(told)
 
     # --- ports.Audience ------------------------------------------------------------------------------------
 
@@ -58,8 +77,9 @@ class ConnectedClients:
             self.resources.hear(server, params)
         elif method == TASK_STATUS:
             self.tasks.hear(server, params)
-        elif cause is not None:
-            cause.notified(method, params)
+        else:
+            for each in list(self._hearers.values()):
+                each.hear(server, method, params, cause)
 
     def wishes(self, server: str) -> Watch[Wishes]:
         """What clients want of a server beside answers (`ports.Audience.wishes`)."""
@@ -75,6 +95,10 @@ class ConnectedClients:
     def owner_of(self, request: PeerRequest) -> TaskOwner | None:
         """Who has made the task that a server's request belongs to (`ports.Audience.owner_of`)."""
         return self.tasks.owner_of(request)
+
+    def ask(self, request: PeerRequest) -> None:
+        """Put a server's request that no call has caused to the only client that can be meant, or refuse it."""
+        self.roots.ask(request)
 
     def lost(self, server: str) -> None:
         """Learn that a connection to a server has ended (`ports.Audience.lost`)."""

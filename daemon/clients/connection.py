@@ -11,9 +11,10 @@ from daemon.clients.announcements import Announcements
 from daemon.clients.attachments import Attachments
 from daemon.clients.client import Client, Savings, defers_tools
 from daemon.clients.dispatch import Dispatch
-from daemon.clients.hearer import Hearer
 from daemon.clients.list_changes import ListChanges
+from daemon.clients.own_roots import OwnRoots
 from daemon.clients.subscriptions import Subscriptions
+from daemon.clients.told import ToldClient
 from daemon.clients.waits import Tasks
 from daemon.protocol import UnknownCursor
 from daemon.wire import envelope
@@ -59,7 +60,8 @@ class ClientConnection:
             peer, number, context, self.client, self.announcements, self.savings, self.tasks.later
         )
         self.calls = self.dispatch.calls
-        self.hearer = Hearer(peer, self.calls, self.client, context, self.tasks.later)
+        self.told = ToldClient(peer, self.calls, self.client, context, self.tasks.later)
+        self.roots = OwnRoots(self.calls.server_requests, context, self.client, self.tasks.later)
         self.attachments = Attachments(
             self.client,
             context,
@@ -109,6 +111,6 @@ class ClientConnection:
     def _announce_changes(self) -> None:
         self.announcements.announce_if_changed()
         self.list_changes.announce_if_changed()
-        if self.hearer.level is not None and self.hearer.sees_others():
+        if self.told.level is not None and self.told.sees_others():
             # Their logs are asked for, too.
             self.context.audience.look()

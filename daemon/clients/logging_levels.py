@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from daemon.clients.hearer import Hearer
+    from daemon.clients.told import ToldClient
     from daemon.wire.requests import Exchange
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -86,24 +86,24 @@ class LogLevels:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Begin without any; `changed` is called when the levels, or who has set them, change."""
-        self._listening: dict[Hearer, None] = {}
+        self._listening: dict[ToldClient, None] = {}
         self._changed = changed
 
-    def set(self, hearer: Hearer, rank: int) -> None:
+    def set(self, told: ToldClient, rank: int) -> None:
         """Note the level that a client has set."""
-        hearer.calls.log_level = rank
-        self._listening[hearer] = None
+        told.calls.log_level = rank
+        self._listening[told] = None
         self._changed()
 
-    def leave(self, hearer: Hearer) -> None:
+    def leave(self, told: ToldClient) -> None:
         """Forget a client."""
-        if hearer in self._listening:
-            del self._listening[hearer]
+        if told in self._listening:
+            del self._listening[told]
             self._changed()
 
-    def has_set(self, hearer: Hearer) -> bool:
+    def has_set(self, told: ToldClient) -> bool:
         """Whether a client has set a level."""
-        return hearer in self._listening
+        return told in self._listening
 
     def wished(self, server: str) -> str | None:
         """The most talkative level that a client has set that sees this server."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import attrs
 import msgspec
 import trio
 from msgspec import Raw, Struct
 
+from daemon.catalog.spelling import mcpd_uri
 from daemon.errors import Overloaded
 from daemon.protocol import RESOURCE_UPDATED, SUBSCRIPTION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daemon.clients.hearer import Hearer
+    from daemon.clients.told import ToldClient
     from daemon.wire.requests import RemoteError
 
 MAX_FOLLOWED = 1000
@@ -51,7 +51,7 @@ _encode = msgspec.json.encode
 class Following:
     """One subscription of a client to one resource."""
 
-    hearer: Hearer
+    told: ToldClient
     """The client."""
     server: str
     """The server that has the resource."""
@@ -79,16 +79,16 @@ class ResourceSubscriptions:
     def __init__(self, changed: Callable[[str], None]) -> None:
         """Begin without any; `changed` is called with a server when other URIs of it are followed."""
         self._servers: dict[str, dict[str, _Followed]] = {}
-        self._of: dict[Hearer, dict[Following, None]] = {}
+        self._of: dict[ToldClient, dict[Following, None]] = {}
         self._changed = changed
 
     def wished(self, server: str) -> frozenset[str]:
         """The URIs that are followed at a server, by its own names."""
         return frozenset(self._servers.get(server, ()))
 
-    def of(self, hearer: Hearer) -> tuple[Following, ...]:
+    def of(self, told: ToldClient) -> tuple[Following, ...]:
         """What a client follows."""
-        return tuple(self._of.get(hearer, ()))
+        return tuple(self._of.get(told, ()))
 
     def begin(self, following: Following) -> None:
         """Follow a resource; nothing happens if the client follows it already in this way.
@@ -96,7 +96,7 @@ class ResourceSubscriptions:
         Raises:
             Overloaded: the client, or all clients at that server, follow too many.
         """
-        own = self._of.setdefault(following.hearer, {})
+        own = self._of.setdefault(following.told, {})
         if following in own:
             return
         at_server = self._servers.setdefault(following.server, {})
@@ -114,11 +114,11 @@ class ResourceSubscriptions:
 
     def end(self, following: Following) -> None:
         """Follow a resource no more. Idempotent."""
-        own = self._of.get(following.hearer, {})
+        own = self._of.get(following.told, {})
         if following not in own:
             return
         del own[following]
-        following.hearer.forgive(following)
+        following.told.forgive(following)
         at_server = self._servers[following.server]
         followed = at_server[following.own]
         del followed.by[following]
@@ -127,16 +127,11 @@ class ResourceSubscriptions:
             followed.settled.set()
             self._changed(following.server)
 
-    def leave(self, hearer: Hearer) -> None:
+    def leave(self, told: ToldClient) -> None:
         """End all that a client follows: it is gone."""
-        for each in self.of(hearer):
+        for each in self.of(told):
             self.end(each)
-        self._of.pop(hearer, None)
-
-    def is_settled(self, following: Following) -> bool:
-        """Whether the server has said whether it tells of updates of this resource."""
-        followed = self._find(following)
-        return followed is None or followed.settled.is_set()
+        self._of.pop(told, None)
 
     async def wait_settled(self, following: Following) -> RemoteError | None:
         """Return once the server tells of updates of a resource, with the reason if it does not."""
@@ -171,10 +166,10 @@ class ResourceSubscriptions:
             return
         for own in _with_wholes(updated):
             for each in list(at_server[own].by) if own in at_server else ():
-                if each.hearer.sees(server):
+                if each.told.sees(server):
                     # Of a client that is behind, who knows how many parts: the whole has changed, too.
-                    what = own if each.hearer.is_owed(each) else updated
-                    each.hearer.owe(each, RESOURCE_UPDATED, _told(each, what, members), each.listen)
+                    what = own if each.told.is_owed(each) else updated
+                    each.told.owe(each, RESOURCE_UPDATED, _told(each, what, members), each.listen)
 
     def _find(self, following: Following) -> _Followed | None:
         return self._servers.get(following.server, {}).get(following.own)
@@ -213,4 +208,4 @@ def _as_used(following: Following, updated: str) -> str:
     if following.uri == following.own:
         return updated
     # A part of a resource that the client names by its server.
-    return f"mcpd://{following.server}/{quote(updated, safe='')}"
+    return mcpd_uri(following.server, updated)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import trio
 from msgspec import Raw
 
 from daemon.clients.call import ClientCall, without_secrets
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from daemon.clients.attachment import Request
-    from daemon.clients.hearer import Hearer
     from daemon.clients.tasks import Task, Tasks
+    from daemon.clients.told import ToldClient
     from daemon.errors import CallError
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
@@ -33,15 +32,15 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
-def owner_in(request: Request, hearer: Hearer) -> Hashable:
+def owner_in(request: Request, told: ToldClient) -> Hashable:
     """Who a task belongs to that is made in this request: its session, or its connection if that has no key."""
-    return hearer.calls if request.key is None else request.key
+    return told.calls if request.key is None else request.key
 
 
 class TaskCall(ClientCall, eq=False, kw_only=True):
     """A `tools/call` that asks for a task."""
 
-    hearer: Hearer
+    maker: ToldClient
     """The client's connection."""
     tasks: Tasks
     """The tasks of all clients."""
@@ -70,7 +69,7 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
             return result
         if self.upstream is None:
             return result
-        task = self.tasks.made(self.upstream.name, owner_in(self.request, self.hearer), self.hearer, about)
+        task = self.tasks.made(self.upstream.name, owner_in(self.request, self.maker), self.maker, about)
         if task is None:
             return result
         told = {**renamed(members, task), "task": Raw(_encode({**about, "taskId": task.id}))}
@@ -101,11 +100,6 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
         """Stop waiting (`ClientCall.withdraw`)."""
         self._ended()
         super().withdraw(reason)
-
-    @property
-    def expires(self) -> bool:
-        """A result may take as long as its task, of which its server has said how long it keeps it."""
-        return self.method != TASK_RESULT or trio.current_time() >= self.task.expires
 
     def _ended(self) -> None:
         if self.task.waiting is self:

@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from daemon.errors import Overloaded
 from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Mapping
 
     from daemon.clients.call import ClientCall
-    from daemon.clients.hearer import Hearer
+    from daemon.clients.told import ToldClient
+    from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer_requests import PeerRequest
 
@@ -66,7 +67,7 @@ class Task:
     """The server's own id."""
     owner: Hashable
     """The session that has made it (`owner_in`)."""
-    hearer: Hearer
+    told: ToldClient
     """The connection of that session that has last asked about it."""
     expires: float
     """When it is forgotten, on trio's clock."""
@@ -91,12 +92,12 @@ class Task:
         if self.waiting is not None:
             self.waiting.asked(request)
         else:
-            self.hearer.calls.server_requests.ask(request, None)
+            self.told.ask(request, self.expires)
 
     @property
     def asker(self) -> object:
         """Its client."""
-        return self.hearer.calls
+        return self.told.calls
 
 
 class Tasks:
@@ -121,13 +122,13 @@ class Tasks:
         if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
             raise Overloaded("too many tasks are known. Wait until some of them are forgotten (their ttl).")
 
-    def made(self, server: str, owner: Hashable, hearer: Hearer, members: Mapping[str, Raw]) -> Task | None:
+    def made(self, server: str, owner: Hashable, told: ToldClient, members: Mapping[str, Raw]) -> Task | None:
         """Take over a task that a server has just made; None if it has no id.
 
         Args:
             server: the server.
             owner: the session that it was made for.
-            hearer: that session's connection.
+            told: that session's connection.
             members: the members of the task, raw.
         """
         try:
@@ -138,7 +139,7 @@ class Tasks:
             # A server that gives an id twice has one task of that id.
             self._forget(before)
         ours = secrets.token_urlsafe(24)
-        task = Task(id=ours, server=server, theirs=theirs, owner=owner, hearer=hearer, expires=_expiry(members))
+        task = Task(id=ours, server=server, theirs=theirs, owner=owner, told=told, expires=_expiry(members))
         self._known[ours] = self._theirs[server, theirs] = task
         self.note(task, members)
         return task
@@ -164,10 +165,10 @@ class Tasks:
             task.state = kept
         return told
 
-    def leave(self, hearer: Hearer) -> None:
+    def leave(self, told: ToldClient) -> None:
         """Forget the tasks of a client that is gone, unless its session may come back for them."""
         for task in list(self._known.values()):
-            if task.owner is hearer.calls:
+            if task.owner is told.calls:
                 self._forget(task)
 
     def hear(self, server: str, params: Raw) -> None:
@@ -177,7 +178,7 @@ class Tasks:
             task = self._theirs.get((server, _decode_text(members["taskId"])))
             if task is not None and not task.gone:
                 told = _encode(renamed(self.note(task, members), task))
-                task.hearer.owe(task, TASK_STATUS, told)
+                task.told.owe(task, TASK_STATUS, told)
 
     def owner_of(self, request: PeerRequest) -> Task | None:
         """The task that a server's request belongs to, which is then named by our id in it."""
@@ -201,7 +202,7 @@ class Tasks:
                 if not was_over:
                     text = Raw(_encode(f"the connection to server {server} was lost, and the task with it"))
                     task.state = {**task.state, "status": Raw(b'"failed"'), "statusMessage": text}
-                    task.hearer.owe(task, TASK_STATUS, _encode(task.state))
+                    task.told.owe(task, TASK_STATUS, _encode(task.state))
 
     def _forget_old(self) -> None:
         now = trio.current_time()
@@ -245,6 +246,24 @@ def _expiry(members: Mapping[str, Raw]) -> float:
     return trio.current_time() + min(max(seconds, 0.0), LONGEST_SECONDS)
 
 
-def tasks_listed(tasks: list[Task]) -> Iterator[dict[str, Raw]]:
-    """The states of tasks, as a list shows them."""
-    return (task.state for task in tasks if task.state)
+class _Execution(Struct):
+    taskSupport: str = "forbidden"  # noqa: N815 - the wire's name
+
+
+_decode_execution = msgspec.json.Decoder(_Execution).decode
+
+
+def offers_tasks(view: View) -> bool:
+    """Whether a server that a client sees has a tool that can be called as a task."""
+    return any(
+        _makes_tasks(tool.parts["execution"])
+        for entry in view.servers.values()
+        for tool in (entry.tools or {}).values()
+        if "execution" in tool.parts
+    )
+
+
+def _makes_tasks(execution: bytes) -> bool:
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _decode_execution(execution).taskSupport in {"optional", "required"}
+    return False

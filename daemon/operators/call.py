@@ -98,6 +98,8 @@ async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> in
 class _Outcome:
     """The exchange of an operator's call, whose task waits for the outcome."""
 
+    spared_until = 0.0
+
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._done = trio.Event()
@@ -129,11 +131,6 @@ class _Outcome:
 
     def notified(self, method: str, params: Raw) -> None:
         """Do nothing: the daemon's log has it."""
-
-    @property
-    def expires(self) -> bool:
-        """Operators wait no longer than clients."""
-        return True
 
     @property
     def asker(self) -> object:

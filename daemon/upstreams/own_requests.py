@@ -28,7 +28,7 @@ from daemon.errors import (
 )
 from daemon.model import Era
 from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
-from daemon.wire.envelope import MAX_ERROR_BYTES
+from daemon.wire.error_objects import MAX_ERROR_BYTES
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:

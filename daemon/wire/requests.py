@@ -14,8 +14,12 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import CallError, UpstreamLost
 from daemon.wire import envelope
+from daemon.wire.error_objects import read_error
+from daemon.wire.given_up import GivenUp
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
     from daemon.wire.peer_requests import PeerRequest
@@ -43,8 +47,8 @@ class Exchange(Protocol):
         """Take a notification of the peer's that came with this request: a line of its log."""
 
     @property
-    def expires(self) -> bool:
-        """Whether it is given up once the peer shows no sign of life, or has taken too long over it."""
+    def spared_until(self) -> float:
+        """Until when it is not given up, however long the peer is silent about it (seconds, trio's clock)."""
 
     @property
     def asker(self) -> object:
@@ -63,8 +67,8 @@ class RemoteError(Exception):
 
     @classmethod
     def from_wire(cls, error: Buffer) -> RemoteError:
-        """Read a JSON-RPC error object, however sloppy (`envelope.read_error`)."""
-        return cls(*envelope.read_error(error))
+        """Read a JSON-RPC error object, however sloppy (`error_objects.read_error`)."""
+        return cls(*read_error(error))
 
 
 class HttpRefusal(RemoteError):
@@ -116,6 +120,8 @@ class Requests:
         """Open requests that are forwarded calls: the daemon's own (pings, subscriptions) are not counted."""
         self.unmatched = 0
         """Answers and progress reports so far that matched no open request."""
+        self.given_up = GivenUp()
+        """Forwarded calls that were given up, and may still run."""
         self._pending: dict[int, _Pending] = {}
         self._last_id = 0
         self._clock = trio.lowlevel.current_clock().current_time
@@ -144,6 +150,13 @@ class Requests:
         self.forwarded -= entry.forwarded
         return entry.exchange
 
+    def give_up(self, uid: int) -> Exchange | None:
+        """As `take`, for a request that the peer has not answered, and may still work on."""
+        entry = self._pending.get(uid)
+        if entry is not None and entry.forwarded:
+            self.given_up.add(uid, entry.exchange.asker, self._clock())
+        return self.take(uid)
+
     def exchange_of(self, uid: int | None) -> Exchange | None:
         """The exchange of an open request that is a forwarded call; None if there is no such call."""
         entry = None if uid is None else self._pending.get(uid)
@@ -162,8 +175,11 @@ class Requests:
 
     def take_answered(self, raw_id: Raw) -> Exchange | None:
         """As `take`, by an id as the peer wrote it; an id that matches no request is counted."""
-        exchange = self.take(as_uid(raw_id))
-        self.unmatched += exchange is None
+        uid = as_uid(raw_id)
+        exchange = self.take(uid)
+        if exchange is None:
+            self.unmatched += 1
+            self.given_up.answered(uid)
         return exchange
 
     def take_plain(self, line: Line) -> bool:
@@ -197,18 +213,21 @@ class Requests:
         entry.touched = self._clock()
         entry.exchange.progressed(fields)
 
-    def overdue(self, *, idle: float, total: float) -> list[int]:
+    def overdue(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> list[int]:
         """The ids of forwarded requests without life for `idle` seconds, or sent `total` seconds ago.
 
-        Those that may wait as long as they like are among them only if all are, for 0 seconds each.
+        Those that are `alive` have shown it just now. If all are asked for, for 0 seconds each, none is spared.
         """
         now = self._clock()
+        for uid in alive:
+            if (entry := self._pending.get(uid)) is not None:
+                entry.touched = now
         return [
             uid
             for uid, entry in self._pending.items()
             if entry.forwarded
             and (now - entry.touched >= idle or now - entry.sent >= total)
-            and (entry.exchange.expires or not (idle or total))
+            and (now >= entry.exchange.spared_until or not (idle or total))
         ]
 
     def lose_all(self, reason: str) -> None:
@@ -221,6 +240,8 @@ class Requests:
 
 class AwaitedAnswer:
     """An exchange that one task waits for: how the control plane asks."""
+
+    spared_until = 0.0
 
     def __init__(self) -> None:
         """Start without an answer."""
@@ -265,11 +286,6 @@ class AwaitedAnswer:
 
     def notified(self, method: str, params: Raw) -> None:
         """Ignore it: the daemon's log has it already."""
-
-    @property
-    def expires(self) -> bool:
-        """It has a deadline of its own, too."""
-        return True
 
     @property
     def asker(self) -> object:

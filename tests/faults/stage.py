@@ -143,6 +143,8 @@ class Recorder:
 class Answer:
     """An exchange that a test can wait for. Fails if it ends twice."""
 
+    spared_until = 0.0
+
     def __init__(self) -> None:
         self.key = 0
         self.result: Json | None = None
@@ -175,10 +177,6 @@ class Answer:
 
     def notified(self, method: str, params: Raw) -> None:
         raise AssertionError(method)
-
-    @property
-    def expires(self) -> bool:
-        return True
 
     @property
     def asker(self) -> object:

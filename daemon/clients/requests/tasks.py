@@ -41,7 +41,7 @@ def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, requ
     """Hand a `tools/call` that asks for a task to the call path."""
     tasks = connection.context.audience.tasks
     try:
-        tasks.require_room(owner_in(request, connection.hearer))
+        tasks.require_room(owner_in(request, connection.told))
     except CallError as error:
         connection.peer.refuse(request.id, envelope.INVALID_REQUEST, f"{error.code}: {error.message}")
         return
@@ -53,7 +53,7 @@ def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, requ
         started=connection.peer.last_heard,
         label=wanted.name,
         others=wanted.others,
-        hearer=connection.hearer,
+        maker=connection.told,
         tasks=tasks,
     )
     connection.dispatch.accept(call, wanted.meta)
@@ -65,13 +65,13 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     Raises:
         msgspec.MsgspecError: its params name no task.
     """
-    tasks, hearer = connection.context.audience.tasks, connection.hearer
+    tasks, told = connection.context.audience.tasks, connection.told
     members = _decode_members(params or b"{}")
-    task = tasks.find(_decode(params or b"{}").taskId, owner_in(request, hearer))
+    task = tasks.find(_decode(params or b"{}").taskId, owner_in(request, told))
     if task is None:
         connection.peer.refuse(request.id, envelope.INVALID_PARAMS, UNKNOWN)
         return
-    task.hearer = hearer
+    task.told = told
     if task.gone and method == protocol.GET_TASK:
         connection.peer.answer(request.id, msgspec.json.encode(task.state))
         return
@@ -89,6 +89,8 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
         # The server's list of tools does not matter, so that a new one is not waited for.
         current=True,
         returns=MAX_RETURNS,
+        # A result may take as long as its task, of which its server has said how long it keeps it.
+        spared_until=task.expires if method == protocol.TASK_RESULT else 0.0,
         task=task,
         tasks=tasks,
     )
@@ -104,7 +106,7 @@ def list_tasks(connection: ClientConnection, _params: Raw | None, request: Reque
 
 async def _list_fresh(connection: ClientConnection, request: Request) -> None:
     try:
-        tasks = connection.context.audience.tasks.of(owner_in(request, connection.hearer))
+        tasks = connection.context.audience.tasks.of(owner_in(request, connection.told))
         with trio.move_on_after(FRESH_SECONDS):
             async with trio.open_nursery() as nursery:
                 for task in tasks:

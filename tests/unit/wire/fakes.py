@@ -99,6 +99,8 @@ class ScriptedLink:
 class RecordingExchange:
     """An owner of a request: what it was told, in order."""
 
+    spared_until = 0.0
+
     def __init__(self) -> None:
         self.endings: list[tuple[str, str]] = []
         self.progress: list[dict[str, bytes]] = []
@@ -117,10 +119,6 @@ class RecordingExchange:
 
     def notified(self, method: str, params: Raw) -> None:
         raise AssertionError(method)
-
-    @property
-    def expires(self) -> bool:
-        return True
 
     def asked(self, question: PeerRequest) -> None:
         question.refuse(-32600, "nobody is here")

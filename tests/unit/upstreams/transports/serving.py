@@ -84,6 +84,8 @@ class Events:
 class Caller:
     """An exchange that remembers how it ended, and insists that it ends once."""
 
+    spared_until = 0.0
+
     ended: trio.Event = attrs.field(factory=trio.Event)
     result: Any = None
     error: Any = None
@@ -110,10 +112,6 @@ class Caller:
 
     def notified(self, method: str, params: Raw) -> None:
         raise AssertionError(method)
-
-    @property
-    def expires(self) -> bool:
-        return True
 
     @property
     def asker(self) -> object:

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionContext
     from daemon.config.model import Profile
     from daemon.wire.peer import Peer
+    from daemon.wire.peer_requests import PeerRequest
 
 OWED_SECONDS = 0.5
 """Seconds between looks whether a client that was behind takes what is owed to it."""
 
 
-class Hearer:
+class ToldClient:
     """The way to one client for what belongs to none of its requests."""
 
     def __init__(
@@ -47,6 +48,10 @@ class Hearer:
             later: starts a task that ends with the connection.
         """
         self.calls = calls
+        self.waiting = 0
+        """How many of its subscriptions wait for servers."""
+        self.listens: set[bytes] = set()
+        """The ids of its `subscriptions/listen` that are not acknowledged yet."""
         self._peer = peer
         self._client = client
         self._context = context
@@ -57,7 +62,7 @@ class Hearer:
         self._servers: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"<Hearer {self._client.name or 'unnamed'}: {len(self._owed)} owed>"
+        return f"<ToldClient {self._client.name or 'unnamed'}: {len(self._owed)} owed>"
 
     @property
     def level(self) -> int | None:
@@ -86,6 +91,17 @@ class Hearer:
         before = self._servers
         self.sees("")
         return self._servers != before
+
+    def ask(self, request: PeerRequest, until: float) -> None:
+        """Put a server's request to the client that belongs to none of its own, for a bounded time.
+
+        Args:
+            request: the request.
+            until: when it ends without an answer, on trio's clock.
+        """
+        if self.calls.server_requests.ask(request, None) is not None:
+            self._context.outbox.flush()
+            self._later(_end, request, until)
 
     def say(self, method: str, params: bytes) -> None:
         """Send what the client can do without; dropped if it is behind, or takes nothing just now."""
@@ -135,3 +151,8 @@ class Hearer:
                 self._context.outbox.flush()
         finally:
             self._repays = False
+
+
+async def _end(request: PeerRequest, until: float) -> None:
+    await trio.sleep_until(until)
+    request.end("the task that it belongs to is no longer known")
