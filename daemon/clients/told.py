@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from daemon.clients.calls import CallsInFlight
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
+    from daemon.clients.server_requests import RelayedRequest
     from daemon.config.model import Profile
     from daemon.wire.peer import Peer
     from daemon.wire.peer_requests import PeerRequest
@@ -99,9 +100,9 @@ class ToldClient:
             request: the request.
             until: when it ends without an answer, on trio's clock.
         """
-        if self.calls.server_requests.ask(request, None) is not None:
-            self._context.outbox.flush()
-            self._later(_end, request, until)
+        asked = self.calls.server_requests.ask(request, None)
+        if asked is not None:
+            self._later(_limit, request, asked, until)
 
     def say(self, method: str, params: bytes) -> None:
         """Send what the client can do without; dropped if it is behind, or takes nothing just now."""
@@ -153,6 +154,11 @@ class ToldClient:
             self._repays = False
 
 
-async def _end(request: PeerRequest, until: float) -> None:
-    await trio.sleep_until(until)
-    request.end("the task that it belongs to is no longer known")
+async def _limit(request: PeerRequest, asked: RelayedRequest, until: float) -> None:
+    if not request.is_open:
+        return
+    asked.limit = trio.CancelScope(deadline=until)
+    with asked.limit:
+        await trio.sleep_forever()
+    if request.is_open:
+        request.end("the task that it belongs to is no longer known")
