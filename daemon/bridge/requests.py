@@ -18,12 +18,20 @@ TOOLS_LIST = b'"tools/list"'
 PROMPTS_LIST = b'"prompts/list"'
 RESOURCES_LIST = b'"resources/list"'
 TEMPLATES_LIST = b'"resources/templates/list"'
+COMPLETE = b'"completion/complete"'
+SET_LEVEL = b'"logging/setLevel"'
+SUBSCRIBE = b'"resources/subscribe"'
+UNSUBSCRIBE = b'"resources/unsubscribe"'
 
-READING = frozenset({PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST, b'"prompts/get"', b'"resources/read"'})
-"""Methods that ask for prompts and resources."""
-
-WITHOUT_EFFECT = READING | {INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST, b'"completion/complete"'}
-"""Methods that change nothing, so that another daemon may be asked again unnoticed."""
+WITHOUT_EFFECT = frozenset(
+    {
+        *(INITIALIZE, LISTEN, PING, DISCOVER),
+        *(TOOLS_LIST, PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST),
+        *(COMPLETE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE),
+    }
+)
+"""Methods that change nothing, or only what a daemon knows of this client: another one may be asked again
+unnoticed."""
 
 WAIT_SECONDS = 30.0
 """How long a request waits for a daemon. A restart takes one or two seconds, an update of the whole machine's

@@ -177,6 +177,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """The level of the log that the request itself names (MCP 2026-07-28)."""
     spared_until: float = 0.0
     """Until when it is not given up, however silent its server is (`wire.requests.Exchange`)."""
+    convert: Callable[[Buffer], bytes] | None = None
+    """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
     finished: bytes | None = None
     """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 
@@ -203,6 +205,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def refer(self, forward: Forward, arguments: Buffer) -> None:
         """Take over where the call goes, and what is sent there."""
         self.method, self.tool, self.label = forward.method, forward.name, forward.label
+        self.convert = forward.convert
         head = protocol.members_before(self.others) + forward.head if self.others else forward.head
         self.params = head, arguments
 
@@ -219,7 +222,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def answered(self, result: Buffer) -> None:
         """Answer the client with the result as its author wrote it."""
-        self.calls.finish(self, result, "ok")
+        self.calls.finish(self, result if self.convert is None else self.convert(result), "ok")
 
     def refused(self, error: Buffer) -> None:
         """Answer the client with the server's JSON-RPC error, as a result that a model can read.

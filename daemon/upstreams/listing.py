@@ -149,6 +149,7 @@ class Listing:
         self._lists_tools = greeting.lists_tools
         self._should_offer = greeting.lists_tools or not greeting.others
         self._about = self._redact(greeting.about)
+        self._instructions = self._redact(greeting.instructions)
         self.standing = ListingStatus()
         self._has_listed = False
         self._asked = trio.Event()
@@ -261,6 +262,7 @@ class Listing:
                 at=self._wall(),
                 first=not self._has_listed,
                 about=self._about,
+                instructions=self._instructions,
             )
         )
         self._has_listed |= bool(tools)

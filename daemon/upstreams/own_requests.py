@@ -64,11 +64,17 @@ class Greeting:
     """Whether it declares `resources.subscribe`."""
     about: str = attrs.field(default="", repr=False)
     """What it says it is for: the beginning of its description, else of its instructions."""
+    instructions: str = attrs.field(default="", repr=False)
+    """What it says about how to use it."""
 
 
 ABOUT_CHARACTERS = 2000
 """Characters kept of what a server says about itself: only the first sentence is shown, and instructions may be
 long."""
+
+
+INSTRUCTIONS_CHARACTERS = 16_000
+"""Characters kept of a server's instructions: twice the longest real ones. An answer shows a part of them."""
 
 
 class ProbeKilled(ConnectionLost):
@@ -222,12 +228,13 @@ def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
         updates=_member(capabilities, "resources").get("subscribe") is True,
         server_info=f"{info.get('name', 'unnamed')} {info.get('version', '')}".strip(),
         about=_text(info, "description") or _text(result, "instructions"),
+        instructions=_text(result, "instructions", INSTRUCTIONS_CHARACTERS),
     )
 
 
-def _text(parent: dict[str, object], key: str) -> str:
+def _text(parent: dict[str, object], key: str, most: int = ABOUT_CHARACTERS) -> str:
     value = parent.get(key)
-    return value.strip()[:ABOUT_CHARACTERS].strip() if isinstance(value, str) else ""
+    return value.strip()[:most].strip() if isinstance(value, str) else ""
 
 
 def _member(parent: dict[str, object], key: str) -> dict[str, object]:

@@ -7,6 +7,7 @@ progress token of its request, so one table finds the exchange of an answer and 
 
 from __future__ import annotations
 
+from secrets import randbelow
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link, Outbox
+
+
+FIRST_IDS = 2**40
+"""Where the ids of our requests to a client begin, at random: behind a bridge a client may outlive the daemon,
+and what it answers to the last one must not answer this one. Every JSON reader keeps numbers up to 2^53."""
 
 
 class PeerEvents(Protocol):
@@ -69,7 +75,7 @@ class Peer:
                 and the reason; None: this peer is never sent one.
         """
         self.link = link
-        self.requests = Requests()
+        self.requests = Requests(after=randbelow(FIRST_IDS) if strict else 0)
         self.last_heard = trio.current_time()
         """When the peer last said anything (seconds, trio's clock)."""
         self._outbox = outbox

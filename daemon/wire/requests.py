@@ -114,8 +114,8 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class Requests:
     """The open requests of one connection."""
 
-    def __init__(self) -> None:
-        """Start with no open request."""
+    def __init__(self, *, after: int = 0) -> None:
+        """Start with no open request; the first id is the one after `after`."""
         self.forwarded = 0
         """Open requests that are forwarded calls: the daemon's own (pings, subscriptions) are not counted."""
         self.unmatched = 0
@@ -123,7 +123,7 @@ class Requests:
         self.given_up = GivenUp()
         """Forwarded calls that were given up, and may still run."""
         self._pending: dict[int, _Pending] = {}
-        self._last_id = 0
+        self._last_id = after
         self._clock = trio.lowlevel.current_clock().current_time
 
     def __repr__(self) -> str:
