@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The revisions with `initialize`, oldest first; the newest is offered."""
@@ -120,14 +120,7 @@ LIST_TTL_MS = 0
 UNCACHED = b'"ttlMs":%d,"cacheScope":"private"' % LIST_TTL_MS
 """The members of a result of 2026-07-28 that say that it may not be cached, raw."""
 
-CURSOR_DIGITS = 9
-"""Digits of the longest cursor, a position in a list."""
-
 _encode = msgspec.json.encode
-
-
-class UnknownCursor(ValueError):
-    """A cursor was never given out (MCP, pagination: answered as invalid params)."""
 
 
 class CallParams(Struct):
@@ -329,49 +322,6 @@ def already_in_flight(request_id: bytes) -> str:
 def of_subscription(subscription: bytes, **params: object) -> bytes:
     """The params of a notification within a subscription."""
     return _encode({**params, "_meta": {SUBSCRIPTION_KEY: Raw(subscription)}})
-
-
-def list_page(items: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:
-    """The items in a page of a list: as many from the cursor on as fit, at least one.
-
-    Args:
-        items: raw JSON objects.
-        cursor: the cursor that an earlier page gave out; None begins.
-        page_bytes: how long a page may become.
-
-    Raises:
-        UnknownCursor: the cursor was never given out.
-    """
-    start = _position(cursor, len(items))
-    end, size = start, 0
-    while end < len(items) and (end == start or size + len(items[end]) <= page_bytes):
-        size += len(items[end])
-        end += 1
-    return range(start, end)
-
-
-def list_result(items: Sequence[bytes], page: range, *, modern: bool, member: str = "tools") -> bytes:
-    """The answer to a request for a page of a list.
-
-    Args:
-        items: raw JSON objects.
-        page: those in the answer (`list_page`).
-        modern: whether the request belongs to the 2026-07-28 era.
-        member: the member of the result that holds them.
-    """
-    rest = b"" if page.stop == len(items) else b',"nextCursor":"%d"' % page.stop
-    shown = b'"%b":[%b]%b' % (member.encode(), b",".join(items[page.start : page.stop]), rest)
-    if not modern:
-        return b"{%b}" % shown
-    return b'{"resultType":"complete",%b,%b}' % (shown, UNCACHED)
-
-
-def _position(cursor: str | None, count: int) -> int:
-    if cursor is None:
-        return 0
-    if cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_DIGITS and int(cursor) <= count:
-        return int(cursor)
-    raise UnknownCursor("unknown cursor: begin again without one")
 
 
 def completed(result: bytes, more: bytes = b"") -> bytes:

@@ -18,6 +18,8 @@ import trio.testing
 from msgspec import Raw
 
 from daemon.actors.session import Session
+from daemon.catalog.definitions import hashes
+from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
@@ -26,8 +28,9 @@ from daemon.clients.sessions import Sessions
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.errors import UpstreamUnavailable
-from daemon.facts import Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.facts import DefinitionsListed, Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.kit.mailbox import Watch
+from daemon.model import Definition, Kind
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params
 from daemon.search.index import Index
@@ -322,6 +325,19 @@ def tools_of(server: str, *names: str | dict[str, object]) -> tuple[Tool, ...]:
     return tools
 
 
+def definition_of(server: str, kind: Kind, members: dict[str, object]) -> Definition:
+    """A prompt, a resource or a template as the catalog keeps it."""
+    schema_hash, content_hash = hashes(members)
+    return Definition(
+        kind=kind,
+        server=server,
+        name=str(members[LISTS[kind].key]),
+        raw=json.dumps(members).encode(),
+        schema_hash=schema_hash,
+        content_hash=content_hash,
+    )
+
+
 class FakeMemory:
     """What remembers sessions: fails, and takes its time, as told."""
 
@@ -434,6 +450,13 @@ class Stage:
         """A server lists these tools."""
         tools = tools_of(server, *names)
         self.learn(ToolsListed(server=server, incarnation=1, tools=tools, quarantined={}))
+
+    def offers(self, server: str, kind: Kind, *definitions: str | dict[str, object]) -> None:
+        """A server lists these prompts, resources or templates: by what identifies them, or whole."""
+        key = LISTS[kind].key
+        whole = [{key: each, "name": each} if isinstance(each, str) else each for each in definitions]
+        found = tuple(definition_of(server, kind, each) for each in whole)
+        self.learn(DefinitionsListed(server=server, incarnation=1, kind=kind, definitions=found))
 
     def fails_to_list(self, server: str, reason: str) -> None:
         """A server does not list its tools."""

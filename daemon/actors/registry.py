@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
-from daemon.facts import Configured, NamesRecalled, Recalled, Switched
+from daemon.facts import Configured, DefinitionsListed, NamesRecalled, Recalled, Switched
 from daemon.kit.mailbox import Mailbox, Watch
 from daemon.operators.news import news
 
@@ -104,9 +104,10 @@ class Registry:
 
 
 def _subject(fact: Fact) -> tuple[str, str]:
-    """The key of a fact: a newer fact of the same kind about the same server replaces it."""
+    """The key of a fact: a newer fact of the same sort about the same server replaces it."""
     if isinstance(fact, Switched | Configured | NamesRecalled):
         return type(fact).__name__, ""
-    # A fact with an epoch alone must not replace one with the tools remembered for it.
-    bare = isinstance(fact, Recalled) and fact.tools is None
-    return f"{type(fact).__name__}{' of an epoch' if bare else ''}", fact.server
+    # A fact with an epoch alone must not replace one with what is remembered for it.
+    bare = isinstance(fact, Recalled) and fact.tools is None and not fact.definitions
+    kind = f" of {fact.kind}s" if isinstance(fact, DefinitionsListed) else ""
+    return f"{type(fact).__name__}{' of an epoch' if bare else kind}", fact.server

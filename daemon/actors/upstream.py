@@ -176,21 +176,21 @@ class UpstreamActor(UpstreamEvents):
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
             if greeting.era is Era.MODERN:
-                lists = {"toolsListChanged": True} if greeting.announces_changes else {}
                 # Before the first listing: a change between the two would be missed.
-                await nursery.start(self.subscription.keep, connection, lists)
+                await nursery.start(self.subscription.keep, connection, greeting.wishes)
             else:
                 nursery.start_soon(self._watched.keep, connection, greeting)
             self.listing.begin(connection, lifecycle.incarnation, greeting)
-            listed = await self.listing.list_now()
+            listed = await self.listing.tools.list_now()
             connection.given_up.seconds = self.server.timeouts.call
             self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
             self._may_install = False
             self._greeter.is_up()
-            self._report(lifecycle, self.standing.problem)
-            nursery.start_soon(self.listing.keep, listed, partial(self._report, lifecycle))
             nursery.start_soon(self._keep_alive, connection, greeting.era)
             nursery.start_soon(keep_expiring, self._admission, self.server.timeouts, self._context.outbox.flush)
+            await nursery.start(self.listing.keep, listed, partial(self._report, lifecycle))
+            if not self._end_asked.is_set():
+                self._report(lifecycle, self.standing.problem)
 
     def _report(self, lifecycle: Lifecycle, problem: Reason) -> None:
         if problem.cause:

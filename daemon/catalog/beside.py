@@ -1,7 +1,7 @@
-"""What the catalog derives for prompts, resources and templates: those that are on, and what they are called.
+"""Which prompts, resources and templates are on, and which names servers claim, for these and for tools.
 
-They are in no category, and no profile describes them differently, so this is all. What is derived from an
-unchanged server is reused: a list may hold ten thousand resources.
+Beside tools nothing is in a category, and no profile describes it differently. What is derived from a server
+that has not changed is reused: a list may hold ten thousand resources.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from daemon.catalog.kinds import BESIDE_TOOLS, switch_of
 from daemon.catalog.naming import Claims
+from daemon.model import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from daemon.catalog.entry import ServerEntry
-    from daemon.model import Definition, Kind
+    from daemon.model import Definition
 
     Lists = Mapping[Kind, Mapping[str, Mapping[str, Definition]]]
     """Definitions by kind, server and name."""
@@ -59,14 +60,28 @@ def claims(
     """
     kinds = tuple(kinds)
     for name, entry in servers.items():
-        known = [entry.lists[kind].definitions for kind in kinds if kind in entry.lists]
+        lists = [_own_names(entry, kind) for kind in kinds]
+        known = [own for own in lists if own is not None]
         was = before.get(name)
         yield Claims(
             server=name,
-            own=known[0] if len(known) == 1 else {own: None for each in known for own in each},
+            own=known[0] if len(known) == 1 else {each: None for own in known for each in own},
             pending=any(entry.awaits(kind) for kind in kinds),
-            named=was is not None and was.lists is entry.lists,
+            named=was is not None and all(_has_names(was, entry, kind) for kind in kinds),
         )
+
+
+def _own_names(entry: ServerEntry, kind: Kind) -> Mapping[str, object] | None:
+    if kind is Kind.TOOL:
+        return entry.tools
+    known = entry.lists.get(kind)
+    return None if known is None else known.definitions
+
+
+def _has_names(was: ServerEntry, now: ServerEntry, kind: Kind) -> bool:
+    """Whether an entry lists the same names as before, or none."""
+    had, has = _own_names(was, kind), _own_names(now, kind)
+    return has is None or has is had or (had is not None and had.keys() == has.keys())
 
 
 def _in_order(lists: Lists) -> list[list[tuple[str, Mapping[str, Definition]]]]:

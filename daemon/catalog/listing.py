@@ -1,10 +1,10 @@
-"""Reads the bytes of `tools/list` into tools: a bad tool is left out, and never costs the whole list.
+"""Reads the bytes of a server's list: a bad definition is left out, and never costs the whole list.
 
 Real servers send schemas without `"type": "object"`, duplicate names and more, and the SDKs refuse the whole
-list for one of them. Here each tool is read on its own. A schema that lacks only its type is completed, and
+list for one of them. Here each one is read on its own. A schema that lacks only its type is completed, and
 what cannot be used is quarantined by name with the reason, for `mcpd status` to show.
 
-A list is read again and again, and hardly ever differs. A tool of the same server with the same bytes is
+A list is read again and again, and hardly ever differs. What has the same bytes in the same server's list is
 therefore the same object for as long as anything refers to it: nothing is decoded or hashed twice, and whatever
 was derived from it can be checked by identity.
 """
@@ -13,36 +13,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakValueDictionary
 
+import attrs
 import msgspec
 from msgspec import Raw
 
 from daemon.catalog.definitions import SCHEMA, completed, hashes, lacks_type
+from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
 from daemon.config.names import TOOL_BYTES
-from daemon.model import Tool
+from daemon.model import Definition, Kind, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-MAX_TOOL_BYTES = 256 * 1024
-"""Longest definition of a tool accepted; the longest of 1,519 real ones has some 100 kB (23,459 tokens). A
+D = TypeVar("D", bound=Tool | Definition)
+
+MAX_DEFINITION_BYTES = 256 * 1024
+"""Longest definition accepted; the longest of 1,519 real ones has some 100 kB (23,459 tokens). A
 request for one tool is answered with all of it: this bounds that answer, as `answerTokens` bounds others."""
 
-MAX_TOOLS = 10_000
-"""Most tools accepted from one server; the largest real one lists a few hundred."""
+MAX_LISTED = 10_000
+"""Most definitions of each kind accepted from one server; the largest real one lists a few hundred tools."""
+
+URI_BYTES = 4096
+"""Longest URI or template in bytes; real ones have some hundred."""
 
 MAX_DEPTH = 400
 """Deepest nesting of a definition; real ones reach 23. It is decoded again on each look into it, from stacks of
 any depth, and the interpreter's limit applies to both together."""
 
 
-class ListPage(msgspec.Struct):
-    """The result of one `tools/list` request, decoded as far as its tools (MCP, pagination)."""
+@attrs.frozen
+class ListPage:
+    """The result of one request for a list, decoded as far as what it lists (MCP, pagination)."""
 
-    tools: list[Raw]
-    nextCursor: str | None = None  # noqa: N815 - the wire's name
+    definitions: list[Raw]
+    """What it lists."""
+    next_cursor: str | None
+    """What to ask for the next page with; None for the last one."""
 
 
 class Parts(Mapping[str, bytes]):
@@ -71,78 +82,124 @@ class _Unusable(Exception):
         self.reason = reason
 
 
-_decode_page = msgspec.json.Decoder(ListPage).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_raws = msgspec.json.Decoder(list[Raw]).decode
 _decode_name = msgspec.json.Decoder(str).decode
 _decode_text = msgspec.json.Decoder(str | None).decode
-_held: WeakValueDictionary[tuple[str, bytes], Tool] = WeakValueDictionary()
-"""The tools that something refers to, by server and bytes."""
 
 _TEXT_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
 _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def read_page(result: bytes) -> ListPage:
-    """Split a page into its raw tools.
+def read_page(kind: Kind, result: bytes) -> ListPage:
+    """Split a page into its raw definitions.
 
     Raises:
-        ValueError: the result is not a page of tools.
+        ValueError: the result is not a page of this kind.
     """
+    form = LISTS[kind]
     try:
-        return _decode_page(result)
+        members = _decode_members(result)
+        if form.member not in members:
+            raise ValueError(f"{form.method} answered something else: it has no {form.member}")
+        cursor = _decode_text(members.get("nextCursor", b"null"))
+        return ListPage(_decode_raws(members[form.member]), cursor)
     except _DECODE_ERRORS as error:
-        raise ValueError(f"tools/list answered something else: {error}") from None
+        raise ValueError(f"{form.method} answered something else: {error}") from None
 
 
 def read_tools(server: str, raws: Iterable[Raw]) -> tuple[tuple[Tool, ...], dict[str, str]]:
     """Read tools one by one. Returns the usable ones, in order, and the reasons of the quarantined by name."""
-    tools: dict[str, Tool] = {}
-    quarantined: dict[str, str] = {}
-    for position, raw in enumerate(raws):
+    return _TOOLS.read(server, raws)
+
+
+def read_definitions(
+    kind: Kind, server: str, raws: Iterable[Raw]
+) -> tuple[tuple[Definition, ...], dict[str, str]]:
+    """Read prompts, resources or templates as `read_tools` does tools."""
+    return _BESIDE_TOOLS[kind].read(server, raws)
+
+
+class _Reader(Generic[D]):
+    """Reads the definitions of one kind."""
+
+    def __init__(self, kind: Kind, make: Callable[[str, str, bytes], D]) -> None:
+        """Read nothing yet.
+
+        Args:
+            kind: the kind.
+            make: makes one of its server, its name and its raw object; raises a ValueError if it is unusable.
+        """
+        self._kind = kind
+        self._key = LISTS[kind].key
+        self._make = make
+        self.held: WeakValueDictionary[tuple[str, bytes], D] = WeakValueDictionary()
+        """What something refers to, by server and bytes."""
+
+    def read(self, server: str, raws: Iterable[Raw]) -> tuple[tuple[D, ...], dict[str, str]]:
+        """Read one after the other: usable ones in order, and the reasons of the others by name."""
+        usable: dict[str, D] = {}
+        quarantined: dict[str, str] = {}
+        for position, raw in enumerate(raws):
+            try:
+                if position >= MAX_LISTED:
+                    raise _Unusable(f"(further {self._kind}s)", f"more than {MAX_LISTED} {self._kind}s")
+                each = self._one(server, bytes(raw), position)
+                if each.name in usable:
+                    raise _Unusable(each.name, "listed twice; the first one counts")
+            except _Unusable as fault:
+                quarantined[fault.name] = fault.reason
+            else:
+                usable[each.name] = each
+        return tuple(usable.values()), quarantined
+
+    def _one(self, server: str, raw: bytes, position: int) -> D:
+        known = self.held.get((server, raw))
+        if known is None:
+            known = self.held[server, raw] = self._new(server, raw, position)
+        return known
+
+    def _new(self, server: str, raw: bytes, position: int) -> D:
+        name = self._read_name(raw, position)
         try:
-            if position >= MAX_TOOLS:
-                raise _Unusable("(further tools)", f"more than {MAX_TOOLS} tools")
-            tool = _read_tool(server, bytes(raw), position)
-            if tool.name in tools:
-                raise _Unusable(tool.name, "listed twice; the first one counts")
-        except _Unusable as fault:
-            quarantined[fault.name] = fault.reason
-        else:
-            tools[tool.name] = tool
-    return tuple(tools.values()), quarantined
+            _require_fitting(raw)
+            if _is_too_deep(raw):
+                raise ValueError("nested too deeply")
+            raw.decode()
+            return self._make(server, name, raw)
+        except UnicodeDecodeError:
+            raise _Unusable(name, "not valid UTF-8") from None
+        except RecursionError:
+            raise _Unusable(name, "nested too deeply") from None
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise _Unusable(name, str(error)) from None
+
+    def _read_name(self, raw: bytes, position: int) -> str:
+        anonymous = f"({self._kind} {position + 1})"
+        try:
+            members = _decode_members(raw)
+        except _DECODE_ERRORS as error:
+            raise _Unusable(anonymous, f"not an object: {error}") from None
+        if self._key not in members:
+            raise _Unusable(anonymous, f"has no {self._key}")
+        try:
+            name = _decode_name(members[self._key])
+        except _DECODE_ERRORS:
+            raise _Unusable(anonymous, f"its {self._key} is no string") from None
+        longest = TOOL_BYTES if self._key == "name" else URI_BYTES
+        if not name or not name.isprintable() or len(name.encode()) > longest:
+            raise _Unusable(ascii(name[:TOOL_BYTES]), f"a {self._key} has 1 to {longest} printable bytes")
+        return name
 
 
-def _read_tool(server: str, raw: bytes, position: int) -> Tool:
-    known = _held.get((server, raw))
-    if known is None:
-        known = _held[server, raw] = _read_new_tool(server, raw, position)
-    return known
-
-
-def _read_new_tool(server: str, raw: bytes, position: int) -> Tool:
-    try:
-        members = _decode_members(raw)
-    except _DECODE_ERRORS as error:
-        raise _Unusable(f"(tool {position + 1})", f"not an object: {error}") from None
-    name = _read_name(members, position)
-    _require_fitting(name, raw)
-    if _is_too_deep(raw):
-        raise _Unusable(name, "nested too deeply")
-    try:
-        raw.decode()
-        description = _decode_text(members.get("description", b"null")) or ""
-        definition = msgspec.json.decode(raw)
-        if lacking := lacks_type(definition):
-            raw = completed(raw)
-            _require_fitting(name, raw)
-            definition[SCHEMA]["type"] = "object"
-        digest, content = hashes(definition)
-    except UnicodeDecodeError:
-        raise _Unusable(name, "not valid UTF-8") from None
-    except RecursionError:
-        raise _Unusable(name, "nested too deeply") from None
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise _Unusable(name, str(error)) from None
+def _new_tool(server: str, name: str, raw: bytes) -> Tool:
+    description = _decode_text(_decode_members(raw).get("description", b"null")) or ""
+    definition = msgspec.json.decode(raw)
+    if lacking := lacks_type(definition):
+        raw = completed(raw)
+        _require_fitting(raw)
+        definition[SCHEMA]["type"] = "object"
+    digest, content = hashes(definition)
     return Tool(
         server=server,
         name=name,
@@ -155,9 +212,27 @@ def _read_new_tool(server: str, raw: bytes, position: int) -> Tool:
     )
 
 
-def _require_fitting(name: str, raw: bytes) -> None:
-    if len(raw) > MAX_TOOL_BYTES:
-        raise _Unusable(name, f"its definition has {len(raw)} bytes, the limit is {MAX_TOOL_BYTES}")
+def _new_definition(kind: Kind, server: str, name: str, raw: bytes) -> Definition:
+    definition = msgspec.json.decode(raw)
+    # Clients refuse a whole list for one of these.
+    if not isinstance(definition.get("name"), str):
+        raise ValueError("has no name, which MCP requires")
+    arguments = definition.get("arguments") if kind is Kind.PROMPT else None
+    if arguments is not None and not _are_named(arguments):
+        raise ValueError("its arguments are no list of objects with a name")
+    digest, content = hashes(definition)
+    return Definition(kind=kind, server=server, name=name, raw=raw, schema_hash=digest, content_hash=content)
+
+
+def _are_named(arguments: object) -> bool:
+    return isinstance(arguments, list) and all(
+        isinstance(each, dict) and isinstance(each.get("name"), str) for each in arguments
+    )
+
+
+def _require_fitting(raw: bytes) -> None:
+    if len(raw) > MAX_DEFINITION_BYTES:
+        raise ValueError(f"its definition has {len(raw)} bytes, the limit is {MAX_DEFINITION_BYTES}")
 
 
 def _is_too_deep(raw: bytes) -> bool:
@@ -172,15 +247,5 @@ def _is_too_deep(raw: bytes) -> bool:
     return False
 
 
-def _read_name(members: dict[str, Raw], position: int) -> str:
-    anonymous = f"(tool {position + 1})"
-    if "name" not in members:
-        raise _Unusable(anonymous, "has no name")
-    try:
-        name = _decode_name(members["name"])
-    except _DECODE_ERRORS:
-        raise _Unusable(anonymous, "its name is no string") from None
-    if not name or not name.isprintable() or len(name.encode()) > TOOL_BYTES:
-        shown = ascii(name[:TOOL_BYTES])
-        raise _Unusable(shown, f"a name has 1 to {TOOL_BYTES} printable bytes")
-    return name
+_TOOLS = _Reader(Kind.TOOL, _new_tool)
+_BESIDE_TOOLS = {kind: _Reader(kind, partial(_new_definition, kind)) for kind in BESIDE_TOOLS}

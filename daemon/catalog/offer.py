@@ -167,11 +167,8 @@ class Offer:
     def templates(self) -> tuple[Template, ...]:
         """The templates that are shown as their servers wrote them."""
         shown = self.definitions(Kind.TEMPLATE).values()
-        return tuple(
-            Template(server=each.definition.server, text=each.name)
-            for each in shown
-            if each.name == each.definition.name
-        )
+        plain = (each.definition for each in shown if each.name == each.definition.name)
+        return tuple(Template(server=each.server, text=each.name) for each in plain)
 
     @cached_property
     def _drawn_from(self) -> dict[str, None]:

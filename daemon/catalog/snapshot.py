@@ -21,7 +21,7 @@ from daemon.catalog.categories import ToolCategory, concerned, of_server, resolv
 from daemon.catalog.changes import changed_by, reconfigured
 from daemon.catalog.entry import UNSETTLED, ServerEntry, fresh
 from daemon.catalog.kinds import BESIDE_TOOLS
-from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Claims, Names, assign
+from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Names, assign
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
 from daemon.model import Kind
 
@@ -241,28 +241,12 @@ def _with_lists(catalog: Catalog) -> Catalog:
 
 def _named(catalog: Catalog, before: Catalog | None) -> Catalog:
     were: Mapping[str, ServerEntry] = {} if before is None else before.servers
-    of_tools = [
-        Claims(
-            server=entry.name,
-            own=entry.tools or (),
-            pending=entry.awaited,
-            named=_has_names(were.get(entry.name), entry),
-        )
-        for entry in catalog.servers.values()
-    ]
     return _with_names(
         catalog,
-        assign(catalog.names, of_tools, catalog.reserved),
+        assign(catalog.names, claims(catalog.servers, (Kind.TOOL,), were), catalog.reserved),
         assign(catalog.prompt_names, claims(catalog.servers, (Kind.PROMPT,), were)),
         assign(catalog.uris, claims(catalog.servers, (Kind.RESOURCE, Kind.TEMPLATE), were)),
     )
-
-
-def _has_names(was: ServerEntry | None, now: ServerEntry) -> bool:
-    """Whether an entry lists the same names as before."""
-    if was is None or was.tools is None or now.tools is None:
-        return False
-    return was.tools is now.tools or was.tools.keys() == now.tools.keys()
 
 
 def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:

@@ -20,8 +20,8 @@ def main(argv: list[str]) -> int:
     """
     made = parser(
         "refresh",
-        "Have a server list its tools now instead of when it says that they changed, or in its time"
-        " (timeouts.refresh). Shows its epoch, and which tools came, went or changed. One that sleeps is"
+        "Have a server list what it offers now instead of when it says that it changed, or in its time"
+        " (timeouts.refresh). Shows its epoch, and what came, went or changed. One that sleeps is"
         " woken. Without SERVER: all that are up.",
         examples=("mcpd refresh git", "mcpd refresh"),
         exits={0: "listed", 1: "no such server, or one could not be listed"},
@@ -54,5 +54,7 @@ def _told(told: dict[str, Any]) -> str:
         "changed": told["changed"],
         "renamed": [f"{old} to {new}" for old, new in renamed.items()],
     }
+    for member, changes in told["lists"].items():
+        news |= {f"{member} that {what}": names for what, names in changes.items()}
     parts = [f"{what}: {', '.join(names)}" for what, names in news.items() if names]
     return f"epoch {told['epoch']}, {told['tools']} tools; {'; '.join(parts) or 'as before'}"

@@ -164,8 +164,10 @@ class Attachment:
     @property
     def links(self) -> Links:
         """What its results have linked to (`clients.links`)."""
-        kept = self._client.visitor.keeps or self.state.key is not None
-        return self.state.links if kept else self._context.links.of(self._client.visitor.owner)
+        visitor = self._client.visitor
+        if visitor.keeps or self.state.key is not None:
+            return self.state.links
+        return self._context.links.of(visitor.owner, self.selection.profile.name)
 
     def request(self, request_id: bytes, turn: int, *, modern: bool = False) -> Request:
         """Make the request that arrived in that turn."""

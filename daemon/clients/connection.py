@@ -13,10 +13,10 @@ from daemon.clients.client import Client, Savings, defers_tools
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.list_changes import ListChanges
 from daemon.clients.own_roots import OwnRoots
+from daemon.clients.paging import UnknownCursor
 from daemon.clients.subscriptions import Subscriptions
 from daemon.clients.told import ToldClient
 from daemon.clients.waits import Tasks
-from daemon.protocol import UnknownCursor
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ class ClientConnection:
 
     def listing_of(self, kind: Kind) -> tuple[bytes, ...]:
         """The prompts, resources or templates that the client would be given now, each a raw JSON object."""
-        offer = self.attachments.own.view().offer
-        return tuple(each.listed() for each in offer.definitions(kind).values())
+        return self.context.listings.of(self.attachments.own.view(), kind)
 
     def _announce_changes(self) -> None:
         self.announcements.announce_if_changed()

@@ -10,6 +10,7 @@ from daemon.catalog.loaded import Loaded
 from daemon.clients.announcements import Habits
 from daemon.clients.audience import ConnectedClients
 from daemon.clients.links import LinksOfVisitors
+from daemon.clients.listings import Listings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -69,6 +70,8 @@ class SessionContext:
     """The connected clients, which join it to hear servers' notifications."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
+    listings: Listings = attrs.field(factory=Listings)
+    """The lists beside tools as clients are given them."""
     links: LinksOfVisitors = attrs.field(factory=LinksOfVisitors)
     """What clients without sessions were given links to."""
     look: Callable[[], Awaitable[None]] | None = None

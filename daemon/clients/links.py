@@ -36,24 +36,24 @@ MARKERS = (b'"resource', b'"contents"')
 `resource` and `resource_link`), what was read of one is the second."""
 
 
-class _Block(Struct):
+class _ContentBlock(Struct):
     type: Raw = Raw(b"null")
     uri: Raw = Raw(b"null")
     resource: Raw = Raw(b"null")
 
 
-class _Message(Struct):
+class _PromptMessage(Struct):
     content: Raw = Raw(b"null")
 
 
 class _Result(Struct):
-    content: list[_Block] | UnsetType = UNSET
-    messages: list[_Message] | UnsetType = UNSET
-    contents: list[_Block] | UnsetType = UNSET
+    content: list[_ContentBlock] | UnsetType = UNSET
+    messages: list[_PromptMessage] | UnsetType = UNSET
+    contents: list[_ContentBlock] | UnsetType = UNSET
 
 
 _decode = msgspec.json.Decoder(_Result).decode
-_decode_block = msgspec.json.Decoder(_Block).decode
+_decode_block = msgspec.json.Decoder(_ContentBlock).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -69,19 +69,16 @@ class Links:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._servers: dict[str, str] = {}
+        self.servers: dict[str, str] = {}
+        """The servers by the URIs that they have linked to, the newest last."""
 
     def note(self, server: str, uris: Iterable[str]) -> None:
         """Remember that a server has linked to these."""
         for uri in uris:
-            self._servers.pop(uri, None)
-            self._servers[uri] = server
-        while len(self._servers) > MAX_LINKS:
-            del self._servers[next(iter(self._servers))]
-
-    def server_of(self, uri: str) -> str | None:
-        """The server that has last linked to this; None if none has, as far as is remembered."""
-        return self._servers.get(uri)
+            self.servers.pop(uri, None)
+            self.servers[uri] = server
+        while len(self.servers) > MAX_LINKS:
+            del self.servers[next(iter(self.servers))]
 
 
 class LinksOfVisitors:
@@ -92,11 +89,12 @@ class LinksOfVisitors:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._links: dict[str, Links] = {}
+        self._links: dict[tuple[str, str], Links] = {}
 
-    def of(self, owner: str) -> Links:
-        """The links of one owner (`clients.visitor.Visitor.owner`)."""
-        links = self._links[owner] = self._links.pop(owner) if owner in self._links else Links()
+    def of(self, owner: str, profile: str) -> Links:
+        """The links of one owner's requests with a profile (`clients.visitor.Visitor.owner`)."""
+        key = owner, profile
+        links = self._links[key] = self._links.pop(key) if key in self._links else Links()
         while len(self._links) > MAX_OWNERS:
             del self._links[next(iter(self._links))]
         return links
@@ -125,13 +123,13 @@ def _listed(blocks: list[_B] | UnsetType) -> list[_B]:
     return [] if blocks is UNSET else blocks
 
 
-def _blocks_of(message: _Message) -> Iterator[_Block]:
+def _blocks_of(message: _PromptMessage) -> Iterator[_ContentBlock]:
     """The content of a prompt's message: one block, or a list of them."""
     with suppress(*_FAULTS):
         yield _decode_block(message.content)
 
 
-def _named_by(block: _Block) -> Iterator[Raw]:
+def _named_by(block: _ContentBlock) -> Iterator[Raw]:
     """The URI of what a block of content links to or embeds, raw."""
     if block.type == LINK:
         yield block.uri

@@ -1,14 +1,16 @@
-"""Changes of a server's tools and of the surfaces, as data and as lines of the log."""
+"""Changes of a server's lists and of the surfaces, as data and as lines of the log."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.catalog.snapshot import ServerEntry
-    from daemon.model import Tool
+    from daemon.model import Definition, Kind, Tool
 
 NAMED = 10
 """The most tools of each kind, and the most profiles, that a line of the log names. `mcpd tools` has all tools,
@@ -30,18 +32,19 @@ def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
 
 
 def difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:
-    """The changes that a new list of tools has brought, as data."""
-    listed = after.tools or {}
-    # Nearly always the list is the same, and then it is the same object.
-    had, has = ({}, {}) if before.tools is after.tools else (before.tools or {}, listed)
+    """The changes that new lists have brought, as data: those of tools, and by kind those of other lists."""
+    had = before.tools or {}
     return {
         "state": str(after.status.state),
         "epoch": after.epoch,
-        "tools": len(listed),
-        "came": [name for name in has if name not in had],
-        "went": [name for name in had if name not in has],
-        "changed": _changed(had, has),
+        "tools": len(after.tools or {}),
+        **_changes(had, after.tools or {}),
         "renamed": {old: new for old, new in after.renamed.items() if old in had and new not in had},
+        "lists": {
+            LISTS[kind].member: changes
+            for kind in BESIDE_TOOLS
+            if any((changes := _changes(_known(before, kind), _known(after, kind))).values())
+        },
     }
 
 
@@ -49,21 +52,42 @@ def news(before: ServerEntry, after: ServerEntry) -> str:
     """The same changes as a line of the log; empty if nothing changed or nothing was known before."""
     if before.tools is None or before.epoch == after.epoch:
         return ""
-    found = difference(before, after)
-    parts = [_some(word, found[word]) for word in ("came", "went", "changed") if found[word]]
-    if parts:
-        return f"epoch {after.epoch}: its tools have changed: {'; '.join(parts)}"
+    changes = {"tools": _changes(before.tools, after.tools or {})}
+    for kind in BESIDE_TOOLS:
+        if kind in before.lists:
+            changes[LISTS[kind].member] = _changes(_known(before, kind), _known(after, kind))
+    told = [
+        f"its {what} have changed: {'; '.join(_some(word, names) for word, names in found.items() if names)}"
+        for what, found in changes.items()
+        if any(found.values())
+    ]
+    if told:
+        return f"epoch {after.epoch}: {', and '.join(told)}"
+    if before.lists.keys() != after.lists.keys():
+        return ""
     if before.disabled != after.disabled:
         return f"epoch {after.epoch}: it was switched {'off' if after.disabled else 'on'}"
     return f"epoch {after.epoch}: as other daemons know it, or tools were switched on or off"
 
 
-def _some(word: str, names: object) -> str:
-    assert isinstance(names, list)
+def _known(entry: ServerEntry, kind: Kind) -> Mapping[str, Definition]:
+    known = entry.lists.get(kind)
+    return {} if known is None else known.definitions
+
+
+def _some(word: str, names: list[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"{len(names)} {word} ({', '.join(names[:NAMED])}{more})"
 
 
-def _changed(had: Mapping[str, Tool], has: Mapping[str, Tool]) -> list[str]:
-    both = ((name, had[name], tool) for name, tool in has.items() if name in had)
-    return [name for name, one, other in both if one is not other and one.schema_hash != other.schema_hash]
+def _changes(
+    had: Mapping[str, Tool] | Mapping[str, Definition], has: Mapping[str, Tool] | Mapping[str, Definition]
+) -> dict[str, list[str]]:
+    # Nearly always the list is the same, and then it is the same object.
+    if had is has:
+        return {"came": [], "went": [], "changed": []}
+    return {
+        "came": [name for name in has if name not in had],
+        "went": [name for name in had if name not in has],
+        "changed": [name for name in has if name in had and had[name].schema_hash != has[name].schema_hash],
+    }

@@ -16,7 +16,7 @@ from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS
 from daemon.upstreams.attribution import Apart
-from daemon.upstreams.listing import Listing
+from daemon.upstreams.lists import ServerLists
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -165,8 +165,8 @@ class UpstreamAccess:
         self.stats = CallStats()
         self.apart = Apart(server.name)
         """Whether calls are made one client at a time."""
-        self.listing = Listing(server, tell=tell, wall=wall, redact=redact, settle=settle)
-        self.record, self.wait_current = self.stats.record, self.listing.wait_current
+        self.listing = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
+        self.record, self.wait_current = self.stats.record, self.listing.tools.wait_current
         self._wall = wall
         self._waking = Waking(server.timeouts, start_limit)
         self._admission: Admission | None = None
@@ -198,12 +198,12 @@ class UpstreamAccess:
     @property
     def is_stale(self) -> bool:
         """Whether the server has announced that its tools changed, and has not listed them since."""
-        return self.listing.is_stale
+        return self.listing.tools.is_stale
 
     @property
     def standing(self) -> ListingStatus:
-        """The state of its list (`upstreams.listing.Listing.standing`)."""
-        return self.listing.standing
+        """The state of its list of tools (`upstreams.listing.Listing.standing`)."""
+        return self.listing.tools.standing
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a client's call now (`ports.Upstream.send`)."""
@@ -234,7 +234,7 @@ class UpstreamAccess:
         return self._admission is not None
 
     async def refresh(self) -> str:
-        """List the tools again now; return what went wrong, empty if nothing did.
+        """List everything again now; return what went wrong with the tools, empty if nothing did.
 
         Raises:
             UpstreamUnavailable: the server is down, and does not come up for it.

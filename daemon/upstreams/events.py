@@ -115,8 +115,7 @@ class UpstreamEvents(UpstreamAccess):
 
     def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
         """Have the lists read again."""
-        if Kind.TOOL in kinds:
-            self.listing.is_asked_for()
+        self.listing.are_asked_for(kinds)
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
         """Hand a request to the call or task that it belongs to, or refuse it: never to another client."""

@@ -1,4 +1,4 @@
-"""Keeping a server's list of tools current: listed at first, on announced changes, when old, and when asked."""
+"""Keeping one of a server's lists current: read at first, on announced changes, when old, and when asked."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 import attrs
 import trio
-from loguru import logger
-from msgspec import Raw
 
-from daemon.catalog.listing import MAX_TOOL_BYTES, read_tools
 from daemon.causes import HEALTHY, Cause, Reason
-from daemon.errors import ListingFault, UpstreamUnavailable
-from daemon.facts import ListingFailed, ToolsListed
+from daemon.errors import ListingFault, RunError, UpstreamLost, UpstreamUnavailable
+from daemon.facts import DefinitionsListed, ListingFailed, ToolsListed
 from daemon.kit.mailbox import Watch
-from daemon.safety.legible import ScreenedList
-from daemon.safety.redact import HIDDEN, REASON
+from daemon.model import Kind
+from daemon.safety.redact import REASON
 from daemon.upstreams.own_requests import list_all
+from daemon.upstreams.screening import Warnings, looked_through, unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
+
+    from msgspec import Raw
 
     from daemon.config.model import Server
     from daemon.facts import Fact
-    from daemon.model import Tool
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
     from daemon.upstreams.own_requests import Greeting
+    from daemon.upstreams.screening import LookedThrough
 
 DEBOUNCE = 0.1
 """Seconds between two listings that a server asks for: real ones announce a change up to four times in a row.
@@ -39,14 +39,8 @@ RELIST_AFTER_FAILURE = 30.0
 CURRENT_PATIENCE = 2.0
 """Seconds that a call waits for the new list of a server that has announced a change."""
 
-QUARANTINED_NAMED = 20
-"""How many quarantined or completed tools of one list are named in the log."""
-
 LISTING_SLACK = 1.0
 """Seconds beyond twice `timeouts.list` that an operator waits: a listing under way ends first."""
-
-UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be called by what may be shown"
-"""Why a tool is quarantined whose name holds a secret."""
 
 EMPTY = Reason("it lists no tools", Cause.NO_TOOLS)
 """What is wrong with a server that declares tools and lists none."""
@@ -57,10 +51,10 @@ NOTHING = Reason("it declares neither tools nor prompts nor resources", Cause.NO
 
 @attrs.frozen(kw_only=True)
 class ListingStatus:
-    """The state of the list of a server that is up."""
+    """The state of a list of a server that is up."""
 
     problem: Reason = HEALTHY
-    """Why it offers no tools, or possibly outdated ones; `HEALTHY` if nothing is wrong."""
+    """Why it offers none, or possibly outdated ones; `HEALTHY` if nothing is wrong."""
     attempt: int = 0
     """Faulty lists in a row."""
     next_at: float | None = None
@@ -68,11 +62,12 @@ class ListingStatus:
 
 
 class Listing:
-    """The listing of one server's tools, over all of its connections."""
+    """The listing of one server's tools, prompts, resources or templates, over all of its connections."""
 
     def __init__(
         self,
         server: Server,
+        kind: Kind = Kind.TOOL,
         *,
         tell: Callable[[Fact], None],
         wall: Callable[[], float],
@@ -83,31 +78,34 @@ class Listing:
 
         Args:
             server: the server's configuration.
+            kind: what is listed.
             tell: leaves a fact with the registry.
             wall: seconds since the epoch.
             redact: takes secrets out of what the server says about itself.
             settle: returns once the facts told so far are in the catalog.
         """
         self._server = server
+        self._kind = kind
         self._tell = tell
         self._wall = wall
         self._redact = redact
         self._settle = settle
-        self._log = logger.bind(server=server.name)
         self._connection: UpstreamConnection | None = None
         self._incarnation = 0
-        self._lists_tools = True
-        self._should_offer = True
+        self.is_declared = True
+        """Whether the server declares that it has such a list."""
+        self._should_offer = kind is Kind.TOOL
         self._has_listed = False
         self.standing = ListingStatus()
         """The state after the latest list."""
         self.is_stale = False
-        """Whether the server has announced that its tools changed, and has not listed them since."""
-        self._warnings = _Warnings(server.name)
+        """Whether the server has announced that they changed, and has not listed them since."""
+        self._warnings = Warnings(server.name, kind)
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._current = trio.Event()
         self._begun = 0
+        self._begun_before = 0
         self._needed = 0
         self._obtained = 0
         self._outcome = Watch((0, ""))
@@ -146,8 +144,9 @@ class Listing:
         """
         self._connection = connection
         self._incarnation = incarnation
-        self._lists_tools = greeting.lists_tools
-        self._should_offer = greeting.lists_tools or not greeting.others
+        self._begun_before = self._begun
+        self.is_declared = greeting.lists(self._kind)
+        self._should_offer = self._kind is Kind.TOOL and (greeting.lists_tools or not greeting.others)
         self._about = self._redact(greeting.about)
         self._instructions = self._redact(greeting.instructions)
         self.standing = ListingStatus()
@@ -185,12 +184,26 @@ class Listing:
         return f"no list within {seconds:g} s"
 
     def _ask_now(self) -> None:
-        """Have the tools listed without the delay after failures, as somebody waits for it."""
+        """Have them listed without the delay after failures, as somebody waits for it."""
         self._asked.set()
         self._needed_now.set()
 
+    def read_again(self) -> None:
+        """Have them listed once more: they may have changed without a word."""
+        self._asked.set()
+
+    async def wait_first(self) -> None:
+        """Return once the first list of this connection was read, or could not be."""
+        await self._outcome.wait_until(lambda outcome: outcome[0] > self._begun_before)
+
+    async def begin_and_keep(self) -> None:
+        """List them, and go on as `keep` does if the server has declared that it has some."""
+        problem = await self.list_now()
+        if self.is_declared:
+            await self.keep(problem, lambda _problem: None)
+
     async def list_now(self) -> str:
-        """List the tools and tell the registry; return what went wrong, empty if nothing did.
+        """List them and tell the registry; return what went wrong, empty if nothing did.
 
         An empty list is a list: only the `standing` says what is wrong with it.
         """
@@ -216,8 +229,7 @@ class Listing:
         """
         pause = DEBOUNCE
         while True:
-            soon = problem or (self._lists_tools and not self._has_listed)
-            seconds = RELIST_AFTER_FAILURE if soon else self._server.timeouts.refresh
+            seconds = RELIST_AFTER_FAILURE if self._is_due_soon(problem) else self._server.timeouts.refresh
             self._expect_next(seconds)
             with trio.move_on_after(seconds):
                 await self._asked.wait()
@@ -234,45 +246,92 @@ class Listing:
         if self.standing.problem.cause:
             self.standing = attrs.evolve(self.standing, next_at=self._wall() + seconds)
 
-    def may_have_changed(self) -> None:
-        """Have the lists read again: changes of them may have been announced, and missed."""
-        self._asked.set()
+    def _is_due_soon(self, problem: str) -> bool:
+        if self._kind is Kind.TOOL:
+            return bool(problem) or (self.is_declared and not self._has_listed)
+        # Servers declare prompts and resources without having any, and even without knowing the method.
+        return bool(problem) and self.standing.problem.cause is not Cause.LIST_REFUSED
 
     async def _read(self, connection: UpstreamConnection) -> str:
-        name = self._server.name
         try:
-            raws = await list_all(connection, seconds=self._server.timeouts.list)
+            raws = await self._raws(connection)
         except ListingFault as error:
-            if self._lists_tools:
-                problem = error.reason.redacted(partial(self._redact, most=REASON))
-                self._log.warning("does not list its tools: {}", problem.text)
-                self._tell(ListingFailed(server=name, incarnation=self._incarnation, reason=problem.text))
-                self._stand(problem)
-                return problem.text
-            raws = []
-        tools, quarantined = await trio.to_thread.run_sync(_looked_through, name, raws, self._redact)
-        self._warnings.of_quarantined(quarantined)
-        self._warnings.of_completed(tools.screened.completed)
-        self._tell(
-            ToolsListed(
-                server=name,
+            problem = error.reason.redacted(partial(self._redact, most=REASON))
+            self._warnings.of_problem(problem.text)
+            self._tell(self._failed(problem.text))
+            self._stand(problem)
+            return problem.text
+        looked = await trio.to_thread.run_sync(
+            looked_through, self._kind, self._server.name, raws, self._redact
+        )
+        self._warnings.of(looked)
+        self._tell(self._listed(looked))
+        self._has_listed |= bool(looked.usable)
+        if looked.usable or not (looked.quarantined or self._should_offer):
+            self._stand(HEALTHY)
+        elif looked.quarantined:
+            self._stand(unusable(self._kind, looked.quarantined))
+        else:
+            self._stand(EMPTY if self.is_declared else NOTHING)
+        return ""
+
+    async def _raws(self, connection: UpstreamConnection) -> list[Raw]:
+        """What the server lists, raw; nothing where nothing was promised.
+
+        Raises:
+            ListingFault: it does not list what it has declared.
+            UpstreamLost: the connection ended.
+        """
+        if self._kind is not Kind.TOOL and not self.is_declared:
+            return []
+        try:
+            return await list_all(connection, self._kind, seconds=self._server.timeouts.list)
+        except ListingFault as error:
+            # Who declares resources need not have templates, and may not know the method.
+            refused = error.reason.cause is Cause.LIST_REFUSED
+            if not self.is_declared or (self._kind is Kind.TEMPLATE and refused):
+                return []
+            raise
+        except (UpstreamLost, RunError) as error:
+            if self._kind is Kind.TOOL:
+                raise
+            # Over HTTP only this request may have failed. If all is lost, a task of its own says so.
+            raise ListingFault(str(error), Cause.CONNECTION_LOST) from None
+
+    def _failed(self, problem: str) -> Fact:
+        if self._kind is Kind.TOOL:
+            return ListingFailed(server=self._server.name, incarnation=self._incarnation, reason=problem)
+        return DefinitionsListed(
+            server=self._server.name,
+            incarnation=self._incarnation,
+            kind=self._kind,
+            definitions=(),
+            problem=problem,
+            at=self._wall(),
+        )
+
+    def _listed(self, looked: LookedThrough) -> Fact:
+        if self._kind is Kind.TOOL:
+            return ToolsListed(
+                server=self._server.name,
                 incarnation=self._incarnation,
-                tools=tools,
-                quarantined=quarantined,
+                tools=looked.tools,
+                quarantined=looked.quarantined,
                 at=self._wall(),
                 first=not self._has_listed,
                 about=self._about,
                 instructions=self._instructions,
             )
+        return DefinitionsListed(
+            server=self._server.name,
+            incarnation=self._incarnation,
+            kind=self._kind,
+            definitions=looked.definitions,
+            quarantined=looked.quarantined,
+            at=self._wall(),
+            first=not self._has_listed,
+            declared=self.is_declared,
         )
-        self._has_listed |= bool(tools)
-        if tools or not (quarantined or self._should_offer):
-            self._stand(HEALTHY)
-        elif quarantined:
-            self._stand(_unusable(quarantined))
-        else:
-            self._stand(EMPTY if self._lists_tools else NOTHING)
-        return ""
 
     def _stand(self, problem: Reason) -> None:
         if problem.cause:
@@ -280,60 +339,3 @@ class Listing:
             self.standing = attrs.evolve(self.standing, problem=problem, attempt=attempt)
         else:
             self.standing = ListingStatus()
-
-
-def _unusable(quarantined: Mapping[str, str]) -> Reason:
-    """Why nothing is offered from a list in which every tool is faulty."""
-    tool, fault = next(iter(quarantined.items()))
-    tools = f"{len(quarantined)} tool{'s' if len(quarantined) > 1 else ''}"
-    text = f"it lists {tools}, of which none can be used; {tool}: {fault}"
-    return Reason(text, Cause.TOOLS_UNUSABLE, {"count": len(quarantined), "tool": tool, "error": fault})
-
-
-def _looked_through(
-    server: str, raws: list[Raw], redact: Redactor
-) -> tuple[ScreenedList[Tool], dict[str, str]]:
-    """Do everything that takes long with a long list; for a worker thread, so that the registry only compares.
-
-    Secrets are removed first: what is hashed, kept, shown and validated against is the same text without them.
-    """
-    # A definition that is too large is quarantined unread.
-    tools, faulty = read_tools(server, [_without_secrets(raw, redact) for raw in raws])
-    faulty |= {tool.name: UNSPEAKABLE for tool in tools if HIDDEN in tool.name}
-    quarantined = {redact(tool): redact(reason, REASON) for tool, reason in faulty.items()}
-    return ScreenedList.of(tool for tool in tools if HIDDEN not in tool.name), quarantined
-
-
-def _without_secrets(raw: Raw, redact: Redactor) -> Raw:
-    return raw if len(raw) > MAX_TOOL_BYTES else Raw(redact.json(bytes(raw)))
-
-
-class _Warnings:
-    """Logs what is wrong with one server's tools, once for as long as it stays so."""
-
-    def __init__(self, server: str) -> None:
-        self._log = logger.bind(server=server)
-        self._quarantined: dict[str, str] = {}
-        self._completed: tuple[str, ...] = ()
-
-    def of_quarantined(self, quarantined: dict[str, str]) -> None:
-        """Log newly quarantined tools: a server may list the same a thousand times, or a thousand at a time."""
-        known, self._quarantined = self._quarantined, quarantined
-        fresh = [(tool, reason) for tool, reason in quarantined.items() if known.get(tool) != reason]
-        for tool, reason in fresh[:QUARANTINED_NAMED]:
-            self._log.warning("tool {} is quarantined: {}", tool, reason)
-        if len(fresh) > QUARANTINED_NAMED:
-            more = len(fresh) - QUARANTINED_NAMED
-            self._log.warning("{} more tools are quarantined: `mcpd status --json` has them", more)
-
-    def of_completed(self, completed: tuple[str, ...]) -> None:
-        """Log tools whose schema was completed, and again only if they are other tools."""
-        known, self._completed = self._completed, completed
-        if completed and completed != known:
-            more = "" if len(completed) <= QUARANTINED_NAMED else ", …"
-            self._log.warning(
-                'lists {} without "type": "object" in its inputSchema, which MCP requires; it was added: {}{}',
-                "1 tool" if len(completed) == 1 else f"{len(completed)} tools",
-                ", ".join(completed[:QUARANTINED_NAMED]),
-                more,
-            )

@@ -1,11 +1,11 @@
-"""The requests that the daemon itself makes of a server: the handshake, `tools/list` to its end, and pings.
+"""The requests that the daemon itself makes of a server: the handshake, its lists to their end, and pings.
 
 Handshake. The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all that did not know it
 said so, on a connection that then took `initialize`; some with another error code than they should, so any
 error means "the older era". A server that ignores the probe or dies of it is remembered by its actor as an
 older one.
 
-Everything is bounded: pages, tools and time, since a server may be broken.
+Everything is bounded: pages, what they list and time, since a server may be broken.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import attrs
 import msgspec
 import trio
 
-from daemon.catalog.listing import MAX_TOOLS, read_page
+from daemon.catalog.kinds import LISTS
+from daemon.catalog.listing import MAX_LISTED, read_page
 from daemon.causes import Cause, Reason, of_status
 from daemon.errors import (
     ConnectionLost,
@@ -26,7 +27,7 @@ from daemon.errors import (
     UpstreamLost,
     UpstreamTimeout,
 )
-from daemon.model import Era
+from daemon.model import Era, Kind
 from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.wire.error_objects import MAX_ERROR_BYTES
 from daemon.wire.requests import HttpRefusal, RemoteError
@@ -52,8 +53,6 @@ class Greeting:
     """The protocol revision agreed on."""
     lists_tools: bool
     """Whether it declares tools."""
-    announces_changes: bool
-    """Whether it declares `tools.listChanged`."""
     server_info: str
     """The server's name and version, for people."""
     others: tuple[str, ...] = ()
@@ -62,10 +61,25 @@ class Greeting:
     """Whether it declares `logging`."""
     updates: bool = False
     """Whether it declares `resources.subscribe`."""
+    announced: tuple[str, ...] = ()
+    """Those, `tools` included, with `listChanged`: it says when their lists change."""
     about: str = attrs.field(default="", repr=False)
     """What it says it is for: the beginning of its description, else of its instructions."""
     instructions: str = attrs.field(default="", repr=False)
     """What it says about how to use it."""
+
+    def lists(self, kind: Kind) -> bool:
+        """Whether it declares that it lists this kind."""
+        return self.lists_tools if kind is Kind.TOOL else LISTS[kind].capability in self.others
+
+    def announces(self, kind: Kind) -> bool:
+        """Whether it says when its list of this kind changes."""
+        return LISTS[kind].capability in self.announced
+
+    @property
+    def wishes(self) -> dict[str, bool]:
+        """The members of a `subscriptions/listen` filter that ask for what it announces (MCP 2026-07-28)."""
+        return {LISTS[kind].wish: True for kind in Kind if self.announces(kind)}
 
 
 ABOUT_CHARACTERS = 2000
@@ -213,7 +227,6 @@ def _object(raw: bytes) -> dict[str, object]:
 
 def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
     capabilities = _member(result, "capabilities")
-    tools = _member(capabilities, "tools")
     if era is Era.HANDSHAKE:
         info = _member(result, "serverInfo")
     else:
@@ -222,10 +235,12 @@ def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
         era=era,
         version=version,
         lists_tools="tools" in capabilities,
-        announces_changes=tools.get("listChanged") is True,
         others=tuple(each for each in OTHERS if each in capabilities),
         logs="logging" in capabilities,
         updates=_member(capabilities, "resources").get("subscribe") is True,
+        announced=tuple(
+            each for each in ("tools", *OTHERS) if _member(capabilities, each).get("listChanged") is True
+        ),
         server_info=f"{info.get('name', 'unnamed')} {info.get('version', '')}".strip(),
         about=_text(info, "description") or _text(result, "instructions"),
         instructions=_text(result, "instructions", INSTRUCTIONS_CHARACTERS),
@@ -252,20 +267,21 @@ PAGES_SHARE = 10
 """How many times the limit of one page all pages together may take: a listing takes seconds."""
 
 
-async def list_all(connection: UpstreamConnection, *, seconds: float) -> list[Raw]:
-    """List all tools of a server, raw (`_list_pages`), within a bound for all pages together."""
+async def list_all(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
+    """List all of one kind, raw (`_list_pages`), within a bound for all pages together."""
     with trio.move_on_after(seconds * PAGES_SHARE):
-        return await _list_pages(connection, seconds=seconds)
+        return await _list_pages(connection, kind, seconds=seconds)
     longest = seconds * PAGES_SHARE
-    text = f"tools/list did not come to its end within {longest:g} s"
+    text = f"{LISTS[kind].method} did not come to its end within {longest:g} s"
     raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=longest)
 
 
-async def _list_pages(connection: UpstreamConnection, *, seconds: float) -> list[Raw]:
-    """List all tools of a server, raw.
+async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
+    """List all tools, prompts, resources or templates of a server, raw.
 
     Args:
         connection: the connection to the server.
+        kind: what to list.
         seconds: how long each page may take.
 
     Raises:
@@ -273,34 +289,37 @@ async def _list_pages(connection: UpstreamConnection, *, seconds: float) -> list
             do not end.
         UpstreamLost: the connection ended.
     """
-    tools: list[Raw] = []
+    method = LISTS[kind].method
+    listed: list[Raw] = []
     seen: set[str] = set()
     params: dict[str, object] = {}
     for _ in range(MAX_PAGES):
         try:
-            page = await _read(await connection.request("tools/list", params, timeout=seconds))
+            page = await _read(kind, await connection.request(method, params, timeout=seconds))
         except RemoteError as error:
-            text = f"tools/list was refused: {error}"
+            text = f"{method} was refused: {error}"
             raise ListingFault(text, Cause.LIST_REFUSED, error=str(error)) from None
         except UpstreamTimeout:
-            text = f"no answer to tools/list within {seconds:g} s"
+            text = f"no answer to {method} within {seconds:g} s"
             raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=seconds) from None
         except ValueError as error:
             raise ListingFault(str(error), Cause.LIST_REFUSED, error=str(error)) from None
-        tools += page.tools
-        if not page.nextCursor or len(tools) > MAX_TOOLS:
-            return tools
-        if page.nextCursor in seen:
+        listed += page.definitions
+        if not page.next_cursor or len(listed) > MAX_LISTED:
+            return listed
+        if page.next_cursor in seen:
             # It is cut further, outside any secret, where it is shown.
-            text = f"tools/list repeats the cursor {page.nextCursor[:MAX_ERROR_BYTES]!r}"
+            text = f"{method} repeats the cursor {page.next_cursor[:MAX_ERROR_BYTES]!r}"
             raise ListingFault(text, Cause.LIST_ENDLESS)
-        seen.add(page.nextCursor)
-        params = {"cursor": page.nextCursor}
-    raise ListingFault(f"tools/list has more than {MAX_PAGES} pages", Cause.LIST_ENDLESS)
+        seen.add(page.next_cursor)
+        params = {"cursor": page.next_cursor}
+    raise ListingFault(f"{method} has more than {MAX_PAGES} pages", Cause.LIST_ENDLESS)
 
 
-async def _read(result: bytes) -> ListPage:
-    return read_page(result) if len(result) < LONG_PAGE else await trio.to_thread.run_sync(read_page, result)
+async def _read(kind: Kind, result: bytes) -> ListPage:
+    if len(result) < LONG_PAGE:
+        return read_page(kind, result)
+    return await trio.to_thread.run_sync(read_page, kind, result)
 
 
 async def fallen_silent(connection: UpstreamConnection, era: Era, timeouts: Timeouts) -> Reason:

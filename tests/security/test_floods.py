@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daemon.catalog.listing import MAX_TOOL_BYTES
+from daemon.catalog.listing import MAX_DEFINITION_BYTES
 from daemon.counting.measures import LOG_BURST_BYTES, LOG_BYTES_PER_SECOND
 from tests.e2e.harness import changeable, running, scripted
 from tests.scripted_server import tool
@@ -65,7 +65,7 @@ def test_a_client_that_makes_up_long_names_of_tools_does_not_fill_the_log() -> N
 def test_a_definition_that_is_too_long_is_not_shown_and_the_operator_learns_why() -> None:
     with running({"mcpServers": {"wordy": changeable("echo")}}) as daemon:
         daemon.ready()
-        daemon.changes("wordy", tool("long", description="x" * MAX_TOOL_BYTES), "short")
+        daemon.changes("wordy", tool("long", description="x" * MAX_DEFINITION_BYTES), "short")
         with daemon.client() as client:
             answer = client.call("get-category-tools", {"category": "wordy"})["structuredContent"]
         assert sorted(answer["tools"]) == ["announce", "set_tools", "short"]

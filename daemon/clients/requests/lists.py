@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
+from daemon.clients.paging import list_page, list_result
 from daemon.clients.waits import wait_known
 from daemon.surfaces.base import AwaitListing
 from daemon.surfaces.describing import unlisted
@@ -89,8 +90,8 @@ def answer_page(
         UnknownCursor: the cursor was never given out.
     """
     limits = connection.context.catalog.value.config.limits
-    page = protocol.list_page(items, cursor, limits.client_queue_bytes // PAGE_SHARE)
-    result = protocol.list_result(items, page, modern=request.modern, member=member)
+    page = list_page(items, cursor, limits.client_queue_bytes // PAGE_SHARE)
+    result = list_result(items, page, modern=request.modern, member=member)
     connection.peer.answer(request.id, result)
     return page
 

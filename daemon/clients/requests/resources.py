@@ -9,6 +9,7 @@ import msgspec
 
 from daemon import protocol
 from daemon.catalog.kinds import switch_of
+from daemon.catalog.spelling import read_mcpd_uri
 from daemon.catalog.uris import locate
 from daemon.clients.requests.forwarding import MAX_SHOWN, begin, forward_to, text_in
 from daemon.clients.requests.lists import list_beside_tools
@@ -76,11 +77,12 @@ def find_resource(view: View, uri: str, links: Links) -> ToolKey:
         UnknownResource: there is none that the client sees.
         ResourceDisabled: it is switched off.
     """
-    found = locate(view.catalog, view.offer, uri, links.server_of(uri))
+    found = locate(view.catalog, view.offer, uri, links.servers)
     if found is not None:
         return found
-    for server in view.servers:
-        if (server, switch_of(Kind.RESOURCE, uri)) in view.catalog.switched:
+    said = read_mcpd_uri(uri)
+    for server, own in [said] if said else [(server, uri) for server in view.servers]:
+        if server in view.servers and (server, switch_of(Kind.RESOURCE, own)) in view.catalog.switched:
             text = f"this resource of server {server} is switched off by the operator of mcpd."
             raise ResourceDisabled(text, uri=uri, server=server)
     text = (

@@ -332,6 +332,7 @@ async def test_the_tools_of_a_server_are_listed_again_when_told(nursery: trio.Nu
             "went": ["one"],
             "changed": [],
             "renamed": {"one": "two"},
+            "lists": {},
             "problem": "",
         }
         assert told["servers"].keys() == {"a"}

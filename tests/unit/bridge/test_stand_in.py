@@ -25,6 +25,7 @@ from daemon.bridge.requests import (
 )
 from daemon.bridge.stand_in import INSTRUCTIONS, STATUS
 from daemon.catalog.kinds import LISTS
+from daemon.clients.paging import list_result
 from daemon.surfaces.base import ALWAYS_LOAD
 
 TROUBLE = "cannot reach the daemon at /run/x.sock"
@@ -81,7 +82,7 @@ def test_the_list_has_one_tool_that_says_what_is_wrong(*, modern: bool) -> None:
     assert tool.annotations is not None
     assert tool.annotations.read_only_hint
     assert result["tools"][0]["_meta"] == ALWAYS_LOAD
-    empty = json.loads(protocol.list_result([], range(0), modern=modern))
+    empty = json.loads(list_result([], range(0), modern=modern))
     assert {**result, "tools": []} == empty
 
 
@@ -90,7 +91,7 @@ def test_the_other_lists_are_empty(*, modern: bool) -> None:
     members = {PROMPTS_LIST: "prompts", RESOURCES_LIST: "resources", TEMPLATES_LIST: "resourceTemplates"}
     for method, member in members.items():
         said = answer(method, MODERN if modern else None)["result"]
-        assert said == json.loads(protocol.list_result([], range(0), modern=modern, member=member))
+        assert said == json.loads(list_result([], range(0), modern=modern, member=member))
 
 
 @pytest.mark.parametrize("wanted", [True, False, None])

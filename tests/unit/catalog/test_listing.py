@@ -11,29 +11,30 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from daemon.catalog.listing import (
+    _TOOLS,
+    MAX_DEFINITION_BYTES,
     MAX_DEPTH,
-    MAX_TOOL_BYTES,
-    MAX_TOOLS,
+    MAX_LISTED,
     Parts,
-    _held,
     read_page,
     read_tools,
 )
 from daemon.config.names import TOOL_BYTES
+from daemon.model import Kind
 from tests.unit.catalog.samples import tool_json
 
 GOOD = tool_json("good")
 
 
 def test_a_page_is_split_without_touching_its_tools() -> None:
-    page = read_page(b'{"tools":[{"x" : 1.0},[]],"nextCursor":"c","_meta":{}}')
-    assert [bytes(raw) for raw in page.tools] == [b'{"x" : 1.0}', b"[]"]
-    assert page.nextCursor == "c"
+    page = read_page(Kind.TOOL, b'{"tools":[{"x" : 1.0},[]],"nextCursor":"c","_meta":{}}')
+    assert [bytes(raw) for raw in page.definitions] == [b'{"x" : 1.0}', b"[]"]
+    assert page.next_cursor == "c"
 
 
 @pytest.mark.parametrize("result", [b'{"tools":[]}', b'{"tools":[],"nextCursor":null}'])
 def test_the_last_page_has_no_cursor(result: bytes) -> None:
-    assert read_page(result).nextCursor is None
+    assert read_page(Kind.TOOL, result).next_cursor is None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_the_last_page_has_no_cursor(result: bytes) -> None:
 )
 def test_what_is_no_page_is_refused(result: bytes) -> None:
     with pytest.raises(ValueError, match="tools/list answered something else"):
-        read_page(result)
+        read_page(Kind.TOOL, result)
 
 
 def test_a_tool_keeps_the_bytes_it_came_as() -> None:
@@ -88,10 +89,10 @@ def test_a_tool_that_is_not_can_be_looked_into_from_a_deep_stack() -> None:
 
 
 def test_a_definition_that_is_too_long_is_quarantined_by_name_with_its_size() -> None:
-    rest = MAX_TOOL_BYTES - len(tool_json("fits", description=""))
+    rest = MAX_DEFINITION_BYTES - len(tool_json("fits", description=""))
     fits = tool_json("fits", description="x" * rest)
     long = tool_json("long", description="x" * (rest + 1))
-    assert len(fits) == MAX_TOOL_BYTES
+    assert len(fits) == MAX_DEFINITION_BYTES
     tools, quarantined = read_tools("s", [Raw(long), Raw(fits)])
     assert [tool.name for tool in tools] == ["fits"]
     assert quarantined == {"long": "its definition has 262145 bytes, the limit is 262144"}
@@ -167,10 +168,10 @@ def test_of_two_tools_with_one_name_the_first_counts() -> None:
 
 
 def test_an_endless_list_is_cut_and_says_so() -> None:
-    raws = [Raw(tool_json(f"t{number}")) for number in range(MAX_TOOLS + 5)]
+    raws = [Raw(tool_json(f"t{number}")) for number in range(MAX_LISTED + 5)]
     tools, quarantined = read_tools("s", raws)
-    assert len(tools) == MAX_TOOLS
-    assert quarantined == {"(further tools)": f"more than {MAX_TOOLS} tools"}
+    assert len(tools) == MAX_LISTED
+    assert quarantined == {"(further tools)": f"more than {MAX_LISTED} tools"}
 
 
 JSON = st.recursive(
@@ -207,7 +208,7 @@ def test_a_tool_whose_schema_lacks_its_type_alone_is_completed_and_said_to_be() 
 
 
 def test_a_definition_that_is_too_long_once_it_is_completed_is_too_long() -> None:
-    rest = MAX_TOOL_BYTES - len(tool_json("t", inputSchema={}, description=""))
+    rest = MAX_DEFINITION_BYTES - len(tool_json("t", inputSchema={}, description=""))
     tools, quarantined = read_tools("s", [Raw(tool_json("t", inputSchema={}, description="x" * rest))])
     assert (tools, list(quarantined)) == ((), ["t"])
 
@@ -235,7 +236,7 @@ def test_tools_that_nobody_holds_are_forgotten() -> None:
     raw = tool_json("a name that no other test has")
     read_tools("s", [Raw(raw)])
     gc.collect()
-    assert ("s", raw) not in _held
+    assert ("s", raw) not in _TOOLS.held
 
 
 def test_a_tool_that_was_listed_twice_is_so_again() -> None:

@@ -32,6 +32,7 @@ async def test_a_refresh_tells_what_came_went_changed_and_was_renamed() -> None:
             "went": ["old", "gone"],
             "changed": ["log"],
             "renamed": {"old": "new"},
+            "lists": {},
             "problem": "",
         }
         again = await here.refresh("git")

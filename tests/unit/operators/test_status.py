@@ -48,9 +48,7 @@ PROMISED = {
 }
 CANARY = "canary-1234567"
 
-GREETING = Greeting(
-    era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, announces_changes=False, server_info="alpha 1"
-)
+GREETING = Greeting(era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1")
 
 FACTS = DaemonFacts(
     version="1.2",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -27,12 +26,12 @@ from daemon.upstreams.listing import (
     DEBOUNCE,
     EMPTY,
     NOTHING,
-    QUARANTINED_NAMED,
     RELIST_AFTER_FAILURE,
     Listing,
     ListingStatus,
 )
 from daemon.upstreams.own_requests import Greeting
+from daemon.upstreams.screening import QUARANTINED_NAMED
 from daemon.wire.given_up import GivenUp
 from daemon.wire.requests import RemoteError
 from tests.unit.config.reading import config_of
@@ -48,9 +47,7 @@ if TYPE_CHECKING:
     from daemon.wire.requests import Exchange
 
 
-GREETING = Greeting(
-    era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, announces_changes=False, server_info="alpha 1"
-)
+GREETING = Greeting(era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1")
 
 
 @pytest.fixture(name="log")
@@ -454,15 +451,6 @@ async def test_an_operator_does_not_wait_for_ever(nursery: trio.Nursery, autojum
     scene.connection.held = True
     assert "no list within" in await scene.listing.refresh()
     scene.connection.release.set()
-
-
-async def test_the_list_is_read_again_if_changes_may_have_been_missed(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    scene = Scene(refresh=math.inf)
-    await scene.start(nursery)
-    scene.listing.may_have_changed()
-    await until(lambda: len(scene.connection.listed) >= 2, every=0.05)
 
 
 async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from daemon.causes import Cause
 from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
-from daemon.model import Era
+from daemon.model import Era, Kind
 from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.upstreams.own_requests import (
     ABOUT_CHARACTERS,
@@ -42,7 +42,7 @@ async def test_a_server_of_the_modern_era_is_recognised() -> None:
         era=Era.MODERN,
         version=MODERN_VERSION,
         lists_tools=True,
-        announces_changes=True,
+        announced=("tools",),
         server_info="git 2",
     )
     assert connection.said == [("server/discover", {})]
@@ -170,13 +170,16 @@ async def test_an_answer_to_initialize_that_is_no_object_is_a_protocol_fault(rep
 async def test_capabilities_are_read_leniently(capabilities: Any, lists: bool, announces: bool) -> None:
     connection = TableConnection(initialize=[{**INITIALIZED, "capabilities": capabilities}])
     greeting = await initialize(connection, 1.0)
-    assert (greeting.lists_tools, greeting.announces_changes) == (lists, announces)
+    assert (greeting.lists_tools, greeting.announces(Kind.TOOL)) == (lists, announces)
 
 
 async def test_what_a_server_has_besides_tools_is_remembered() -> None:
     capabilities = {"resources": {}, "logging": {}, "prompts": {"listChanged": True}, "own": {}}
     connection = TableConnection(initialize=[{**INITIALIZED, "capabilities": capabilities}])
-    assert (await initialize(connection, 1.0)).others == ("prompts", "resources")
+    greeting = await initialize(connection, 1.0)
+    assert greeting.others == ("prompts", "resources")
+    assert [kind for kind in Kind if greeting.lists(kind)] == [Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE]
+    assert [kind for kind in Kind if greeting.announces(kind)] == [Kind.PROMPT]
 
 
 @pytest.mark.parametrize(

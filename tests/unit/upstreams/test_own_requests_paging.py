@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import trio
 
-from daemon.catalog.listing import MAX_TOOLS
+from daemon.catalog.listing import MAX_LISTED
 from daemon.errors import ListingFault, UpstreamLost
+from daemon.model import Kind
 from daemon.upstreams.own_requests import LONG_PAGE, MAX_PAGES, list_all
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
@@ -20,7 +21,7 @@ def page(*names: str, cursor: str | None = None) -> dict[str, Any]:
 
 async def listed(*replies: Any) -> tuple[list[bytes], TableConnection]:
     connection = TableConnection(tools__list=list(replies))
-    tools = await list_all(connection, seconds=15.0)
+    tools = await list_all(connection, Kind.TOOL, seconds=15.0)
     return [bytes(tool) for tool in tools], connection
 
 
@@ -65,11 +66,11 @@ async def test_cursors_without_end_are_cut_off() -> None:
 
 
 async def test_no_more_pages_are_asked_for_once_there_are_too_many_tools() -> None:
-    names = [f"t{number}" for number in range(MAX_TOOLS // 2)]
+    names = [f"t{number}" for number in range(MAX_LISTED // 2)]
     replies = [page(*names, "more", cursor=str(number)) for number in range(3)]
     tools, connection = await listed(*replies)
     assert len(connection.said) == 2
-    assert len(tools) > MAX_TOOLS
+    assert len(tools) > MAX_LISTED
 
 
 @pytest.mark.parametrize(
