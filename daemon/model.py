@@ -46,7 +46,7 @@ class Tool:
 
 
 @attrs.frozen(kw_only=True)
-class Wishes:
+class StandingWishes:
     """What clients want of one server beside answers to their requests."""
 
     level: str | None = None

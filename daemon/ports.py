@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Config
     from daemon.kit.mailbox import Watch
-    from daemon.model import Era, Wishes
+    from daemon.model import Era, StandingWishes
     from daemon.wire.envelope import Buffer
     from daemon.wire.given_up import GivenUp
     from daemon.wire.peer_requests import PeerRequest
@@ -167,7 +167,7 @@ class Audience(Protocol):
     def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
         """Take a server's notification to the clients that it is for (`ConnectionEvents.on_message`)."""
 
-    def wishes(self, server: str) -> Watch[Wishes]:
+    def wishes(self, server: str) -> Watch[StandingWishes]:
         """What clients want of a server beside answers, whether it is up or not."""
 
     def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:

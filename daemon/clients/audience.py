@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Protocol
 from daemon.clients.logging_levels import LogLevels
 from daemon.clients.roots import RootsOfClients
 from daemon.clients.subscribed import ResourceSubscriptions
-from daemon.clients.tasks import Tasks
+from daemon.clients.tasks import ClientTasks
 from daemon.kit.mailbox import Watch
-from daemon.model import Wishes
+from daemon.model import StandingWishes
 from daemon.protocol import LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
 from daemon.wire.envelope import is_utf8
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from daemon.clients.told import ToldClient
+    from daemon.clients.member import ClientMember
     from daemon.ports import TaskOwner
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange, RemoteError
@@ -34,12 +34,12 @@ class ConnectedClients:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._wishes: dict[str, Watch[Wishes]] = {}
+        self._wishes: dict[str, Watch[StandingWishes]] = {}
         self.levels = LogLevels(self.look)
         """The levels that they have set for the logs of servers."""
         self.resources = ResourceSubscriptions(self._wish)
         """The resources that they follow."""
-        self.tasks = Tasks()
+        self.tasks = ClientTasks()
         """The tasks that they have made."""
         self.roots = RootsOfClients()
         """The clients that have roots."""
@@ -58,7 +58,7 @@ class ConnectedClients:
         for server in self._wishes:
             self._wish(server)
 
-    def forget(self, told: ToldClient) -> None:
+    def forget(self, told: ClientMember) -> None:
         """Forget a client: it is gone."""
         self.levels.leave(told)
         self.resources.leave(told)
@@ -81,10 +81,10 @@ class ConnectedClients:
             for each in list(self._hearers.values()):
                 each.hear(server, method, params, cause)
 
-    def wishes(self, server: str) -> Watch[Wishes]:
+    def wishes(self, server: str) -> Watch[StandingWishes]:
         """What clients want of a server beside answers (`ports.Audience.wishes`)."""
         if server not in self._wishes:
-            self._wishes[server] = Watch(Wishes())
+            self._wishes[server] = Watch(StandingWishes())
             self._wish(server)
         return self._wishes[server]
 
@@ -109,6 +109,6 @@ class ConnectedClients:
         watch = self._wishes.get(server)
         if watch is None:
             return
-        wished = Wishes(level=self.levels.wished(server), uris=self.resources.wished(server))
+        wished = StandingWishes(level=self.levels.wished(server), uris=self.resources.wished(server))
         if wished != watch.value:
             watch.set(wished)

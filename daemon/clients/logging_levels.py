@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from daemon.clients.told import ToldClient
+    from daemon.clients.member import ClientMember
     from daemon.wire.requests import Exchange
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -86,24 +86,19 @@ class LogLevels:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Begin without any; `changed` is called when the levels, or who has set them, change."""
-        self._listening: dict[ToldClient, None] = {}
+        self._listening: dict[ClientMember, None] = {}
         self._changed = changed
 
-    def set(self, told: ToldClient, rank: int) -> None:
-        """Note the level that a client has set."""
-        told.calls.log_level = rank
+    def join(self, told: ClientMember) -> None:
+        """Note that a client has set a level, or another one than before."""
         self._listening[told] = None
         self._changed()
 
-    def leave(self, told: ToldClient) -> None:
+    def leave(self, told: ClientMember) -> None:
         """Forget a client."""
         if told in self._listening:
             del self._listening[told]
             self._changed()
-
-    def has_set(self, told: ToldClient) -> bool:
-        """Whether a client has set a level."""
-        return told in self._listening
 
     def wished(self, server: str) -> str | None:
         """The most talkative level that a client has set that sees this server."""
@@ -126,5 +121,5 @@ class LogLevels:
             return
         raw = bytes(params)
         for each in list(self._listening):
-            if each.calls is not asker and each.level is not None and rank >= each.level and each.sees(server):
+            if each.asker is not asker and each.level is not None and rank >= each.level and each.sees(server):
                 each.say(LOG_MESSAGE, raw)

@@ -22,7 +22,7 @@ from daemon.protocol import RESOURCE_UPDATED, SUBSCRIPTION_KEY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daemon.clients.told import ToldClient
+    from daemon.clients.member import ClientMember
     from daemon.wire.requests import RemoteError
 
 MAX_FOLLOWED = 1000
@@ -51,7 +51,7 @@ _encode = msgspec.json.encode
 class Following:
     """One subscription of a client to one resource."""
 
-    told: ToldClient
+    told: ClientMember
     """The client."""
     server: str
     """The server that has the resource."""
@@ -79,14 +79,14 @@ class ResourceSubscriptions:
     def __init__(self, changed: Callable[[str], None]) -> None:
         """Begin without any; `changed` is called with a server when other URIs of it are followed."""
         self._servers: dict[str, dict[str, _Followed]] = {}
-        self._of: dict[ToldClient, dict[Following, None]] = {}
+        self._of: dict[ClientMember, dict[Following, None]] = {}
         self._changed = changed
 
     def wished(self, server: str) -> frozenset[str]:
         """The URIs that are followed at a server, by its own names."""
         return frozenset(self._servers.get(server, ()))
 
-    def of(self, told: ToldClient) -> tuple[Following, ...]:
+    def of(self, told: ClientMember) -> tuple[Following, ...]:
         """What a client follows."""
         return tuple(self._of.get(told, ()))
 
@@ -127,7 +127,7 @@ class ResourceSubscriptions:
             followed.settled.set()
             self._changed(following.server)
 
-    def leave(self, told: ToldClient) -> None:
+    def leave(self, told: ClientMember) -> None:
         """End all that a client follows: it is gone."""
         for each in self.of(told):
             self.end(each)

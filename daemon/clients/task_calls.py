@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from daemon.clients.attachment import Request
-    from daemon.clients.tasks import Task, Tasks
-    from daemon.clients.told import ToldClient
+    from daemon.clients.member import ClientMember
+    from daemon.clients.tasks import ClientTasks, Task
     from daemon.errors import CallError
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
@@ -32,17 +32,17 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
-def owner_in(request: Request, told: ToldClient) -> Hashable:
+def owner_in(request: Request, told: ClientMember) -> Hashable:
     """Who a task belongs to that is made in this request: its session, or its connection if that has no key."""
-    return told.calls if request.key is None else request.key
+    return told.asker if request.key is None else request.key
 
 
 class TaskCall(ClientCall, eq=False, kw_only=True):
     """A `tools/call` that asks for a task."""
 
-    maker: ToldClient
+    maker: ClientMember
     """The client's connection."""
-    tasks: Tasks
+    tasks: ClientTasks
     """The tasks of all clients."""
 
     def answered(self, result: Buffer) -> None:
@@ -80,7 +80,7 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
     """A request about one task, to the server that works on it."""
 
     task: Task
-    tasks: Tasks
+    tasks: ClientTasks
 
     def answered(self, result: Buffer) -> None:
         """Answer with the result, in which the task has our id."""

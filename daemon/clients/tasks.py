@@ -25,17 +25,17 @@ from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from daemon.clients.call import ClientCall
-    from daemon.clients.told import ToldClient
+    from daemon.clients.member import ClientMember
+    from daemon.ports import TaskOwner
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer_requests import PeerRequest
 
 MAX_OWN_TASKS = 256
-"""Tasks of one session: as many as it may have calls in flight."""
+"""ClientTasks of one session: as many as it may have calls in flight."""
 
 MAX_TASKS = 10_000
-"""Tasks of all sessions, some 10 MB."""
+"""ClientTasks of all sessions, some 10 MB."""
 
 MAX_TASK_BYTES = 8 * 1024
 """Bytes of a task's state that are kept for `tasks/list`; of a longer one, only what MCP requires."""
@@ -67,7 +67,7 @@ class Task:
     """The server's own id."""
     owner: Hashable
     """The session that has made it (`owner_in`)."""
-    told: ToldClient
+    told: ClientMember
     """The connection of that session that has last asked about it."""
     expires: float
     """When it is forgotten, on trio's clock."""
@@ -75,7 +75,7 @@ class Task:
     """The last that is known of it, under our id."""
     gone: bool = False
     """Whether it was lost with its server's connection."""
-    waiting: ClientCall | None = None
+    waiting: TaskOwner | None = None
     """The `tasks/result` that waits for it: what its server asks goes with that."""
 
     @property
@@ -97,10 +97,10 @@ class Task:
     @property
     def asker(self) -> object:
         """Its client."""
-        return self.told.calls
+        return self.told.asker
 
 
-class Tasks:
+class ClientTasks:
     """The tasks of all clients."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Tasks:
         if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
             raise Overloaded("too many tasks are known. Wait until some of them are forgotten (their ttl).")
 
-    def made(self, server: str, owner: Hashable, told: ToldClient, members: Mapping[str, Raw]) -> Task | None:
+    def made(self, server: str, owner: Hashable, told: ClientMember, members: Mapping[str, Raw]) -> Task | None:
         """Take over a task that a server has just made; None if it has no id.
 
         Args:
@@ -165,10 +165,10 @@ class Tasks:
             task.state = kept
         return told
 
-    def leave(self, told: ToldClient) -> None:
+    def leave(self, told: ClientMember) -> None:
         """Forget the tasks of a client that is gone, unless its session may come back for them."""
         for task in list(self._known.values()):
-            if task.owner is told.calls:
+            if task.owner is told.asker:
                 self._forget(task)
 
     def hear(self, server: str, params: Raw) -> None:

@@ -1,4 +1,4 @@
-"""One client, as what servers say reaches it that belongs to none of its requests.
+"""The way to one client for what servers say that belongs to none of its requests.
 
 A client that reads slowly must not fill the memory: what may be lost is dropped, and of what may not, only the
 newest about each thing is kept until there is room again.
@@ -29,7 +29,7 @@ OWED_SECONDS = 0.5
 
 
 class ToldClient:
-    """The way to one client for what belongs to none of its requests."""
+    """The way to one client for what belongs to none of its requests: a `clients.member.ClientMember`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ToldClient:
             context: what all sessions share.
             later: starts a task that ends with the connection.
         """
-        self.calls = calls
+        self._calls = calls
         self.waiting = 0
         """How many of its subscriptions wait for servers."""
         self.listens: set[bytes] = set()
@@ -66,9 +66,14 @@ class ToldClient:
         return f"<ToldClient {self._client.name or 'unnamed'}: {len(self._owed)} owed>"
 
     @property
+    def asker(self) -> object:
+        """The client, as its calls name it (`wire.requests.Exchange.asker`)."""
+        return self._calls
+
+    @property
     def level(self) -> int | None:
         """The level that the client has set for the logs of servers; None if it has set none."""
-        return self.calls.log_level
+        return self._calls.log_level
 
     def sees(self, server: str) -> bool:
         """Whether its profile has this server."""
@@ -100,7 +105,7 @@ class ToldClient:
             request: the request.
             until: when it ends without an answer, on trio's clock.
         """
-        asked = self.calls.server_requests.ask(request, None)
+        asked = self._calls.server_requests.ask(request, None)
         if asked is not None:
             self._later(_limit, request, asked, until)
 

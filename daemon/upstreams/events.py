@@ -16,7 +16,7 @@ from daemon.errors import ProtocolFault
 from daemon.model import Era, Kind
 from daemon.protocol import ACKNOWLEDGED, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
 from daemon.upstreams.access import UpstreamAccess
-from daemon.upstreams.listening import Listening
+from daemon.upstreams.held_subscription import HeldSubscription
 from daemon.upstreams.runlog import RunLog
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class UpstreamEvents(UpstreamAccess):
         super().__init__(server, tell=tell, wall=wall, redact=redact, settle=settle, start_limit=start_limit)
         self.log = RunLog(server.name, stable_after=server.restart.stable_after, wall=wall)
         self.greeting: Greeting | None = None
-        self.subscription = Listening(server.name, audience, self.listing.may_have_changed)
+        self.subscription = HeldSubscription(server.name, audience, self.listing.may_have_changed)
         self.noise = Noise()
         self.stderr = StderrTail()
         self.pid: int | None = None

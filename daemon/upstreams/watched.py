@@ -1,7 +1,8 @@
 """What clients want of one server beside answers, asked of it again on each of its connections.
 
-That is the level of its log and the resources whose updates somebody follows (`model.Wishes`), as a server of
-the handshake era is asked for them; a modern one is told in a subscription (`upstreams.listening`).
+That is the level of its log and the resources whose updates somebody follows (`model.StandingWishes`), as a
+server of the handshake era is asked for them; a modern one is told in a subscription
+(`upstreams.held_subscription`).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class WatchedServer:
 
     async def _keep_following(self, connection: UpstreamConnection) -> None:
         watch = self._audience.wishes(self._server)
-        followed = _Followed(self._server, connection, self._audience, self._before)
+        followed = _OfConnection(self._server, connection, self._audience, self._before)
         try:
             while True:
                 wished = watch.value
@@ -89,7 +90,7 @@ class WatchedServer:
             self._before |= followed.held
 
 
-class _Followed:
+class _OfConnection:
     """The resources that are followed over one connection."""
 
     def __init__(

@@ -134,9 +134,8 @@ class FdLink(FdWriter):
         """A snapshot of the link."""
         return LinkStatistics(self.queued, self._lines.held, self.turns, self._reading, self._blocked)
 
-    def waiting(self, request_id: bytes | None = None) -> float:
+    def waiting(self, _request_id: bytes | None = None, /) -> float:
         """Bytes that wait for the peer: all of its requests share one queue (`wire.outbox.Link.waiting`)."""
-        del request_id
         return self.queued
 
     def resume(self) -> None:

@@ -244,7 +244,7 @@ class Link(Protocol):
             ends: whether it is the answer to that request.
         """
 
-    def waiting(self, request_id: bytes | None = None) -> float:
+    def waiting(self, request_id: bytes | None = None, /) -> float:
         """Bytes that wait where a frame would be queued; infinite where nobody takes one.
 
         Args:

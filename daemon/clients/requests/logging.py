@@ -32,5 +32,6 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
         text = "Method not found: logging/setLevel. Since 2026-07-28 each request names its level in _meta"
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
         return
-    connection.context.audience.levels.set(connection.told, rank_of(_decode(params or b"{}").level))
+    connection.calls.log_level = rank_of(_decode(params or b"{}").level)
+    connection.context.audience.levels.join(connection.told)
     connection.peer.answer(request.id, b"{}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.kit.mailbox import Watch
-    from daemon.model import Wishes
+    from daemon.model import StandingWishes
     from daemon.ports import Audience, UpstreamConnection
 
 ACK_SECONDS = 5.0
@@ -85,7 +85,7 @@ class _Held:
                 self.at_end()
 
 
-class Listening:
+class HeldSubscription:
     """Holds the subscription with one modern server, over all of its connections."""
 
     def __init__(self, server: str, audience: Audience, missed: Callable[[], None]) -> None:
@@ -175,7 +175,7 @@ class Listening:
             unsupported = None if uri in held.honoured else self._unsupported
             self._audience.settled(self._server, uri, held.refusal or unsupported)
 
-    async def _until_due(self, held: _Held, watch: Watch[Wishes]) -> bool:
+    async def _until_due(self, held: _Held, watch: Watch[StandingWishes]) -> bool:
         """Return when another subscription is due: True if this one has ended, False if others are wished."""
         with trio.CancelScope() as scope:
             held.at_end = scope.cancel
