@@ -85,9 +85,7 @@ def toggled_updates(client: RawClient) -> None:
     assert "Started" in client.call("toggle-subscriber-updates", {})["content"][0]["text"]
 
 
-def test_a_subscriber_is_told_of_updates_also_after_its_server_was_killed(
-    daemon: Daemon, guests: Guests
-) -> None:
+def test_a_subscriber_is_told_of_updates_after_its_server_was_killed(daemon: Daemon, guests: Guests) -> None:
     named, plain, modern, nobody = guests.shaken(), guests.shaken(), guests.modern(), guests.shaken()
     own = "mcpd://everything/demo%3A%2F%2Fresource%2Fdynamic%2Ftext%2F1"
     assert named.ask("resources/subscribe", {"uri": own})["result"] == {}
