@@ -159,7 +159,8 @@ async def _answer_when_all_settled(
         try:
             async with limit:
                 following = await _begin(connection, request, uri, request.id)
-            honoured[uri] = await _settled(connection, following) is None
+            # It may have been cancelled meanwhile.
+            honoured[uri] = request.id in listens and await _settled(connection, following) is None
         except CallError as error:
             connection.client_log.debug("a resource that cannot be followed: {}", error.message)
         if following is not None and not honoured[uri]:
@@ -172,7 +173,6 @@ async def _answer_when_all_settled(
         listens.discard(request.id)
         answer([uri for uri, is_told in honoured.items() if is_told])
     else:
-        # It was cancelled meanwhile.
         unfollow(connection, request.id)
     connection.context.outbox.flush()
 
