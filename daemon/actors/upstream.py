@@ -30,6 +30,7 @@ from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext, connector
+from daemon.upstreams.watched import WatchedServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -86,9 +87,9 @@ class UpstreamActor(UpstreamEvents):
             outbox=outbox,
             audience=audience,
         )
-        self.greeting: Greeting | None = None
         self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
         self._greeter = Greeter()
+        self._watched = WatchedServer(server.name, audience)
         self._may_install = Path(server.command or "").name in INSTALLERS
         self._connection: UpstreamConnection | None = None
         self._end_asked = trio.Event()
@@ -177,10 +178,11 @@ class UpstreamActor(UpstreamEvents):
         self.has_resources = "resources" in greeting.others
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
-            if greeting.era is Era.MODERN and greeting.announced:
+            if greeting.era is Era.MODERN:
                 # Before the first listing: a change between the two would be missed.
-                nursery.start_soon(self.listing.listen, connection, greeting)
-                await trio.lowlevel.checkpoint()
+                await nursery.start(self.subscription.keep, connection, greeting.wishes)
+            else:
+                nursery.start_soon(self._watched.keep, connection, greeting)
             self.listing.begin(connection, lifecycle.incarnation, greeting)
             listed = await self.listing.tools.list_now()
             connection.given_up.seconds = self.server.timeouts.call

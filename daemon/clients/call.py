@@ -133,6 +133,12 @@ class Calls(Protocol):
     def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Send the client a progress report that already has its own token."""
 
+    def notify(self, call: ClientCall, method: str, params: Raw) -> None:
+        """Send the client a notification that came with its call, if it takes it."""
+
+    def level_for(self, call: ClientCall) -> bytes | None:
+        """The level of the log, raw, that a modern server is asked for with this call."""
+
 
 class Parked(Protocol):
     """What is remembered of a call whose client gives what its server has asked."""
@@ -199,6 +205,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """What is remembered of it while its client, of MCP 2026-07-28, gives what its server has asked."""
     round: Round | None = None
     """How often its server, of MCP 2026-07-28, has asked its client for something; None if it has not."""
+    level: Raw | None = None
+    """The level of the log that the request itself names (MCP 2026-07-28)."""
+    spared_until: float = 0.0
+    """Until when it is not given up, however silent its server is (`wire.requests.Exchange`)."""
     convert: Callable[[Buffer], bytes] | None = None
     """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
     finished: bytes | None = None
@@ -236,17 +246,14 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     @property
     def envelope(self) -> Mapping[str, bytes]:
-        """The client's own capabilities, for a modern server (`ports.CallToSend.envelope`)."""
-        return {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
+        """What the client itself declares and sets, for a modern server (`ports.CallToSend.envelope`)."""
+        told = {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
+        level = self.calls.level_for(self)
+        return told if level is None else {**told, protocol.LOG_LEVEL_KEY: level}
 
     def check(self) -> bool:
         """Whether the call may still be sent as it is (`ports.CallToSend.check`)."""
         return self.calls.recheck(self)
-
-    def wait_scope(self) -> trio.CancelScope:
-        """A cancel scope for the task that waits on this call's behalf: withdrawing the call ends the wait."""
-        self.waiting = trio.CancelScope()
-        return self.waiting
 
     def answered(self, result: Buffer) -> None:
         """Answer the client with the result as its author wrote it."""
@@ -288,6 +295,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
         else:
             self.calls.server_requests.ask(request, self.request.id)
 
+    def notified(self, method: str, params: Raw) -> None:
+        """Pass on a notification that came with the call."""
+        self.calls.notify(self, method, params)
+
     @property
     def asker(self) -> object:
         """Its client: all calls of a connection are, unless nothing tells two clients of it apart."""
@@ -319,6 +330,13 @@ def read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
     """Take over the request's `_meta`: the members that travel on, and the progress token."""
     call.meta = protocol.foreign_meta(meta)
     call.declared = meta.get(protocol.CAPABILITIES_KEY)
+    call.level = meta.get(protocol.LOG_LEVEL_KEY)
     token = meta.get("progressToken")
     if token is not None and bytes(token) != b"null":
         call.token, call.wants_progress = token, True
+
+
+def wait_scope(call: ClientCall) -> trio.CancelScope:
+    """A cancel scope for the task that waits on a call's behalf: withdrawing the call ends the wait."""
+    call.waiting = trio.CancelScope()
+    return call.waiting

@@ -11,9 +11,11 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.clients.links import linked_in
+from daemon.clients.logging_levels import LEVELS, takes, wished_rank
 from daemon.clients.parking import Parking
 from daemon.clients.rounds import InputRounds
 from daemon.clients.server_requests import ServerRequests
+from daemon.wire.envelope import is_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -69,6 +71,8 @@ class CallsInFlight:
         """
         self.open: dict[bytes, ClientCall] = {}
         """By the ids of their requests, raw."""
+        self.log_level: int | None = None
+        """The level that the client has set for the logs of servers; None if it has set none."""
         self.total = 0
         """How many calls the client has made so far."""
         self.recheck = recheck
@@ -153,6 +157,23 @@ class CallsInFlight:
     def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Send the client a progress report that already has its own token."""
         self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params), call.request.id)
+
+    def notify(self, call: ClientCall, method: str, params: Raw) -> None:
+        """Send the client a notification that came with its call; a log that it takes, if it is not behind."""
+        request, raw = call.request, bytes(params)
+        if method == protocol.LOG_MESSAGE:
+            limit = self._context.catalog.value.config.limits.client_queue_bytes
+            if self._peer.link.waiting(request.id) > limit or not takes(
+                params, asked=call.level, modern=request.modern, level=self.log_level
+            ):
+                return
+        if is_utf8(raw):
+            self._peer.notify(method, raw, request.id)
+
+    def level_for(self, call: ClientCall) -> bytes | None:
+        """The level of the log, raw, that a modern server is asked for with this call."""
+        rank = wished_rank(call.level) if call.request.modern else self.log_level
+        return None if rank is None else msgspec.json.encode(LEVELS[rank])
 
     def cancel(self, request_id: bytes) -> None:
         """Abandon a call that the client cancels; it is not answered (MCP, cancellation)."""

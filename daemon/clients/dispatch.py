@@ -19,7 +19,7 @@ from loguru import logger
 
 from daemon import protocol
 from daemon.catalog.loaded import Source
-from daemon.clients.call import NOTHING, ClientCall, read_meta
+from daemon.clients.call import NOTHING, ClientCall, read_meta, wait_scope
 from daemon.clients.calls import CallsInFlight
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
@@ -253,7 +253,7 @@ class Dispatch:
             self._later(self._answer_when_loaded, call, call.finished, told)
 
     async def _answer_when_loaded(self, call: ClientCall, result: bytes, told: Announcement | None) -> None:
-        with self._contained(call), call.wait_scope():
+        with self._contained(call), wait_scope(call):
             # What was acknowledged as loaded must survive whatever happens to us next.
             await call.request.session.kept()
             if told is not None:
@@ -272,7 +272,7 @@ class Dispatch:
 
     async def _act_after(self, call: ClientCall, wait: Callable[[], Awaitable[None]]) -> None:
         """Judge a call again after a wait, by what is known by then."""
-        with self._contained(call), call.wait_scope():
+        with self._contained(call), wait_scope(call):
             await wait()
             # Nothing may be awaited from here on: what is current now may be outdated in a moment.
             # A call that was abandoned or answered in the meantime must not run.

@@ -106,6 +106,8 @@ async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> in
 class _Outcome:
     """The exchange of an operator's request, whose task waits for the outcome."""
 
+    spared_until = 0.0
+
     def __init__(self, redact: Callable[[str], str], operator: OperatorPeer | None, *, reports: bool) -> None:
         self._redact = redact
         self._operator = operator
@@ -123,6 +125,9 @@ class _Outcome:
         if self._error is not None:
             raise self._error
         return self._result
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Do nothing: the daemon's log has it."""
 
     def answered(self, result: Buffer) -> None:
         self._result = bytes(result)

@@ -60,6 +60,10 @@ class Greeting:
     """The server's name and version, for people."""
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
+    logs: bool = False
+    """Whether it declares `logging`."""
+    updates: bool = False
+    """Whether it declares `resources.subscribe`."""
     announced: tuple[str, ...] = ()
     """Those, `tools` included, with `listChanged`: it says when their lists change."""
     about: str = attrs.field(default="", repr=False)
@@ -74,6 +78,11 @@ class Greeting:
     def announces(self, kind: Kind) -> bool:
         """Whether it says when its list of this kind changes."""
         return LISTS[kind].capability in self.announced
+
+    @property
+    def wishes(self) -> dict[str, bool]:
+        """The members of a `subscriptions/listen` filter that ask for what it announces (MCP 2026-07-28)."""
+        return {LISTS[kind].wish: True for kind in Kind if self.announces(kind)}
 
 
 ABOUT_CHARACTERS = 2000
@@ -241,6 +250,8 @@ def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
         version=version,
         lists_tools="tools" in capabilities,
         others=tuple(each for each in OTHERS if each in capabilities),
+        logs="logging" in capabilities,
+        updates=_member(capabilities, "resources").get("subscribe") is True,
         announced=tuple(
             each for each in ("tools", *OTHERS) if _member(capabilities, each).get("listChanged") is True
         ),

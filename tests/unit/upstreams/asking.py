@@ -84,6 +84,10 @@ class Wire:
         del request_id, ends
         self.to_peer.append(b"".join(map(bytes, frame)))
 
+    def waiting(self, request_id: bytes | None = None, /) -> float:
+        del request_id
+        return 0.0
+
     def flush(self) -> None: ...
 
     def resume(self) -> None: ...

@@ -28,6 +28,7 @@ class Caller:
     asker: object
     asked_of: list[PeerRequest] = attrs.field(factory=list)
     answers: bool = False
+    spared_until: float = 0.0
 
     def asked(self, request: PeerRequest) -> None:
         self.asked_of.append(request)
@@ -38,6 +39,7 @@ class Caller:
     def refused(self, error: Buffer) -> None: ...
     def lost(self, error: CallError) -> None: ...
     def progressed(self, params: dict[str, Raw]) -> None: ...
+    def notified(self, method: str, params: Raw) -> None: ...
 
 
 class Scene:

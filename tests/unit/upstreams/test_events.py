@@ -11,7 +11,8 @@ from msgspec import Raw
 from daemon.causes import Cause
 from daemon.config.model import Server
 from daemon.errors import ProtocolFault
-from daemon.model import Kind
+from daemon.kit.mailbox import Watch
+from daemon.model import Kind, StandingWishes
 from daemon.safety.redact import Redactor
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.events import UpstreamEvents
@@ -22,7 +23,7 @@ from tests.unit.upstreams import test_admission
 
 if TYPE_CHECKING:
     from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, RemoteError
 
 
 @attrs.define(eq=False)
@@ -38,6 +39,18 @@ class Clients:
 
     def ask(self, request: PeerRequest) -> None:
         self.asked.append(request)
+
+    def owner_of(self, request: PeerRequest) -> None:
+        del request
+
+    def lost(self, server: str) -> None:
+        self.heard.append((server, "lost"))
+
+    def wishes(self, server: str) -> Watch[StandingWishes]:
+        del server
+        return Watch(StandingWishes())
+
+    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None: ...
 
 
 class Life:
