@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
+from msgspec import Raw
+
+from daemon.surfaces.describing import has_listed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.call import ClientCall
     from daemon.clients.context import SessionContext
     from daemon.kit.mailbox import Watch
     from daemon.ports import Upstream
@@ -28,6 +33,10 @@ INDEX_PATIENCE = 2.0
 REPORT_SECONDS = 3.0
 """Seconds between two progress reports of a call that waits for a server: clients give up after 60 s without
 one, the strictest after 10 s, and most waits end before the first."""
+
+WAITING_STEP = 1e-6
+"""By how much each report of ours raises a call's progress, which must rise with each (MCP, progress): so
+little that nearly everything that its server reports later is more."""
 
 
 class Tasks:
@@ -51,6 +60,25 @@ class Tasks:
         """Start a task, but not once the connection has ended: a queue may return a call that outlived it."""
         if self._spawn is not None:
             self._spawn(wait, *args)
+
+
+def reporting(call: ClientCall, flush: Callable[[], None]) -> Report | None:
+    """A function that tells the client how a server is that its call waits for; None if it has no token.
+
+    Args:
+        call: the call.
+        flush: writes the frames that this queues.
+    """
+
+    def report(text: str) -> None:
+        if call.token is not None:
+            call.reported += WAITING_STEP
+            progress, message = (Raw(msgspec.json.encode(value)) for value in (call.reported, text))
+            told = {"progressToken": call.token, "progress": progress, "message": message}
+            call.calls.send_progress(call, told)
+        flush()
+
+    return report if call.wants_progress else None
 
 
 async def wait_known(context: SessionContext, awaited: AwaitListing, report: Report | None = None) -> None:
@@ -95,12 +123,12 @@ async def wait_listed(
     catalog: Watch[Catalog],
     report: Report | None = None,
 ) -> None:
-    """Wake servers and wait, concurrently, until each has listed its tools, failed to, or run out of time."""
+    """Wake servers and wait, concurrently, until each has listed, failed to, or run out of time."""
     async with trio.open_nursery() as nursery:
         for server in awaited.servers:
             upstream = upstreams.get(server)
             if upstream is not None:
-                nursery.start_soon(_wait_one, upstream, catalog, awaited.calling, report)
+                nursery.start_soon(_wait_one, upstream, catalog, awaited, report)
 
 
 async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
@@ -112,15 +140,15 @@ async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
 async def _wait_one(
     upstream: Upstream,
     catalog: Watch[Catalog],
-    calling: bool,  # noqa: FBT001
+    awaited: AwaitListing,
     report: Report | None,
 ) -> None:
-    if not await (wait_up(upstream, report) if calling else upstream.wake_to_list()):
+    if not await (wait_up(upstream, report) if awaited.calling else upstream.wake_to_list()):
         return
 
     def listed(newest: Catalog) -> bool:
         entry = newest.servers.get(upstream.name)
-        return entry is None or entry.tools is not None or bool(entry.listing_error)
+        return entry is None or all(has_listed(entry, kind) for kind in awaited.kinds)
 
     with trio.move_on_after(LISTING_PATIENCE):
         await catalog.wait_until(listed)

@@ -14,6 +14,7 @@ import msgspec
 from daemon.catalog.definitions import hashes
 from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
+from daemon.model import Kind
 from daemon.protocol import CALL_TOOL, tool_head
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class View:
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
     """Returns the core tools that were chosen for this client if its profile names none
     (`surfaces.listing`)."""
+    linked: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """The servers whose results have linked to URIs in this session."""
     keeps: bool = True
     """Whether what is loaded or shown is known in the client's next request."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
@@ -174,6 +177,8 @@ class Forward:
     """The tools that the call loads."""
     repair: Repair | None = None
     """How the arguments were repaired; None if they were not."""
+    convert: Callable[[bytes | memoryview | msgspec.Raw], bytes] | None = attrs.field(default=None, repr=False)
+    """Makes the tool's result of what the server answers; None passes it on as it is."""
     verbatim: bool = False
     """Whether the decision does not depend on the arguments, which nobody has decoded."""
 
@@ -183,9 +188,11 @@ class AwaitListing:
     """The decision to wait for what is not known yet, and to be asked again then."""
 
     servers: tuple[str, ...] = ()
-    """Servers that have not listed their tools."""
+    """Servers that have not listed yet."""
     calling: bool = False
     """Whether one of their tools is to be called: that is worth waiting for a whole start."""
+    kinds: tuple[Kind, ...] = (Kind.TOOL,)
+    """The lists of theirs that are waited for."""
     indexed: bool = False
     """Whether the search index must have caught up with the catalog."""
 

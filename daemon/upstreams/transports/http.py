@@ -44,9 +44,9 @@ from daemon.upstreams.transports.posting import (
     PostConnection,
     PostLink,
     error_line,
-    made_error,
 )
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST
+from daemon.wire.error_objects import made_error
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
