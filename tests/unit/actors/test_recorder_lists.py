@@ -111,16 +111,13 @@ async def test_daemons_whose_servers_list_different_prompts_come_to_rest(
         await other.lists("a", "read")
         await lists(one, Kind.PROMPT, "review")
         await lists(other, Kind.PROMPT, "fix")
-        await until(lambda: one.recorder.statistics().idle and other.recorder.statistics().idle)
-        for number in range(3):
-            # Each of these is heard with a look of its own.
-            switched = frozenset({("b", f"t{number}")})
-            one.tell(Switched(off=switched))
-            await until(lambda switched=switched: other.registry.catalog.value.switched == switched)  # type: ignore[misc]
-            await until(lambda: one.recorder.statistics().idle and other.recorder.statistics().idle)
-        settled = one.entry().epoch, other.entry().epoch
-        one.tell(Switched(off=frozenset()))
-        await until(lambda: not other.registry.catalog.value.switched)
-        await until(lambda: one.recorder.statistics().idle and other.recorder.statistics().idle)
-        assert (one.entry().epoch, other.entry().epoch) == settled
+        seen = []
+        for number in range(4):
+            # Each of these is heard with a look of its own, in both directions.
+            for teller, hearer in ((one, other), (other, one)):
+                switched = frozenset({("b", f"{number} {id(teller)}")})
+                teller.tell(Switched(off=switched))
+                await until(lambda h=hearer, off=switched: h.registry.catalog.value.switched == off)  # type: ignore[misc]
+            seen.append((one.entry().epoch, other.entry().epoch))
+        assert seen[1] == seen[2] == seen[3]
         assert (known(one)[Kind.PROMPT], known(other)[Kind.PROMPT]) == (["review"], ["fix"])
