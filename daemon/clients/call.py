@@ -106,6 +106,9 @@ class Calls(Protocol):
     def park(self, call: ClientCall, request: PeerRequest) -> None:
         """Ask a client that can only be answered: its call is parked (`clients.parking`)."""
 
+    def count_asked(self, request: PeerRequest, *, parked: bool) -> None:
+        """Count a request that was put to the client, now or in its next round, or answered in its place."""
+
     def goes_on(self, call: ClientCall, result: Buffer) -> bool:
         """Ask for what a server needs that can only answer; False if it has answered (`clients.rounds`)."""
 
@@ -294,6 +297,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
             self.calls.park(self, request)
         else:
             self.calls.server_requests.ask(request, self.request.id)
+        self.calls.count_asked(request, parked=self.request.modern)
 
     def notified(self, method: str, params: Raw) -> None:
         """Pass on a notification that came with the call."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
+    from daemon.wire.peer_requests import PeerRequest
 
 LOOKED_THROUGH = 64 * 1024
 """Bytes of the longest result that is searched for `isError`, in a quarter of a millisecond at most.
@@ -149,6 +150,12 @@ class CallsInFlight:
             context.tally.meta_call(surface, call.label, outcome)
             if outcome != "ok":
                 context.tally.refused(outcome)
+
+    def count_asked(self, request: PeerRequest, *, parked: bool) -> None:
+        """Count a request that was put to the client, now or in its next round, or answered in its place."""
+        put = "parked" if parked else "relayed"
+        became = put if request.is_open else "refused"
+        self._context.tally.relayed(request.server, request.method, became)
 
     def forget(self, call: ClientCall) -> None:
         """Drop a call without an answer."""
