@@ -78,6 +78,8 @@ class ToolsListed:
     so an empty first list takes nothing away."""
     about: str = attrs.field(default="", repr=False)
     """How it describes itself in the handshake; empty if it does not."""
+    instructions: str = attrs.field(default="", repr=False)
+    """What it says in the handshake about how to use it; empty if nothing."""
 
 
 @attrs.frozen(kw_only=True)

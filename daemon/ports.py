@@ -9,13 +9,14 @@ import attrs
 from daemon.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from msgspec import Raw
 
     from daemon.config.model import Config
     from daemon.model import Era
     from daemon.wire.envelope import Buffer
+    from daemon.wire.given_up import GivenUp
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
 
@@ -65,6 +66,8 @@ class UpstreamConnection(Protocol):
 
     last_heard: float
     """When the server last sent anything (seconds, trio's clock)."""
+    given_up: GivenUp
+    """Calls that were given up without an answer, and may still run at the server."""
 
     @property
     def in_flight(self) -> int:
@@ -93,14 +96,14 @@ class UpstreamConnection(Protocol):
             Overloaded: too many bytes wait for the server already.
         """
 
-    def exchange_of(self, key: int | None) -> Exchange | None:
-        """The exchange of a forwarded request without an answer; None if there is no such request."""
-
     def cancel(self, key: int, reason: str) -> None:
         """Give up a forwarded request: the server is told, the exchange is no longer called."""
 
-    def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
-        """Cancel and yield the calls without a sign of life for `idle` seconds, or older than `total`."""
+    def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
+        """Cancel and yield the calls without a sign of life for `idle` seconds, or older than `total`.
+
+        Those with the keys in `alive` show life just now.
+        """
 
     async def run(self) -> None:
         """Receive until the connection ends; then every open exchange is `lost`.
@@ -113,7 +116,7 @@ class UpstreamConnection(Protocol):
 class ConnectionEvents(Protocol):
     """The events that a connection reports to the actor that owns it, synchronously and in order."""
 
-    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+    def on_list_changed(self, kinds: tuple[Kind, ...] = tuple(Kind)) -> None:
         """The server announced that its lists of these kinds changed."""
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
@@ -152,6 +155,9 @@ class Audience(Protocol):
     def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
         """Take a server's notification to the clients that it is for (`ConnectionEvents.on_message`)."""
 
+    def ask(self, request: PeerRequest) -> None:
+        """Take a request that no call has caused to the client that alone can be meant, or refuse it."""
+
 
 class Upstream(Protocol):
     """A server as sessions and operators see it, whether it is up or down."""
@@ -174,6 +180,9 @@ class Upstream(Protocol):
 
     def cancel(self, key: int, reason: str) -> None:
         """Give up a call; keys of an earlier connection are ignored."""
+
+    def notify(self, method: str) -> None:
+        """Tell the server something that needs no params; nothing happens while it is down."""
 
     async def wake(self) -> bool:
         """Cut a backoff short and wait, for at most the configured time; return whether calls are taken.

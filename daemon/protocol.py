@@ -52,11 +52,20 @@ CLIENT_CAPABILITIES: Mapping[str, object] = {
 """The capabilities that mcpd declares to servers: what some client may have. Servers show fewer tools to a
 client without them, and each request goes only to a client that has said it can answer."""
 
-ASKED_OF_CLIENTS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
+LIST_ROOTS = "roots/list"
+"""The request for a client's roots."""
+
+ROOTS_CHANGED = "notifications/roots/list_changed"
+"""The notification that a client's roots have changed."""
+
+ASKED_OF_CLIENTS = frozenset({"sampling/createMessage", "elicitation/create", LIST_ROOTS})
 """The requests that servers make of clients (MCP, client features)."""
 
 CALL_TOOL = "tools/call"
 """The method that calls a tool."""
+
+INITIALIZED = "notifications/initialized"
+"""The notification that ends a handshake."""
 
 CANCEL = "notifications/cancelled"
 """The notification that a request is cancelled."""

@@ -126,6 +126,7 @@ class FakeUpstream:
         self.clients: list[int] = []
         """Whose each call was."""
         self.cancelled: list[tuple[int, str]] = []
+        self.told: list[str] = []
         self.recorded: list[tuple[float, bool]] = []
         self.woken = 0
         self.wake_seconds = 2.0
@@ -148,6 +149,11 @@ class FakeUpstream:
         """Remember who gave up."""
         self.cancelled.append((key, reason))
         self.on_cancel()
+        self._tell()
+
+    def notify(self, method: str) -> None:
+        """Remember what it was told."""
+        self.told.append(method)
         self._tell()
 
     async def wake(self) -> bool:

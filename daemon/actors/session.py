@@ -90,6 +90,7 @@ class Session:
             )
         finally:
             connection.calls.abandon_all("the client is gone")
+            connection.roots.end()
             self._attachments.leave()
             watchers.pop(self, None)
 
@@ -154,12 +155,16 @@ class Session:
             self._connection.fail(request_id, method, error)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
-        """Take cancellations, progress of what servers have asked, and the bridge's hello."""
+        """Take cancellations, what concerns the requests of servers, and the bridge's hello."""
         try:
             if method == protocol.CANCEL and params is not None:
                 cancel(self._connection, params)
             elif method == protocol.PROGRESS and params is not None:
                 self._peer.requests.progress(params)
+            elif method == protocol.INITIALIZED:
+                self._connection.roots.begin()
+            elif method == protocol.ROOTS_CHANGED:
+                self._connection.roots.changed()
             elif method == protocol.HELLO and params is not None:
                 said = msgspec.json.decode(params, type=dict[str, object])
                 if not self._settled:

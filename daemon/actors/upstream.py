@@ -1,7 +1,8 @@
 """The actor of one upstream server, for one connection after the other.
 
 `run` is one incarnation, from opening the connection to losing it; the supervisor decides about the next. How
-callers reach the server meanwhile is described in `upstreams.access`. While connected, the actor's tasks list
+callers reach the server meanwhile is described in `upstreams.access`, and what becomes of what the server says
+of its own accord in `upstreams.events`. While connected, the actor's tasks list
 the tools when asked to, ping the server when it is silent, and give up calls that show no sign of life.
 """
 
@@ -14,29 +15,22 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
-from daemon.counting.measures import STDERR_LINE, Noise, StderrTail
 from daemon.errors import (
     Busy,
     ConnectionLost,
-    ProtocolFault,
     RunError,
     UpstreamLost,
     leaf,
 )
-from daemon.model import Era, Kind
-from daemon.protocol import LOG_MESSAGE
-from daemon.upstreams.access import UpstreamAccess
+from daemon.model import Era
 from daemon.upstreams.admission import Admission
+from daemon.upstreams.events import UpstreamEvents
+from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
-from daemon.upstreams.runlog import RunLog
 from daemon.upstreams.transports.opening import OpenContext, connector
-from daemon.wire.envelope import INVALID_REQUEST
-from daemon.wire.requests import NO_CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from msgspec import Raw
 
     from daemon.config.model import Server
     from daemon.facts import Fact
@@ -45,8 +39,6 @@ if TYPE_CHECKING:
     from daemon.safety.redact import Redactor
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.wire.outbox import Outbox
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
 
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
 """Commands whose first start may download the server: they get `timeouts.firstInitialize`."""
@@ -55,8 +47,8 @@ REASON_SECONDS = 0.5
 """Seconds that a lost request waits for the connection to say why it ended."""
 
 
-class UpstreamActor(UpstreamAccess):
-    """Opens a server's connections, serves calls over them, and receives their `ports.ConnectionEvents`."""
+class UpstreamActor(UpstreamEvents):
+    """Opens a server's connections, and serves calls over them."""
 
     def __init__(
         self,
@@ -83,20 +75,19 @@ class UpstreamActor(UpstreamAccess):
             settle: returns once the registry has processed the facts it was told.
         """
         super().__init__(
-            server, tell=tell, wall=wall, redact=redact, settle=settle, start_limit=self._start_limit
+            server,
+            tell=tell,
+            wall=wall,
+            redact=redact,
+            settle=settle,
+            start_limit=self._start_limit,
+            outbox=outbox,
+            audience=audience,
         )
-        self.log = RunLog(server.name, stable_after=server.restart.stable_after, wall=wall)
-        self.noise = Noise()
-        self.stderr = StderrTail()
         self.greeting: Greeting | None = None
-        self.pid: int | None = None
-        self.mark: int | None = None
-        self._redact = redact
-        self._audience = audience
         self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
         self._greeter = Greeter()
         self._may_install = Path(server.command or "").name in INSTALLERS
-        self._lifecycle: Lifecycle | None = None
         self._connection: UpstreamConnection | None = None
         self._end_asked = trio.Event()
         self._end_reason = HEALTHY
@@ -188,11 +179,12 @@ class UpstreamActor(UpstreamAccess):
                 await trio.lowlevel.checkpoint()
             self.listing.begin(connection, lifecycle.incarnation, greeting)
             listed = await self.listing.tools.list_now()
-            self._admission = Admission(self.name, connection, self.server.limits)
+            connection.given_up.seconds = self.server.timeouts.call
+            self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
             self._may_install = False
             self._greeter.is_up()
             nursery.start_soon(self._keep_alive, connection, greeting.era)
-            nursery.start_soon(self._admission.keep_expiring, self.server.timeouts, self._context.outbox.flush)
+            nursery.start_soon(keep_expiring, self._admission, self.server.timeouts, self._context.outbox.flush)
             await nursery.start(self.listing.keep, listed, partial(self._report, lifecycle))
             if not self._end_asked.is_set():
                 self._report(lifecycle, self.standing.problem)
@@ -206,68 +198,3 @@ class UpstreamActor(UpstreamAccess):
 
     async def _keep_alive(self, connection: UpstreamConnection, era: Era) -> None:
         self.end(await fallen_silent(connection, era, self.server.timeouts))
-
-    def _shut(self) -> None:
-        """Take no more calls, and give back those in line."""
-        self.listing.end()
-        if self._admission is not None:
-            admission, self._admission = self._admission, None
-            admission.close()
-            self._context.outbox.flush()
-
-    # --- ports.ConnectionEvents ----------------------------------------------------------------------------
-
-    def on_lost(self, reason: str) -> None:
-        """Take no more calls from now on: the clean-up, and the reason, take longer."""
-        if self._admission is not None and self._lifecycle is not None:
-            self._lifecycle.ending(Reason(reason, Cause.CONNECTION_LOST))
-            self._shut()
-
-    def on_noise(self, line: bytes, problem: str) -> None:
-        """Count what is not MCP; too much of it degrades the server.
-
-        Raises:
-            ProtocolFault: it is a flood, and reading it blocks the loop.
-        """
-        too_much = self.noise.add(line, trio.current_time(), self._redact.cut)
-        if self.noise.count == 1:
-            self.log.say("WARNING", f"prints something that is not MCP ({problem}): {self.noise.first!r}")
-        text = f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}"
-        if self.noise.is_unbearable:
-            raise ProtocolFault(text, Cause.NOISE, first=self.noise.first)
-        if too_much and self._admission is not None and self._lifecycle is not None:
-            self._lifecycle.degraded(Reason(text, Cause.NOISE, {"first": self.noise.first}))
-
-    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
-        """Have the lists read again."""
-        self.listing.are_asked_for(kinds)
-
-    def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
-        """Hand a request to the call that it belongs to, or refuse it: never to another client."""
-        request.server = self.name
-        if cause is None and self._admission is not None:
-            cause = self._admission.only_call()
-        if cause is None:
-            request.refuse(INVALID_REQUEST, NO_CLIENT)
-        else:
-            cause.asked(request)
-
-    def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Log a line of the server's log, and pass everything on to the clients that it is for."""
-        if method == LOG_MESSAGE:
-            self.on_log(bytes(params))
-        self._audience.hear(self.name, method, params, cause)
-
-    def on_child(self, pid: int, mark: int) -> None:
-        """Remember the child for `mcpd status`."""
-        self.pid = pid
-        self.mark = mark
-        if self._lifecycle is not None:
-            self._lifecycle.runs_as(mark)
-        self.log.say("INFO", f"started {self.server.command} as pid {pid}")
-
-    def on_log(self, said: bytes) -> None:
-        """Keep and log a line of the server's stderr."""
-        text = self._redact.cut(said, STDERR_LINE)
-        self.stderr.add(text)
-        self.log.stderr(text)

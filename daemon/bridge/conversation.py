@@ -10,9 +10,20 @@ from __future__ import annotations
 
 from time import CLOCK_BOOTTIME, clock_gettime, time
 
-from daemon.bridge import stand_in
+from daemon.bridge import peek, stand_in
 from daemon.bridge.lines import Outgoing
-from daemon.bridge.requests import INITIALIZE, LISTEN, TOOLS_LIST, WAIT_SECONDS, Item, OpenRequests, Waiting
+from daemon.bridge.requests import (
+    INITIALIZE,
+    LISTEN,
+    SET_LEVEL,
+    SUBSCRIBE,
+    TOOLS_LIST,
+    UNSUBSCRIBE,
+    WAIT_SECONDS,
+    Item,
+    OpenRequests,
+    Waiting,
+)
 from daemon.bridge.stand_in import FULL, absent, refuse
 
 TYPE_CHECKING = False
@@ -23,12 +34,23 @@ if TYPE_CHECKING:
 INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
-LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
+LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/%b/list_changed"}\n'
+LISTS = (b"tools", b"prompts", b"resources")
+GONE = (
+    b'{"jsonrpc":"2.0","method":"notifications/cancelled",'
+    b'"params":{"requestId":%b,"reason":"the daemon that asked is gone"}}\n'
+)
 
 _END = b"}}\n"
 
 MAX_SUBSCRIPTIONS = 16
 """As many as the daemon allows to be open (`clients.announcements.MAX_SUBSCRIPTIONS`)."""
+
+MAX_WATCHED = 1000
+"""Resources whose subscriptions are made again with the next daemon, as many as one client may have."""
+
+MAX_ASKED = 64
+"""Requests of a daemon without an answer that are cancelled when it goes: more than it makes of one client."""
 
 HELLO_LINE = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n'
 
@@ -56,6 +78,9 @@ class Script:
         """Whether the client has finished the handshake."""
         self.subscriptions: dict[bytes, bytes] = {}
         """Acknowledged, open subscriptions of the 2026-07-28 protocol: id to request line."""
+        self.settings: dict[bytes, tuple[bytes, bytes]] = {}
+        """What the client has set, and every daemon must know: id and line of the request, by what it sets (the
+        log's level, or a resource that it watches)."""
         self.began: Beginning | None = None
         """When a daemon first said something, and so may have shown tools; None if none ever did."""
         self._hello = hello
@@ -82,6 +107,15 @@ class Script:
         """Forget a subscription, if the id is one's."""
         self.subscriptions.pop(request_id, None)
         self._reopened.discard(request_id)
+
+    def was_set(self, request_id: bytes, method: bytes | None, line: bytes) -> None:
+        """Record a request that was granted if it sets something, or forget what it takes back."""
+        if method == SET_LEVEL:
+            self.settings[SET_LEVEL] = request_id, line
+        elif method in {SUBSCRIBE, UNSUBSCRIBE} and (resource := peek.uri(line)) is not None:
+            self.settings.pop(resource, None)
+            if method == SUBSCRIBE and len(self.settings) < MAX_WATCHED:
+                self.settings[resource] = request_id, line
 
     def opening(self) -> tuple[bytes, bytes]:
         """What a new daemon is sent first, and the id of the one request in it.
@@ -116,11 +150,12 @@ class Script:
     def sequel(self) -> bytes:
         """What a new daemon is sent after it has answered the opening request."""
         self._reopened = set(self.subscriptions)
-        return (INITIALIZED_LINE if self.initialized else b"") + b"".join(self.subscriptions.values())
+        said = INITIALIZED_LINE if self.initialized else b""
+        return said + b"".join([*self.subscriptions.values(), *(line for _id, line in self.settings.values())])
 
     def announcement(self) -> bytes:
-        """What the client is told at that point: another daemon may offer other tools."""
-        return LIST_CHANGED if self.initialized else b""
+        """What the client is told at that point: another daemon may offer something else."""
+        return b"".join(LIST_CHANGED % each for each in LISTS) if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
         """Take a new daemon's acknowledgement of a subscription.
@@ -131,15 +166,17 @@ class Script:
 
         Returns:
             For a subscription the client already has, what it is told instead of the acknowledgement: that the
-            tools may have changed, if it subscribed to that. None if the subscription is new to the client.
+            lists may have changed which it subscribed to. None if the subscription is new to the client.
         """
         if request_id not in self._reopened:
             return None
         self._reopened.discard(request_id)
-        if b'"toolsListChanged":true' not in line:
-            return b""
         meta = b'{"io.modelcontextprotocol/subscriptionId":%b}' % request_id
-        return b'%b,"params":{"_meta":%b}}\n' % (LIST_CHANGED[:-2], meta)
+        return b"".join(
+            b'%b,"params":{"_meta":%b}}\n' % ((LIST_CHANGED % each)[:-2], meta)
+            for each in LISTS
+            if b'"%bListChanged":true' % each in line
+        )
 
 
 HELLO = b'"mcpd/hello"'
@@ -178,6 +215,8 @@ class Conversation:
         """The request whose answer shows that the daemon takes what the client sends."""
         self.refusal = ""
         """Why the present daemon does not serve this client, if it refused the opening request."""
+        self.asked: set[bytes] = set()
+        """Ids of the daemon's requests that the client has not answered."""
         self.hidden: set[bytes] = set()
         """Ids whose answers are kept from the client: requests of our own, or ones that were answered here."""
         if through:
@@ -234,6 +273,17 @@ class Conversation:
         self.script.unsubscribed(request_id)
         self.waiting.cancel(request_id)
         self.unheard.cancel(request_id)
+
+    def was_asked(self, request_id: bytes) -> None:
+        """Note a request of the daemon's to the client."""
+        if len(self.asked) < MAX_ASKED:
+            self.asked.add(request_id)
+
+    def take_back(self) -> None:
+        """Tell the client that nobody waits for its answers any more: the daemon that asked is gone."""
+        for request_id in self.asked:
+            self.down += GONE % request_id
+        self.asked.clear()
 
     def _doubt(self, request_id: bytes) -> None:
         """Stop sending to a daemon that may never answer this request, until it does; hide that answer."""

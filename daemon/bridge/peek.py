@@ -33,6 +33,8 @@ _last = re.compile(
 ).match
 _token = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}:,"]|[^][{}:,"\s]+', re.DOTALL).finditer
 _answer = re.compile(rb'\{"jsonrpc":"2\.0","id":' + _SCALAR + rb',"(result|error)":', re.DOTALL).match
+_asked = re.compile(rb'\{"jsonrpc":"2\.0","id":' + _SCALAR + rb',"method":', re.DOTALL).match
+_uri = re.compile(rb'"uri"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")', re.DOTALL).search
 _request_id = re.compile(rb'"requestId"\s*:\s*' + _SCALAR, re.DOTALL).search
 _subscription = re.compile(rb'"io\.modelcontextprotocol/subscriptionId"\s*:\s*' + _SCALAR, re.DOTALL).search
 
@@ -95,6 +97,21 @@ def answered(line: bytes | bytearray) -> tuple[bytes, bool] | None:
     """
     found = _answer(line)
     return None if found is None else (found[1], found[2] == b"result")
+
+
+def asked(line: bytes | bytearray) -> bytes | None:
+    """The id of a request that the daemon makes of the client; None if a line is something else.
+
+    It begins with its id, as all messages of the daemon with an id do (`wire.envelope.request`).
+    """
+    found = _asked(line)
+    return found and found[1]
+
+
+def uri(line: bytes) -> bytes | None:
+    """The resource that a subscription is about, as it is written, quotes included."""
+    found = _uri(line)
+    return found and found[1]
 
 
 def only_answers(lines: bytes) -> bool:

@@ -15,9 +15,23 @@ LISTEN = b'"subscriptions/listen"'
 PING = b'"ping"'
 DISCOVER = b'"server/discover"'
 TOOLS_LIST = b'"tools/list"'
+PROMPTS_LIST = b'"prompts/list"'
+RESOURCES_LIST = b'"resources/list"'
+TEMPLATES_LIST = b'"resources/templates/list"'
+COMPLETE = b'"completion/complete"'
+SET_LEVEL = b'"logging/setLevel"'
+SUBSCRIBE = b'"resources/subscribe"'
+UNSUBSCRIBE = b'"resources/unsubscribe"'
 
-WITHOUT_EFFECT = frozenset({INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST})
-"""Methods that change nothing, so that another daemon may be asked again unnoticed."""
+WITHOUT_EFFECT = frozenset(
+    {
+        *(INITIALIZE, LISTEN, PING, DISCOVER),
+        *(TOOLS_LIST, PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST),
+        *(COMPLETE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE),
+    }
+)
+"""Methods that change nothing, or only what a daemon knows of this client: another one may be asked again
+unnoticed."""
 
 WAIT_SECONDS = 30.0
 """How long a request waits for a daemon. A restart takes one or two seconds, an update of the whole machine's

@@ -132,7 +132,11 @@ class ClientSide:
         until: float | None = None,
     ) -> None:
         """Record a line that is on its way: a request is open from now on."""
-        if request_id is not None and method is not None:
+        if request_id is None:
+            return
+        if method is None:
+            self._conversation.asked.discard(request_id)
+        else:
             self._conversation.requests.note(request_id, method, end, line=line, until=until)
 
     def _pass_part(self, piece: bytes, *, begins: bool, ends: bool) -> None:
@@ -189,6 +193,8 @@ class DaemonSide:
                 answer = peek.answered(line)
                 if answer is not None:
                     self._settle(*answer)
+                elif (asked := peek.asked(line)) is not None:
+                    self._conversation.was_asked(asked)
 
     def said(self, data: bytes) -> None:
         """Take bytes from the daemon."""
@@ -199,6 +205,8 @@ class DaemonSide:
         for line in self._gatherer.feed(data):
             answer = peek.answered(line)
             if answer is None:
+                if (asked := peek.asked(line)) is not None:
+                    conversation.was_asked(asked)
                 if not self._is_ours(line):
                     self._give(line)
                 continue
@@ -224,6 +232,7 @@ class DaemonSide:
         gone = conversation.up.gone
         unsent = [line for line in conversation.up.withdraw() if peek.peek(line)[0] not in conversation.hidden]
         conversation.hidden.clear()
+        conversation.take_back()
         self._deal_with_open(gone, unsent, now + WAIT_SECONDS)
 
     def _give(self, line: bytes | bytearray) -> None:
@@ -262,8 +271,11 @@ class DaemonSide:
             long = self._client.long
             if long is not None and peek.peek_ends(long.head, b"")[0] == request_id:
                 long.answered = True
-        elif succeeded and entry.method == INITIALIZE and entry.line is not None:
-            conversation.script.shook_hands(request_id, entry.line)
+        elif succeeded and entry.line is not None:
+            if entry.method == INITIALIZE:
+                conversation.script.shook_hands(request_id, entry.line)
+            else:
+                conversation.script.was_set(request_id, entry.method, entry.line)
 
     def _ask_first(self, lines: bytes, request_id: bytes) -> None:
         self._conversation.awaited = request_id
@@ -283,6 +295,7 @@ class DaemonSide:
             return
         conversation.awaited = None
         conversation.through = True
+        conversation.hidden.update(request_id for request_id, _line in conversation.script.settings.values())
         conversation.up.put(conversation.script.sequel())
         conversation.down += conversation.script.announcement()
         for item in conversation.waiting.take():

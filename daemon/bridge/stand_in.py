@@ -9,7 +9,18 @@ there, the client is told that the list has changed.
 from __future__ import annotations
 
 from daemon import __version__
-from daemon.bridge.requests import CALL, DISCOVER, INITIALIZE, LISTEN, PING, TOOLS_LIST, WAIT_SECONDS
+from daemon.bridge.requests import (
+    CALL,
+    DISCOVER,
+    INITIALIZE,
+    LISTEN,
+    PING,
+    PROMPTS_LIST,
+    RESOURCES_LIST,
+    TEMPLATES_LIST,
+    TOOLS_LIST,
+    WAIT_SECONDS,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,7 +137,7 @@ _PATIENCE = {
     CALL: WAIT_SECONDS,
 }
 
-ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST})
+ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST, PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST})
 """What a client asks first. It is answered here also if the daemon has accepted the connection but says
 nothing."""
 
@@ -162,7 +173,13 @@ REFUSED = (
 _HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 _MODERN_VERSION = "2026-07-28"
 _META = "io.modelcontextprotocol/"
-_CAPABILITIES = {"tools": {"listChanged": True}}
+_CAPABILITIES = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
+    "logging": {},
+}
 _IDENTITY = {"name": "mcpd", "version": __version__}
 _UNSUPPORTED_VERSION = -32022
 _NO_REASON = "it gave no reason; see its log."
@@ -274,21 +291,48 @@ def _list(request_id: bytes, _params: Json, trouble: str, modern: bool) -> bytes
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
         "_meta": {"anthropic/alwaysLoad": True},
     }
-    if not modern:
-        return result_line(request_id, {"tools": [tool]})
-    return result_line(request_id, {"resultType": "complete", "tools": [tool], **_UNCACHED})
+    return _list_of("tools", [tool], request_id, modern=modern)
+
+
+def _prompts(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
+    return _list_of("prompts", [], request_id, modern=modern)
+
+
+def _resources(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
+    return _list_of("resources", [], request_id, modern=modern)
+
+
+def _templates(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
+    return _list_of("resourceTemplates", [], request_id, modern=modern)
+
+
+def _list_of(member: str, listed: list[Json], request_id: bytes, *, modern: bool) -> bytes:
+    beside = {"resultType": "complete", **_UNCACHED} if modern else {}
+    return result_line(request_id, {member: listed, **beside})
+
+
+_LIST_WISHES = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
 
 
 def _listen(request_id: bytes, params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
     import json  # noqa: PLC0415 - as above
 
     wanted = params.get("notifications")
-    asks = isinstance(wanted, dict) and wanted.get("toolsListChanged") is True
+    filter_ = wanted if isinstance(wanted, dict) else {}
     told = {
-        "notifications": {"toolsListChanged": True} if asks else {},
+        "notifications": {each: True for each in _LIST_WISHES if filter_.get(each) is True},
         "_meta": {_META + "subscriptionId": json.loads(request_id)},
     }
     return notification_line("notifications/subscriptions/acknowledged", told)
 
 
-_ANSWERS = {INITIALIZE: _initialize, DISCOVER: _discover, PING: _ping, TOOLS_LIST: _list, LISTEN: _listen}
+_ANSWERS = {
+    INITIALIZE: _initialize,
+    DISCOVER: _discover,
+    PING: _ping,
+    TOOLS_LIST: _list,
+    PROMPTS_LIST: _prompts,
+    RESOURCES_LIST: _resources,
+    TEMPLATES_LIST: _templates,
+    LISTEN: _listen,
+}

@@ -97,6 +97,10 @@ def _is_stale(entry: ServerEntry, incarnation: int) -> bool:
     return incarnation < entry.first_run
 
 
+def _with_instructions(entry: ServerEntry, said: str) -> ServerEntry:
+    return entry if entry.instructions == said else attrs.evolve(entry, instructions=said)
+
+
 def _with_about(entry: ServerEntry, about: str) -> ServerEntry:
     """With the server's description of itself; unchanged if only numbers differ: clients are shown it."""
     if _NUMBER.sub("", entry.about) == _NUMBER.sub("", about):
@@ -107,7 +111,7 @@ def _with_about(entry: ServerEntry, about: str) -> ServerEntry:
 def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
     if _is_stale(entry, fact.incarnation):
         return entry
-    entry = _with_about(entry, fact.about)
+    entry = _with_instructions(_with_about(entry, fact.about), fact.instructions)
     looked = screened(fact.tools)
     tools, quarantined = looked.usable, {**fact.quarantined, **looked.refused}
     known = entry.tools

@@ -63,6 +63,8 @@ class ServerEntry:
     """When it was last listed, in seconds since the epoch."""
     renamed: Mapping[str, str] = attrs.field(factory=dict)
     """The present names of renamed tools, by their earlier names."""
+    instructions: str = attrs.field(default="", repr=False)
+    """What the server says about how to use it, as of its last list of tools."""
     about: str = attrs.field(default="", repr=False)
     """The server's description of itself, as of its last list of tools."""
     summary: Summary | None = None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from daemon.clients.roots import RootsOfClients
+
 if TYPE_CHECKING:
     from msgspec import Raw
 
+    from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
 
 
@@ -22,6 +25,8 @@ class ConnectedClients:
 
     def __init__(self) -> None:
         """Begin without any."""
+        self.roots = RootsOfClients()
+        """The clients that have roots."""
         self._hearers: dict[object, Hearer] = {}
 
     def join(self, hearer: Hearer) -> None:
@@ -36,3 +41,7 @@ class ConnectedClients:
         """Take a server's notification to all clients; each decides whether it is for it."""
         for hearer in list(self._hearers.values()):
             hearer.hear(server, method, params, cause)
+
+    def ask(self, request: PeerRequest) -> None:
+        """Put a server's request that no call has caused to the only client that can be meant, or refuse it."""
+        self.roots.ask(request)

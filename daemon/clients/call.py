@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
-    from daemon.clients.server_requests import RelayedRequest, ServerRequests
+    from daemon.clients.server_requests import ServerRequests
     from daemon.config.redaction import Redactors
     from daemon.ports import Upstream
     from daemon.surfaces.base import Action, Forward, View
@@ -47,10 +47,6 @@ _SAID = msgspec.json.Decoder(str | list[str] | None)
 
 MAX_NAME = 64
 """Characters of the longest name in a meta-tool's arguments that is logged; anything longer is no name."""
-
-WAITING_STEP = 1e-6
-"""By how much each report of ours raises a call's progress, which must rise with each (MCP, progress): so
-little that nearly everything that its server reports later is more."""
 
 
 def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
@@ -171,8 +167,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """The other members of its params, which travel on as they are: `task`, `inputResponses`, unknown ones."""
     declared: Raw | None = None
     """The capabilities that the client declares in the request itself (MCP 2026-07-28)."""
-    server_requests: list[RelayedRequest] | None = None
-    """What its server has asked the client meanwhile; None if nothing."""
+    convert: Callable[[Buffer], bytes] | None = None
+    """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
     finished: bytes | None = None
     """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 
@@ -187,14 +183,6 @@ class ClientCall(Struct, eq=False, kw_only=True):
         session = state.key if state.named else ""
         return f"{self.label}{asked and f'({asked})'}{session and f' in {session}'}"
 
-    def read_meta(self, meta: dict[str, Raw]) -> None:
-        """Take over the request's `_meta`: the members that travel on, and the progress token."""
-        self.meta = protocol.foreign_meta(meta)
-        self.declared = meta.get(protocol.CAPABILITIES_KEY)
-        token = meta.get("progressToken")
-        if token is not None and bytes(token) != b"null":
-            self.token, self.wants_progress = token, True
-
     def decide(self, view: View, *, patient: bool) -> Action:
         """What is to be done about the call (`surfaces.base.Surface.call`).
 
@@ -207,6 +195,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def refer(self, forward: Forward, arguments: Buffer) -> None:
         """Take over where the call goes, and what is sent there."""
         self.method, self.tool, self.label = forward.method, forward.name, forward.label
+        self.convert = forward.convert
         head = protocol.members_before(self.others) + forward.head if self.others else forward.head
         self.params = head, arguments
 
@@ -226,12 +215,20 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def answered(self, result: Buffer) -> None:
         """Answer the client with the result as its author wrote it."""
-        self.calls.finish(self, result, "ok")
+        self.calls.finish(self, result if self.convert is None else self.convert(result), "ok")
 
     def refused(self, error: Buffer) -> None:
-        """Answer the client with the server's JSON-RPC error, as a result that a model can read."""
+        """Answer the client with the server's JSON-RPC error, as a result that a model can read.
+
+        One that sends the user to a URL first is for the client itself, if it knows what that is.
+        """
         assert self.upstream is not None, "only a server refuses"
-        self.lost(read_refusal(error, self.calls.redact.of(self.upstream.name)))
+        server, asking = self.upstream.name, self.calls.server_requests
+        redact = self.calls.redact.of(server)
+        if asking.takes_url(server, error):
+            self.calls.refuse(self, *without_secrets(error, redact), UpstreamCallError.code)
+        else:
+            self.lost(read_refusal(error, redact))
 
     def lost(self, error: CallError) -> None:
         """Answer the client with why there is no result and what to do."""
@@ -248,47 +245,21 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def asked(self, request: PeerRequest) -> None:
         """Put a request of its server to the client."""
-        asked = self.calls.server_requests.ask(request, self.request.id)
-        if asked is not None:
-            self.server_requests = [*(self.server_requests or ()), asked]
+        self.calls.server_requests.ask(request, self.request.id)
 
     @property
     def asker(self) -> object:
         """Its client: all calls of a connection are, unless nothing tells two clients of it apart."""
         kept = self.calls.client.visitor.keeps or self.request.key is not None
-        return self.calls if kept else self
-
-    def end_server_requests(self, reason: str) -> None:
-        """Take back what is still before the client: the call has ended."""
-        server_requests, self.server_requests = self.server_requests or (), None
-        for each in server_requests:
-            each.end(reason)
-
-    def still_waits(self, text: str) -> None:
-        """Report to the client that the call still waits for its server."""
-        if self.token is not None:
-            self.reported += WAITING_STEP
-            progress, message = (Raw(msgspec.json.encode(value)) for value in (self.reported, text))
-            told = {"progressToken": self.token, "progress": progress, "message": message}
-            self.calls.send_progress(self, told)
-
-    def conclude(self, error: CallError) -> None:
-        """Answer the call now, with an error if it has no result yet."""
-        self.withdraw(error.message)
-        if self.finished is None:
-            self.lost(error)
-        else:
-            self.answered(self.finished)
+        return self.calls if kept else self.request
 
     def abandon(self, reason: str) -> None:
-        """Give the call up wherever it is, without an answer."""
-        self.calls.forget(self)
+        """Give the call up wherever it is, without an answer; what was asked for it is withdrawn before."""
         self.withdraw(reason)
+        self.calls.forget(self)
 
     def withdraw(self, reason: str) -> None:
         """Stop waiting for a server, or cancel the call there."""
-        if self.server_requests:
-            self.end_server_requests(reason)
         if self.waiting is not None:
             self.waiting.cancel()
         if self.upstream is not None and self.key is not None:
@@ -301,3 +272,12 @@ def _progress(params: Mapping[str, Raw]) -> float:
         return msgspec.json.decode(params["progress"], type=float)
     except (KeyError, msgspec.MsgspecError):
         return math.inf
+
+
+def read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
+    """Take over the request's `_meta`: the members that travel on, and the progress token."""
+    call.meta = protocol.foreign_meta(meta)
+    call.declared = meta.get(protocol.CAPABILITIES_KEY)
+    token = meta.get("progressToken")
+    if token is not None and bytes(token) != b"null":
+        call.token, call.wants_progress = token, True

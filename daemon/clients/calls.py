@@ -68,7 +68,7 @@ class CallsInFlight:
         """How many calls the client has made so far."""
         self.recheck = recheck
         self.client = client
-        self.server_requests = ServerRequests(peer, context.outbox)
+        self.server_requests = ServerRequests(peer, context.audience, self.open)
         self.redact = context.redact
         self._peer = peer
         self._number = number
@@ -95,8 +95,6 @@ class CallsInFlight:
         if self.open.get(call.request.id) is not call:
             return False
         del self.open[call.request.id]
-        if call.server_requests:
-            call.end_server_requests("the call has ended")
         return True
 
     def _record(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
@@ -129,13 +127,18 @@ class CallsInFlight:
     def lose_all(self, error: CallError) -> None:
         """Answer every call, if need be with an error: the daemon is stopping, nothing answers later."""
         for call in self._newest_first():
-            call.conclude(error)
+            call.withdraw(error.message)
+            if call.finished is None:
+                call.lost(error)
+            else:
+                call.answered(call.finished)
         self._context.outbox.flush()
 
     def abandon_all(self, reason: str) -> None:
         """Abandon every call: the client is gone."""
         for call in self._newest_first():
             call.abandon(reason)
+        self.server_requests.elicitations.leave()
         self._context.outbox.flush()
 
     def _newest_first(self) -> list[ClientCall]:

@@ -10,6 +10,8 @@ from msgspec import Raw
 from daemon.wire.envelope import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from daemon.wire.peer_requests import PeerRequest
 
 NOTHING = Raw(b"{}")
@@ -18,7 +20,16 @@ NOTHING = Raw(b"{}")
 DECLINED = b'{"action":"decline"}'
 """The answer to an elicitation in place of a client that cannot ask its user (MCP, elicitation)."""
 
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def has(capabilities: Raw, *wanted: str) -> bool:
+    """Whether a client has declared a capability: its name, and that of a part of it if only that matters."""
+    try:
+        return _has(_decode(capabilities), wanted)
+    except _UNREADABLE:
+        return False
 
 
 def lacking(capabilities: Raw, request: PeerRequest) -> str:
@@ -31,7 +42,7 @@ def lacking(capabilities: Raw, request: PeerRequest) -> str:
     try:
         declared = _decode(capabilities)
         params = {} if request.params is None else _decode(request.params)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return "params that can be read"
     wanted = next((part for part in _needed(request.method, params) if not _has(declared, part)), ())
     return ".".join(wanted)
@@ -55,7 +66,7 @@ def _needed(method: str, params: dict[str, object]) -> list[tuple[str, ...]]:
     return [("elicitation", "url")] if params.get("mode") == "url" else [("elicitation", "form")]
 
 
-def _has(declared: dict[str, object], wanted: tuple[str, ...]) -> bool:
+def _has(declared: Mapping[str, object], wanted: tuple[str, ...]) -> bool:
     members = declared.get(wanted[0])
     if not isinstance(members, dict):
         return False

@@ -23,7 +23,7 @@ from daemon.clients.visitor import HERSELF
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.counting.tally import tokens_in
 from daemon.surfaces.listing import usual_tools
-from daemon.surfaces.table import PRELOADING, chosen, is_switched_off
+from daemon.surfaces.table import PRELOADING, READING, chosen, is_switched_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -149,7 +149,7 @@ class Client:
                 return self._deny(f"there is no surface {each[:100]!r}; there are: {', '.join(surfaces)}")
         return Selection(
             profile=profile,
-            surface=surfaces[name],
+            surface=READING[name] if profile.read_resource and name in READING else surfaces[name],
             on_demand=not is_switched_off(config, profile, lazy=wishes.lazy),
             preload=profile.preload if name == PRELOADING else (),
         )

@@ -11,6 +11,7 @@ from daemon.clients.announcements import Announcements
 from daemon.clients.attachments import Attachments
 from daemon.clients.client import Client, Savings, defers_tools
 from daemon.clients.dispatch import Dispatch
+from daemon.clients.own_roots import OwnRoots
 from daemon.clients.waits import Tasks
 from daemon.protocol import UnknownCursor
 from daemon.wire import envelope
@@ -53,6 +54,7 @@ class ClientConnection:
             peer, number, context, self.client, self.announcements, self.savings, self.tasks.later
         )
         self.calls = self.dispatch.calls
+        self.roots = OwnRoots(self.calls.server_requests, context, self.client, self.tasks.later)
         self.attachments = Attachments(
             self.client,
             context,

@@ -19,9 +19,9 @@ from loguru import logger
 
 from daemon import protocol
 from daemon.catalog.loaded import Source
-from daemon.clients.call import NOTHING, ClientCall
+from daemon.clients.call import NOTHING, ClientCall, read_meta
 from daemon.clients.calls import CallsInFlight
-from daemon.clients.waits import wait_awake, wait_known
+from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
     CallError,
     InvalidArguments,
@@ -88,6 +88,7 @@ class Dispatch:
         self._announcements = announcements
         self._savings = savings
         self._later = later
+        self._flush = context.outbox.flush
 
     def begin(
         self,
@@ -127,7 +128,7 @@ class Dispatch:
         self.calls.total += 1
         try:
             if meta:
-                call.read_meta(meta)
+                read_meta(call, meta)
             if len(self._open) > MAX_CALLS:
                 raise Overloaded(f"{MAX_CALLS} calls of this client are in flight. Wait for some to end.")
             if not call.given.startswith(b"{"):
@@ -156,7 +157,7 @@ class Dispatch:
             self._reply(call, action)
         else:
             call.patient = False
-            self._later(self._act_after, call, partial(self._known, action, self._reporting(call)))
+            self._later(self._act_after, call, partial(self._known, action, reporting(call, self._flush)))
 
     def _send(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
         """Send a call. Returns False if it has to wait first."""
@@ -176,9 +177,8 @@ class Dispatch:
             if not (call.patient and upstream.can_wake):
                 raise
             call.patient, call.current = False, True
-            self._later(
-                self._act_after, call, partial(wait_awake, self._context, upstream, self._reporting(call))
-            )
+            report = reporting(call, self._flush)
+            self._later(self._act_after, call, partial(wait_awake, self._context, upstream, report))
             return False
         return True
 
@@ -252,21 +252,12 @@ class Dispatch:
             if told is not None:
                 await self._announcements.wait_listed(told)
             call.answered(result)
-        self._context.outbox.flush()
+        self._flush()
 
     def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
         """Have a call wait for the new list of a server that has said that its tools changed."""
         call.patient, call.current = False, True
         self._later(self._act_after, call, upstream.wait_current)
-
-    def _reporting(self, call: ClientCall) -> Callable[[str], None] | None:
-        """A function that tells the client how a server is that its call waits for; None if it has no token."""
-
-        def report(text: str) -> None:
-            call.still_waits(text)
-            self._context.outbox.flush()
-
-        return report if call.wants_progress else None
 
     async def _known(self, awaited: AwaitListing, report: Callable[[str], None] | None) -> None:
         await wait_known(self._context, awaited, report)
@@ -280,7 +271,7 @@ class Dispatch:
             # A call that was abandoned or answered in the meantime must not run.
             if self._open.get(call.request.id) is call:
                 self._act(call)
-        self._context.outbox.flush()
+        self._flush()
 
     @contextmanager
     def _contained(self, call: ClientCall) -> Iterator[None]:

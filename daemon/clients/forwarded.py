@@ -38,6 +38,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
     def refused(self, error: Buffer) -> None:
         """Answer with the server's own error, without the secrets that it may quote."""
         assert self.upstream is not None, "only a server refuses"
+        self.calls.server_requests.takes_url(self.upstream.name, error)
         code, message, data = without_secrets(error, self.calls.redact.of(self.upstream.name))
         self.calls.refuse(self, code, message, data, UpstreamCallError.code)
 

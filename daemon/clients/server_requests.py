@@ -1,31 +1,40 @@
 """What servers ask of one client while they work on its calls: sampling, elicitation, roots.
 
 A request goes to its client as a request of ours, on the stream of the call that has caused it, and its
-answer goes back as the bytes that the client wrote. It ends with its call: a client that hangs up, or cancels,
-leaves no server waiting.
+answer goes back as the bytes that the client wrote. It ends with its call (`upstreams.attribution`): a client
+that hangs up, or cancels, leaves no server waiting.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
 
 from daemon import protocol
-from daemon.clients.capabilities import NOTHING, answer_instead, lacking
-from daemon.wire.envelope import INVALID_REQUEST
+from daemon.clients.capabilities import NOTHING, answer_instead, has, lacking
+from daemon.clients.elicitations import UrlElicitations
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST
+from daemon.wire.error_objects import is_error_object
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
+    import trio
+
+    from daemon.clients.audience import ConnectedClients
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
-    from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
     from daemon.wire.peer_requests import PeerRequest
 
-MAX_OPEN = 16
-"""Questions that one client may have before it at a time: more than a user answers, and a bound for a server
-that asks without end."""
+MAX_OPEN = 32
+"""Requests that may be before one client at a time: more than a user answers."""
+
+MAX_OF_SERVER = 8
+"""Those of one server among them: a server that asks without end leaves room for the others."""
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -33,84 +42,114 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 class ServerRequests:
     """The open requests of one client that speaks a revision with requests from servers (to 2025-11-25)."""
 
-    def __init__(self, peer: Peer, outbox: Outbox) -> None:
-        """Begin without any; `peer` is the client."""
+    def __init__(self, peer: Peer, audience: ConnectedClients, calls: Container[bytes]) -> None:
+        """Begin without any.
+
+        Args:
+            peer: the client.
+            audience: all clients.
+            calls: the ids of the client's open calls.
+        """
         self.capabilities: Raw = NOTHING
         """What the client has declared in `initialize`, raw (MCP, client capabilities)."""
+        self.elicitations = UrlElicitations(peer, audience)
+        self.told_roots: set[str] = set()
+        """The servers that have asked for the client's roots."""
         self._peer = peer
-        self._outbox = outbox
-        self._open = 0
+        self._calls = calls
+        self._open: Counter[str] = Counter()
 
-    def ask(self, request: PeerRequest, request_id: bytes) -> RelayedRequest | None:
+    def ask(self, request: PeerRequest, request_id: bytes | None) -> RelayedRequest | None:
         """Put a request to the client; None if it was answered at once, in its place.
 
         Args:
             request: the request.
-            request_id: the client's request that it belongs to.
+            request_id: the client's request that it belongs to; None if it belongs to none.
         """
+        server = request.server
         if lacks := lacking(self.capabilities, request):
             answer_instead(request, lacks)
-            return None
-        if self._open >= MAX_OPEN:
+        elif self._open[server] >= MAX_OF_SERVER:
+            text = f"{MAX_OF_SERVER} requests of this server are before this client already"
+            request.refuse(INVALID_REQUEST, text)
+        elif self._open.total() >= MAX_OPEN:
             request.refuse(INVALID_REQUEST, f"{MAX_OPEN} requests are before this client already")
-            return None
-        self._open += 1
-        asked = RelayedRequest(self, request)
-        asked.uid = self._peer.requests.open(asked, forwarded=False)
-        self._peer.send_request(asked.uid, request.method, _params(request, asked.uid), request_id)
-        self._outbox.flush()
-        return asked
+        else:
+            self._open[server] += 1
+            if request.method == protocol.LIST_ROOTS:
+                self.told_roots.add(server)
+            self.elicitations.given(server, request.params)
+            asked = RelayedRequest(self, request, request_id)
+            asked.uid = self._peer.requests.open(asked, forwarded=False)
+            self._peer.send_request(asked.uid, request.method, _params(request, asked), request_id)
+            return asked
+        return None
 
     def close(self, asked: RelayedRequest, reason: str) -> None:
         """Take a request back that is still before the client."""
         if self._peer.requests.take(asked.uid) is not None:
-            self._open -= 1
-            self._peer.notify(*protocol.cancelled(asked.uid, reason))
+            self.ended(asked.server)
+            # Over HTTP, the stream that it went out on ends with its call.
+            stream = asked.request_id if asked.request_id in self._calls else None
+            self._peer.notify(*protocol.cancelled(asked.uid, reason), stream)
 
-    def ended(self) -> None:
-        """Note that a request was answered."""
-        self._open -= 1
+    def ended(self, server: str) -> None:
+        """Note that a request of a server has an answer, or gets none."""
+        self._open[server] -= 1
+        if not self._open[server]:
+            del self._open[server]
+
+    def takes_url(self, server: str, error: Buffer) -> bool:
+        """Whether a server's error sends the client's user to a URL, which the client can do."""
+        return has(self.capabilities, "elicitation", "url") and self.elicitations.required(server, error)
 
 
 class RelayedRequest:
     """A request that is before a client: the `wire.requests.Exchange` of our request to it."""
 
-    def __init__(self, asking: ServerRequests, request: PeerRequest) -> None:
+    def __init__(self, asking: ServerRequests, request: PeerRequest, request_id: bytes | None) -> None:
         """Begin; `uid` is set once the request is sent."""
         self.uid = 0
+        self.server = request.server
+        self.request_id = request_id
+        self.token = _token_of(request)
+        """The server's own progress token, if it wants to be told of progress."""
+        self.limit: trio.CancelScope | None = None
+        """The cancel scope of the task that bounds it, if no call does."""
         self._asking = asking
         self._request = request
-        self._token = _token_of(request)
         request.on_withdrawn = self.withdraw
 
     def withdraw(self, reason: str) -> None:
         """Take it back from the client: nobody wants the answer any more."""
+        self._release()
         self._asking.close(self, reason)
-
-    def end(self, reason: str) -> None:
-        """Take it back, and tell the server that its call has ended."""
-        self._asking.close(self, reason)
-        self._request.refuse(INVALID_REQUEST, reason)
 
     def answered(self, result: Buffer) -> None:
-        """Hand the answer to the server."""
-        self._asking.ended()
-        self._request.answer(result)
+        """Hand the answer to the server; what is no object is none (MCP)."""
+        self._ended()
+        if bytes(memoryview(result)[:1]) == b"{":
+            self._request.answer(result)
+        else:
+            self._request.refuse(INTERNAL_ERROR, "the client has answered with something that is no object")
 
     def refused(self, error: Buffer) -> None:
         """Hand the client's error to the server."""
-        self._asking.ended()
-        self._request.refuse_as(error)
+        self._ended()
+        if is_error_object(error):
+            self._request.refuse_as(error)
+        else:
+            self._request.refuse(INTERNAL_ERROR, "the client has refused with what is no error object")
 
     def lost(self, error: CallError) -> None:
         """Tell the server that there will be no answer."""
-        self._asking.ended()
-        self._request.refuse(INVALID_REQUEST, error.message)
+        self._ended()
+        self._request.refuse(INTERNAL_ERROR, f"the client has not answered: {error.message}")
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """Pass the client's progress on, under the server's token."""
-        if self._token is not None:
-            self._request.report({**params, "progressToken": self._token})
+        if self.token is not None:
+            self._request.report({**params, "progressToken": self.token})
 
     def asked(self, request: PeerRequest) -> None:
         """Refuse: a client asks nothing back."""
@@ -121,22 +160,30 @@ class RelayedRequest:
         """The request itself."""
         return self
 
+    def _ended(self) -> None:
+        self._release()
+        self._asking.ended(self.server)
+
+    def _release(self) -> None:
+        if self.limit is not None:
+            self.limit.cancel()
+
 
 def _token_of(request: PeerRequest) -> Raw | None:
     if request.params is None or b"progressToken" not in bytes(request.params):
         return None
     try:
         return protocol.meta_of(request.params).get("progressToken")
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _params(request: PeerRequest, uid: int) -> tuple[Buffer, ...]:
+def _params(request: PeerRequest, asked: RelayedRequest) -> tuple[Buffer, ...]:
     """The server's params as it wrote them, but for the progress token, which is ours on this side."""
     if request.params is None:
         return (b"{}",)
-    if _token_of(request) is None:
+    if asked.token is None:
         return (request.params,)
     members = _decode_members(request.params)
-    meta = {**protocol.meta_of(request.params), "progressToken": uid}
+    meta = {**protocol.meta_of(request.params), "progressToken": asked.uid}
     return (msgspec.json.encode({**members, "_meta": meta}),)

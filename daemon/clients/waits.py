@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
+from msgspec import Raw
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.call import ClientCall
     from daemon.clients.context import SessionContext
     from daemon.kit.mailbox import Watch
     from daemon.ports import Upstream
@@ -28,6 +31,10 @@ INDEX_PATIENCE = 2.0
 REPORT_SECONDS = 3.0
 """Seconds between two progress reports of a call that waits for a server: clients give up after 60 s without
 one, the strictest after 10 s, and most waits end before the first."""
+
+WAITING_STEP = 1e-6
+"""By how much each report of ours raises a call's progress, which must rise with each (MCP, progress): so
+little that nearly everything that its server reports later is more."""
 
 
 class Tasks:
@@ -51,6 +58,25 @@ class Tasks:
         """Start a task, but not once the connection has ended: a queue may return a call that outlived it."""
         if self._spawn is not None:
             self._spawn(wait, *args)
+
+
+def reporting(call: ClientCall, flush: Callable[[], None]) -> Report | None:
+    """A function that tells the client how a server is that its call waits for; None if it has no token.
+
+    Args:
+        call: the call.
+        flush: writes the frames that this queues.
+    """
+
+    def report(text: str) -> None:
+        if call.token is not None:
+            call.reported += WAITING_STEP
+            progress, message = (Raw(msgspec.json.encode(value)) for value in (call.reported, text))
+            told = {"progressToken": call.token, "progress": progress, "message": message}
+            call.calls.send_progress(call, told)
+        flush()
+
+    return report if call.wants_progress else None
 
 
 async def wait_known(context: SessionContext, awaited: AwaitListing, report: Report | None = None) -> None:

@@ -71,6 +71,8 @@ class View:
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
     """Returns the core tools that were chosen for this client if its profile names none
     (`surfaces.listing`)."""
+    linked: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """The servers whose results have linked to URIs in this session."""
     keeps: bool = True
     """Whether what is loaded or shown is known in the client's next request."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
@@ -174,6 +176,8 @@ class Forward:
     """The tools that the call loads."""
     repair: Repair | None = None
     """How the arguments were repaired; None if they were not."""
+    convert: Callable[[bytes | memoryview | msgspec.Raw], bytes] | None = attrs.field(default=None, repr=False)
+    """Makes the tool's result of what the server answers; None passes it on as it is."""
     verbatim: bool = False
     """Whether the decision does not depend on the arguments, which nobody has decoded."""
 

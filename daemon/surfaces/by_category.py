@@ -34,6 +34,7 @@ from daemon.surfaces.describing import (
     unavailable,
     unlisted,
 )
+from daemon.surfaces.own_words import first_instructions
 from daemon.surfaces.summing import category_line
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def describe_category(
         "sourceServer": _sources(category),
         "epoch": sum(entry.epoch for entry in entries),
         **unavailable(view, entries, absent),
+        **(first_instructions(view, entries) if cursor is None else {}),
         **({"skill": cut(category.skill, room_of(view) // 2)} if category.skill else {}),
     }
     answer = _definitions_of_some if wanted else _definitions_of_all

@@ -34,6 +34,7 @@ from daemon.surfaces.answers import (
 from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View, is_as_shown, renamed
 from daemon.surfaces.describing import meta_tool, paged, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.listing import as_listed
+from daemon.surfaces.own_words import first_instructions
 from daemon.surfaces.searching import MAX_FOUND, WORTH, resolve
 from daemon.surfaces.summing import server_line, server_words, tool_line
 
@@ -289,6 +290,7 @@ def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str
         "sourceServer": ", ".join(servers),
         "epoch": sum(entry.epoch for entry in entries),
         **unavailable(view, entries, (name for name, each in loaded.items() if each.tool.server in down)),
+        **first_instructions(view, entries),
         **({"notLoaded": {**refused, **unfitted}} if refused or unfitted else {}),
         **({"alternatives": fitting(wanted.alternatives.items(), share)} if wanted.alternatives else {}),
         **({"toolsLeft": len(left), "next": following} if left else {}),

@@ -31,6 +31,7 @@ from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
 from daemon.surfaces.describing import meta_tool, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.listing import as_listed, core_names, core_references, core_tools
+from daemon.surfaces.own_words import first_instructions
 from daemon.surfaces.searching import find_tools
 from daemon.surfaces.summing import category_line
 
@@ -182,6 +183,8 @@ def _structured(
         for number, (offered, _score) in enumerate(findings.tools)
     ]
     meta = unavailable(view, entries, (tool["name"] for tool in tools if not tool["active"]))
+    servers = dict.fromkeys(offered.tool.server for offered, _score in findings.tools)
+    meta |= first_instructions(view, [view.catalog.servers[name] for name in servers])
     following = _next(findings, asked)
     if following is not None and size_of(following) <= share_of(view):
         meta["next"] = following
@@ -226,14 +229,21 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
     if findings.left:
         following = structured.get("meta", {}).get("next")
         lines += [f"{findings.left} more fit: say more precisely what you need{_or_see_them(following)}", ""]
-    if "note" in structured.get("meta", {}):
-        lines += [structured["meta"]["note"], ""]
+    lines += _notes(structured.get("meta", {}))
     if findings.suggestions:
         lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""]
     lines.append(f"Available categories: {', '.join(structured['categories']) or 'none'}")
     if len(structured["categories"]) < categories:
         lines.append("There are more: an unknown one is answered with the closest names.")
     return "\n".join(lines)
+
+
+def _notes(meta: dict[str, Any]) -> Iterator[str]:
+    """What servers say about their use, and the note."""
+    for server, said in meta.get("instructions", {}).items():
+        yield from (f"Server {server} says: {said}", "")
+    if "note" in meta:
+        yield from (meta["note"], "")
 
 
 def _next(findings: Findings, asked: _SearchArguments) -> dict[str, Any] | None:

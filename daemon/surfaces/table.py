@@ -8,6 +8,7 @@ from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.full import FullSurface
 from daemon.surfaces.load import LoadSurface
+from daemon.surfaces.reading import ReadingSurface
 from daemon.surfaces.search import SearchSurface
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ SURFACES: dict[str, Surface] = {
 }
 """All surfaces, by the names that profiles and `--surface` use."""
 
-META_TOOLS = frozenset(name for surface in SURFACES.values() for name in surface.meta_tools)
+READING: dict[str, Surface] = {name: ReadingSurface(surface) for name, surface in SURFACES.items()}
+"""The same with a tool that reads resources, for profiles that ask for it."""
+
+META_TOOLS = frozenset(name for surface in READING.values() for name in surface.meta_tools)
 """The names of all meta-tools."""
 
 UNSWITCHED = FullSurface.name

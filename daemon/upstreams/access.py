@@ -15,6 +15,7 @@ from daemon.counting.measures import CallStats
 from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS
+from daemon.upstreams.attribution import Apart
 from daemon.upstreams.lists import ServerLists
 
 if TYPE_CHECKING:
@@ -161,6 +162,8 @@ class UpstreamAccess:
         self.server = server
         self.tell = tell
         self.stats = CallStats()
+        self.apart = Apart(server.name)
+        """Whether calls are made one client at a time."""
         self.listing = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
         self.record, self.wait_current = self.stats.record, self.listing.tools.wait_current
         self._wall = wall

@@ -148,6 +148,7 @@ class Listing:
         self.is_declared = greeting.lists(self._kind)
         self._should_offer = self._kind is Kind.TOOL and (greeting.lists_tools or not greeting.others)
         self._about = self._redact(greeting.about)
+        self._instructions = self._redact(greeting.instructions)
         self.standing = ListingStatus()
         self._has_listed = False
         self._asked = trio.Event()
@@ -319,6 +320,7 @@ class Listing:
                 at=self._wall(),
                 first=not self._has_listed,
                 about=self._about,
+                instructions=self._instructions,
             )
         return DefinitionsListed(
             server=self._server.name,

@@ -29,7 +29,7 @@ from daemon.errors import (
 )
 from daemon.model import Era, Kind
 from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
-from daemon.wire.envelope import MAX_ERROR_BYTES
+from daemon.wire.error_objects import MAX_ERROR_BYTES
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Greeting:
     """Those, `tools` included, with `listChanged`: it says when their lists change."""
     about: str = attrs.field(default="", repr=False)
     """What it says it is for: the beginning of its description, else of its instructions."""
+    instructions: str = attrs.field(default="", repr=False)
+    """What it says about how to use it."""
 
     def lists(self, kind: Kind) -> bool:
         """Whether it declares that it lists this kind."""
@@ -74,6 +76,10 @@ class Greeting:
 ABOUT_CHARACTERS = 2000
 """Characters kept of what a server says about itself: only the first sentence is shown, and instructions may be
 long."""
+
+
+INSTRUCTIONS_CHARACTERS = 16_000
+"""Characters kept of a server's instructions: twice the longest real ones. An answer shows a part of them."""
 
 
 class ProbeKilled(ConnectionLost):
@@ -226,12 +232,13 @@ def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
         ),
         server_info=f"{info.get('name', 'unnamed')} {info.get('version', '')}".strip(),
         about=_text(info, "description") or _text(result, "instructions"),
+        instructions=_text(result, "instructions", INSTRUCTIONS_CHARACTERS),
     )
 
 
-def _text(parent: dict[str, object], key: str) -> str:
+def _text(parent: dict[str, object], key: str, most: int = ABOUT_CHARACTERS) -> str:
     value = parent.get(key)
-    return value.strip()[:ABOUT_CHARACTERS].strip() if isinstance(value, str) else ""
+    return value.strip()[:most].strip() if isinstance(value, str) else ""
 
 
 def _member(parent: dict[str, object], key: str) -> dict[str, object]:

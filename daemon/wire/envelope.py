@@ -10,7 +10,6 @@ Source: jsonrpc.org/specification; limits: reliability.md S8.
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -21,8 +20,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.wire.frames import MAX_ID_BYTES, NO_ID, id_among_members, is_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from daemon.wire.frames import Line
 
 PARSE_ERROR = -32700
@@ -51,12 +48,11 @@ MEMBER_BYTES = 5
 MAX_ENVELOPE_BYTES = 64 * 1024
 """Bytes beside `params` of a message that has to be read again: an id, a method, a version."""
 
-MAX_ERROR_BYTES = 128 * 1024
-"""Bytes of an error's message, and of its data, that are read: what is shown at most (`safety.redact.SHOWN`),
-and the longest secret that is looked for at its end (`FARTHEST`)."""
-
 JOINED_BYTES = 4096
 """Longest payload that is copied into its frame: that costs less than keeping the two apart."""
+
+ERROR_MEMBER = b',"error":'
+"""What stands before the error object in the frame of an error."""
 
 Buffer = bytes | memoryview | Raw
 """Bytes that a link can write without copying them first."""
@@ -73,14 +69,6 @@ class Envelope(Struct):
     error: Raw | UnsetType = UNSET
 
 
-class ErrorObject(Struct):
-    """A JSON-RPC error, its members still raw: each may be as long as a message, or of any type."""
-
-    code: Raw = Raw(b"0")
-    message: Raw = Raw(b'""')
-    data: Raw = Raw(b"null")
-
-
 class BadMessage(Exception):
     """A line is not a JSON-RPC message. Carries what the error response needs."""
 
@@ -92,11 +80,7 @@ class BadMessage(Exception):
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
-_decode_text = msgspec.json.Decoder(str).decode
 _skip = msgspec.json.Decoder(Raw).decode
-_decode_error = msgspec.json.Decoder(ErrorObject).decode
-_CODE = re.compile(rb"-?[0-9]{1,18}")
-_ERROR = b',"error":'
 _ENVELOPE_KEYS = (b'"id"', b'"method"', b'"params"', b'"jsonrpc"')
 _COMPACT_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 
@@ -158,21 +142,6 @@ def is_utf8(line: Line) -> bool:
     return True
 
 
-def read_error(error: Buffer) -> tuple[int, str, bytes]:
-    """Code, message and data of a JSON-RPC error object, however sloppy.
-
-    Message and data are cut at `MAX_ERROR_BYTES`, so that cut data is not valid JSON.
-    """
-    try:
-        found = _decode_error(error)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return INTERNAL_ERROR, "an error object that is not one", b"null"
-    code, message, data = (
-        bytes(memoryview(raw)[:MAX_ERROR_BYTES]) for raw in (found.code, found.message, found.data)
-    )
-    return int(code) if _CODE.fullmatch(code) else 0, _as_text(message), data
-
-
 def request(uid: int, method: str, params: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     """A request's frame, without its newline."""
     return (b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":' % (uid, method.encode()), *params, b"}")
@@ -200,20 +169,7 @@ def error_response(request_id: bytes, code: int, message: str, data: object = No
 
 def refusal(request_id: bytes, error: Buffer) -> tuple[Buffer, ...]:
     """The frame of an error object that is written already."""
-    return (b'{"jsonrpc":"2.0","id":', request_id, _ERROR, error, b"}")
-
-
-def error_code(frame: Sequence[Buffer]) -> int | None:
-    """The code in an error's frame; None for every other frame."""
-    return read_error(frame[3])[0] if tuple(frame[2:3]) == (_ERROR,) else None
-
-
-def _as_text(raw: bytes) -> str:
-    """Decode a JSON string; what is not one, or has no end, is returned as it is written."""
-    try:
-        return _decode_text(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return raw.decode(errors="replace").removeprefix('"')
+    return (b'{"jsonrpc":"2.0","id":', request_id, ERROR_MEMBER, error, b"}")
 
 
 def _require_utf8(line: Line) -> None:

@@ -7,6 +7,7 @@ progress token of its request, so one table finds the exchange of an answer and 
 
 from __future__ import annotations
 
+from secrets import randbelow
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -21,10 +22,15 @@ from daemon.wire.frames import id_answered, id_in_head, id_of_unreadable, mended
 from daemon.wire.requests import AwaitedAnswer, Exchange, Requests, as_uid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link, Outbox
+
+
+FIRST_IDS = 2**40
+"""Where the ids of our requests to a client begin, at random: behind a bridge a client may outlive the daemon,
+and what it answers to the last one must not answer this one. Every JSON reader keeps numbers up to 2^53."""
 
 
 class PeerEvents(Protocol):
@@ -69,7 +75,7 @@ class Peer:
                 and the reason; None: this peer is never sent one.
         """
         self.link = link
-        self.requests = Requests()
+        self.requests = Requests(after=randbelow(FIRST_IDS) if strict else 0)
         self.last_heard = trio.current_time()
         """When the peer last said anything (seconds, trio's clock)."""
         self._outbox = outbox
@@ -79,6 +85,7 @@ class Peer:
         self._clock = trio.lowlevel.current_clock().current_time
         self._decode = envelope.decode_strictly if strict else envelope.decode
         self._strict = strict
+        self._who = "the client" if strict else "the server"
 
     def __repr__(self) -> str:
         return f"<Peer: {self.requests!r}, last heard at {self.last_heard:.3f}>"
@@ -114,7 +121,7 @@ class Peer:
 
     def cancel(self, uid: int, reason: str) -> Exchange | None:
         """Give up a request: tell the peer, and return the exchange; a late answer is dropped."""
-        exchange = self.requests.take(uid)
+        exchange = self.requests.give_up(uid)
         if exchange is not None and self._cancelled is not None:
             self.notify(*self._cancelled(uid, reason))
         return exchange
@@ -147,13 +154,6 @@ class Peer:
                 self.requests.take(uid)
             self._outbox.flush()
         raise UpstreamTimeout(f"no answer to {method} within {timeout:g} s")
-
-    def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
-        """Cancel and yield forwarded requests without life for `idle` seconds, or older than `total`."""
-        for uid in self.requests.overdue(idle=idle, total=total):
-            exchange = self.cancel(uid, "timed out")
-            if exchange is not None:
-                yield uid, exchange
 
     async def run(self) -> None:
         """Receive until the link ends; then every open request is lost.
@@ -193,13 +193,15 @@ class Peer:
         if whole is not None:
             self.on_lines([whole])
             return
+        exchange = self.requests.take(as_uid(Raw(id_answered(line))))
+        if exchange is not None:
+            ran = "" if self._strict else " The call may have run."
+            message = f"{self._who} has answered, but not in JSON-RPC ({fault}).{ran}"
+            exchange.refused(msgspec.json.encode({"code": fault.code, "message": message}))
+            return
         if self._strict and fault.code == envelope.PARSE_ERROR:
             fault.request_id = id_of_unreadable(line)
-        exchange = None if self._strict else self.requests.take(as_uid(Raw(id_answered(line))))
-        if exchange is not None:
-            message = f"the server has answered, but not in JSON-RPC ({fault}). The call may have run."
-            exchange.refused(msgspec.json.encode({"code": fault.code, "message": message}))
-        elif line.strip():
+        if line.strip():
             self._events.on_bad_message(fault, bytes(line))
 
     def on_message(self, message: envelope.Envelope, line: Line) -> None:
@@ -241,12 +243,14 @@ class Peer:
             ProtocolFault: it is from a server and answers no known request: callers must not wait for it.
         """
         request_id = id_in_head(head)
-        if self._strict:
+        # A client's request may have the id of one of ours.
+        answered = id_answered(head) if self._strict else request_id
+        exchange = self.requests.take(as_uid(Raw(answered)))
+        if exchange is not None:
+            ran = "" if self._strict else " The call ran; ask for less at once."
+            exchange.lost(RequestTooLarge(f"the answer is over the limit (limits.messageBytes).{ran}"))
+        elif self._strict:
             text = "RequestTooLarge: the message is over the limit; send less in one message"
             self._events.on_bad_message(BadMessage(envelope.INVALID_REQUEST, text, request_id), head)
-            return
-        exchange = self.requests.take(as_uid(Raw(request_id)))
-        if exchange is None:
+        else:
             raise ProtocolFault("sent a message over the limit (limits.messageBytes)", Cause.MESSAGE_TOO_LARGE)
-        text = "the answer is over the limit (limits.messageBytes). The call ran; ask for less at once."
-        exchange.lost(RequestTooLarge(text))

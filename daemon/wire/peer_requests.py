@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from daemon.wire.envelope import INVALID_REQUEST
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -86,6 +88,13 @@ class PeerRequest:
         """End it without an answer: whoever has asked does not want one any more, or is gone."""
         if self._end() is not None and self.on_withdrawn is not None:
             self.on_withdrawn(reason)
+
+    def end(self, reason: str) -> None:
+        """End it on both sides: what it was asked for has ended."""
+        if (responder := self._end()) is not None:
+            responder.refuse(INVALID_REQUEST, reason)
+            if self.on_withdrawn is not None:
+                self.on_withdrawn(reason)
 
     def _end(self) -> Responder | None:
         responder, self._responder = self._responder, None

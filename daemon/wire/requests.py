@@ -14,8 +14,12 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import CallError, UpstreamLost
 from daemon.wire import envelope
+from daemon.wire.error_objects import read_error
+from daemon.wire.given_up import GivenUp
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
     from daemon.wire.peer_requests import PeerRequest
@@ -56,8 +60,8 @@ class RemoteError(Exception):
 
     @classmethod
     def from_wire(cls, error: Buffer) -> RemoteError:
-        """Read a JSON-RPC error object, however sloppy (`envelope.read_error`)."""
-        return cls(*envelope.read_error(error))
+        """Read a JSON-RPC error object, however sloppy (`error_objects.read_error`)."""
+        return cls(*read_error(error))
 
 
 class HttpRefusal(RemoteError):
@@ -103,14 +107,16 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 class Requests:
     """The open requests of one connection."""
 
-    def __init__(self) -> None:
-        """Start with no open request."""
+    def __init__(self, *, after: int = 0) -> None:
+        """Start with no open request; the first id is the one after `after`."""
         self.forwarded = 0
         """Open requests that are forwarded calls: the daemon's own (pings, subscriptions) are not counted."""
         self.unmatched = 0
         """Answers and progress reports so far that matched no open request."""
+        self.given_up = GivenUp()
+        """Forwarded calls that were given up, and may still run."""
         self._pending: dict[int, _Pending] = {}
-        self._last_id = 0
+        self._last_id = after
         self._clock = trio.lowlevel.current_clock().current_time
 
     def __repr__(self) -> str:
@@ -137,6 +143,13 @@ class Requests:
         self.forwarded -= entry.forwarded
         return entry.exchange
 
+    def give_up(self, uid: int) -> Exchange | None:
+        """As `take`, for a request that the peer has not answered, and may still work on."""
+        entry = self._pending.get(uid)
+        if entry is not None and entry.forwarded:
+            self.given_up.add(uid, entry.exchange.asker, self._clock())
+        return self.take(uid)
+
     def exchange_of(self, uid: int | None) -> Exchange | None:
         """The exchange of an open request that is a forwarded call; None if there is no such call."""
         entry = None if uid is None else self._pending.get(uid)
@@ -155,8 +168,11 @@ class Requests:
 
     def take_answered(self, raw_id: Raw) -> Exchange | None:
         """As `take`, by an id as the peer wrote it; an id that matches no request is counted."""
-        exchange = self.take(as_uid(raw_id))
-        self.unmatched += exchange is None
+        uid = as_uid(raw_id)
+        exchange = self.take(uid)
+        if exchange is None:
+            self.unmatched += 1
+            self.given_up.answered(uid)
         return exchange
 
     def take_plain(self, line: Line) -> bool:
@@ -190,9 +206,15 @@ class Requests:
         entry.touched = self._clock()
         entry.exchange.progressed(fields)
 
-    def overdue(self, *, idle: float, total: float) -> list[int]:
-        """The ids of forwarded requests without life for `idle` seconds, or sent `total` seconds ago."""
+    def overdue(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> list[int]:
+        """The ids of forwarded requests without life for `idle` seconds, or sent `total` seconds ago.
+
+        Those that are `alive` have shown it just now.
+        """
         now = self._clock()
+        for uid in alive:
+            if (entry := self._pending.get(uid)) is not None:
+                entry.touched = now
         return [
             uid
             for uid, entry in self._pending.items()

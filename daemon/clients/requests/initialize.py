@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from daemon import protocol
+from daemon.surfaces.own_words import server_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,5 +77,8 @@ def hello(connection: ClientConnection, said: dict[str, object]) -> None:
 def _instructions(connection: ClientConnection) -> str:
     selection = connection.selection
     profile = selection.profile
-    text = profile.instructions or selection.surface.instructions(connection.attachments.own.view())
+    view = connection.attachments.own.view()
+    text = profile.instructions or "\n\n".join(
+        filter(None, (selection.surface.instructions(view), server_lines(view)))
+    )
     return f"{text}\n{profile.prompt}" if profile.prompt else text

@@ -33,6 +33,7 @@ from daemon.errors import (
 from daemon.upstreams.transports.headers import SESSION_HEADER
 from daemon.upstreams.transports.network import is_untrusted, opening_error, reason
 from daemon.wire import envelope
+from daemon.wire.error_objects import read_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -239,7 +240,7 @@ def ends_session(response: httpx2.Response, body: bytes) -> bool | None:
 def code_in(body: bytes) -> int | None:
     """The code of a JSON-RPC error response; None if the body is none."""
     error = error_in(body)
-    return None if error is None else envelope.read_error(error)[0]
+    return None if error is None else read_error(error)[0]
 
 
 def error_in(body: bytes) -> Raw | None:

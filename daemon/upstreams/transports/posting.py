@@ -20,11 +20,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
+from daemon.protocol import CANCEL
 from daemon.upstreams.transports.failures import Failure, LinkState, error_in, of_error, of_status
 from daemon.upstreams.transports.headers import McpHeaders
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire import envelope
+from daemon.wire.error_objects import made_error
 from daemon.wire.frames import as_line
 from daemon.wire.requests import HttpRefusal
 
@@ -51,7 +53,6 @@ ABANDONED_SECONDS = 5.0
 ERROR_BYTES = 64 * 1024
 """Of the body of an HTTP error; a JSON-RPC error is far smaller, a web page is not wanted."""
 
-CANCELLED = "notifications/cancelled"
 _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
@@ -114,7 +115,7 @@ class PostLink(ABC):
         body = b"".join(frame)
         message = envelope.decode(body)
         method = "" if message.method is UNSET else message.method
-        if method == CANCELLED and message.params is not UNSET and not self._abandon(message.params):
+        if method == CANCEL and message.params is not UNSET and not self._abandon(message.params):
             return
         post = Post(body, None, method, message.params)
         if method and message.id is not UNSET:
@@ -339,11 +340,6 @@ class PostConnection(RawConnection):
             text = f"{self._link.place} has asked to be left alone for {math.ceil(wait)} s more (Retry-After)."
             raise UpstreamUnavailable(f"{text} The call was not sent.", retryAfterMs=math.ceil(wait * 1000))
         return super().call(call, exchange)
-
-
-def made_error(code: int, message: str) -> bytes:
-    """A JSON-RPC error object of ours, in place of one that a server should have sent."""
-    return msgspec.json.encode({"code": code, "message": message})
 
 
 def error_line(uid: int, error: Buffer) -> bytes:

@@ -6,10 +6,8 @@ bytes that the server sent. Nothing in between is parsed or re-serialised.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 import trio
 
@@ -17,22 +15,19 @@ from daemon import protocol
 from daemon.catalog.kinds import CHANGED
 from daemon.errors import Overloaded
 from daemon.model import Era
-from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, METHOD_NOT_FOUND, BadMessage, Buffer
+from daemon.upstreams.transports.asked import RequestsOfServer
+from daemon.wire.envelope import INVALID_REQUEST, JOINED_BYTES, BadMessage, Buffer
 from daemon.wire.peer import Peer
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import NO_CLIENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from msgspec import Raw
 
     from daemon.ports import CallToSend, ConnectionEvents
     from daemon.wire.outbox import Link, Outbox
     from daemon.wire.requests import Exchange
-
-MAX_SERVER_REQUESTS = 64
-"""Requests of one server that may be open at a time: a client may have several requests before its user, but a
-server that asks faster than anybody answers must not fill the memory."""
 
 UPSTREAM_QUEUE_BYTES = 16 * 1024 * 1024
 """Bytes that may wait for a server that does not read before new calls are refused: one largest message."""
@@ -59,7 +54,9 @@ class RawConnection:
         self._peer = Peer(link, outbox, self, strict=False, cancelled=protocol.cancelled)
         self._meta: dict[str, object] = {}
         self._own_meta: dict[str, bytes] = {}
-        self._server_requests: dict[bytes, PeerRequest] = {}
+        self._asked = RequestsOfServer(self._peer)
+        self.given_up = self._peer.requests.given_up
+        """Calls that were given up (`ports.UpstreamConnection.given_up`)."""
 
     @property
     def last_heard(self) -> float:
@@ -101,42 +98,36 @@ class RawConnection:
             )
         uid = self._peer.requests.open(exchange)
         if self._own_meta or call.meta or call.wants_progress or len(call.params[-1]) > JOINED_BYTES:
-            self._peer.send_request(uid, call.method, self._params(call, uid))
+            self._peer.send_request(uid, call.method, _params(call, self._own_meta, uid))
         else:
             self.link.send((_PLAIN_CALL % (uid, call.method.encode(), b"".join(call.params)),))
         return uid
-
-    def exchange_of(self, key: int | None) -> Exchange | None:
-        """The exchange of a call without an answer (`ports.UpstreamConnection.exchange_of`)."""
-        return self._peer.requests.exchange_of(key)
 
     def cancel(self, key: int, reason: str) -> None:
         """Give a call up."""
         self._peer.cancel(key, reason)
 
-    def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
-        """Cancel and yield what took too long."""
-        return self._peer.expire(idle=idle, total=total)
+    def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
+        """Cancel and yield what took too long (`ports.UpstreamConnection.expire`)."""
+        for uid in self._peer.requests.overdue(idle=idle, total=total, alive=alive):
+            exchange = self._peer.cancel(uid, "timed out")
+            if exchange is not None:
+                yield uid, exchange
 
     async def run(self) -> None:
         """Receive until the link ends."""
         await self._peer.run()
 
     def on_request(self, request_id: bytes, method: str, params: Raw | None) -> None:
-        """Answer `ping`; what clients may be asked is passed on, as long as not too much is open."""
-        if method == "ping":
-            self._peer.answer(request_id, b"{}")
-        elif method not in protocol.ASKED_OF_CLIENTS:
-            self._peer.refuse(request_id, METHOD_NOT_FOUND, f"Method not found: {method}")
-        elif len(self._server_requests) >= MAX_SERVER_REQUESTS or request_id in self._server_requests:
-            text = (
-                f"{len(self._server_requests)} requests of this server are open: wait for some to be answered"
-            )
-            self._peer.refuse(request_id, INVALID_REQUEST, text)
+        """Pass on what clients may be asked; refuse what came in the answer to a request that is no call."""
+        request = self._asked.take(request_id, method, params)
+        if request is None:
+            return
+        cause = self._peer.requests.exchange_of(self.carrying)
+        if cause is None and self.carrying is not None:
+            request.refuse(INVALID_REQUEST, NO_CLIENT)
         else:
-            request = PeerRequest(method, params, _WayBack(self._peer, request_id, self._server_requests))
-            self._server_requests[request_id] = request
-            self._events.on_server_request(request, self.exchange_of(self.carrying))
+            self._events.on_server_request(request, cause)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Pass on what concerns a request, the catalog or the log."""
@@ -145,58 +136,25 @@ class RawConnection:
         elif method in CHANGED:
             self._events.on_list_changed(CHANGED[method])
         elif method == protocol.CANCEL and params is not None:
-            self._withdraw(params)
+            self._asked.withdraw(params)
         elif params is not None:
-            self._events.on_message(method, params, self.exchange_of(self.carrying))
+            self._events.on_message(method, params, self._peer.requests.exchange_of(self.carrying))
 
     def on_lost(self, reason: str) -> None:
         """Pass it on at once: the server's exit may take a moment longer to be known."""
         self._events.on_lost(reason)
-        requests = list(self._server_requests.values())
-        self._server_requests.clear()
-        for request in requests:
-            request.withdraw(reason)
+        self._asked.lose_all(reason)
 
     def on_bad_message(self, fault: BadMessage, line: bytes) -> None:
         """Count noise on stdout; it never ends a connection by itself."""
         self._events.on_noise(line, fault.message)
 
-    def _params(self, call: CallToSend, uid: int) -> tuple[Buffer, ...]:
-        """The params with what has to be added to their `_meta`, the payload uncopied."""
-        meta = {**call.meta, **self._own_meta, **(call.envelope if self._own_meta else {})}
-        members = [_encode(key) + b":" + bytes(value) for key, value in meta.items()]
-        if call.wants_progress:
-            members.append(b'"progressToken":%d' % uid)
-        added = b',"_meta":{%b}' % b",".join(members) if members else b""
-        return (b"{", *call.params, added, b"}")
 
-    def _withdraw(self, params: Raw) -> None:
-        """End a request that the server cancels."""
-        with suppress(msgspec.MsgspecError, RecursionError):
-            request = self._server_requests.pop(protocol.cancelled_id(params), None)
-            if request is not None:
-                request.withdraw("the server has cancelled it")
-
-
-@attrs.frozen(eq=False)
-class _WayBack:
-    """`wire.peer_requests.Responder` to a server."""
-
-    _peer: Peer
-    _request_id: bytes
-    _open: dict[bytes, PeerRequest]
-
-    def answer(self, result: Buffer) -> None:
-        if self._open.pop(self._request_id, None) is not None:
-            self._peer.answer(self._request_id, result)
-
-    def refuse(self, code: int, message: str, data: object = None) -> None:
-        if self._open.pop(self._request_id, None) is not None:
-            self._peer.refuse(self._request_id, code, message, data)
-
-    def refuse_as(self, error: Buffer) -> None:
-        if self._open.pop(self._request_id, None) is not None:
-            self._peer.refuse_as(self._request_id, error)
-
-    def report(self, params: dict[str, Raw]) -> None:
-        self._peer.notify(protocol.PROGRESS, _encode(params))
+def _params(call: CallToSend, own_meta: Mapping[str, bytes], uid: int) -> tuple[Buffer, ...]:
+    """The params with what has to be added to their `_meta`, the payload uncopied."""
+    meta = {**call.meta, **own_meta, **(call.envelope if own_meta else {})}
+    members = [_encode(key) + b":" + bytes(value) for key, value in meta.items()]
+    if call.wants_progress:
+        members.append(b'"progressToken":%d' % uid)
+    added = b',"_meta":{%b}' % b",".join(members) if members else b""
+    return (b"{", *call.params, added, b"}")

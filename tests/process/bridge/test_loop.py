@@ -456,7 +456,8 @@ def test_a_client_of_a_daemon_that_takes_the_connection_and_hangs_is_answered_an
         assert "has not answered yet" in message(ends)["result"]["tools"][0]["description"]
         ends.daemon.sendall(b'{"jsonrpc":"2.0","id":0,"result":{"late":true}}\n')
         assert receive_line(ends.daemon) == INITIALIZED
-        assert message(ends)["method"] == "notifications/tools/list_changed"
+        for kind in ("tools", "prompts", "resources"):
+            assert message(ends)["method"] == f"notifications/{kind}/list_changed"
         for _ in range(2):
             ends.to_bridge.write(CALL.replace(b"pay", STATUS.encode()))
             assert "running now" in message(ends)["result"]["content"][0]["text"]

@@ -22,6 +22,7 @@ LIST = {"id": 1, "method": "tools/list"}
 CALL = {"id": 2, "method": "tools/call", "params": {"name": "pay"}}
 LISTEN = {"id": "s", "method": "subscriptions/listen"}
 CHANGED = {"method": "notifications/tools/list_changed"}
+ALL_CHANGED = [{"method": f"notifications/{each}/list_changed"} for each in ("tools", "prompts", "resources")]
 BIG = {"id": 3, "method": "tools/call", "params": {"name": "x" * (2 * LONG_BYTES)}}
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 

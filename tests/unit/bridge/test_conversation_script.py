@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from daemon.bridge import conversation
 from daemon.bridge.conversation import MAX_SUBSCRIPTIONS, PING_ID, Beginning, Script
 from daemon.clients import announcements
+from tests.unit.bridge.talking import ALL_CHANGED
 
 if TYPE_CHECKING:
     import pytest
@@ -36,7 +37,7 @@ def test_the_handshake_is_repeated_with_the_hello_before_it() -> None:
     assert script.handshaken
     assert script.opening() == (HELLO + INITIALIZE, b"1")
     assert messages(script.sequel()) == ["notifications/initialized"]
-    assert messages(script.announcement()) == ["notifications/tools/list_changed"]
+    assert messages(script.announcement()) == [each["method"] for each in ALL_CHANGED]
 
 
 def test_a_handshake_that_took_place_after_the_opening_is_sent_once() -> None:

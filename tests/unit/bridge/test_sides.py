@@ -13,6 +13,7 @@ from daemon.bridge.requests import MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
 from daemon.wire import envelope
 from tests.unit.bridge.talking import (
     ACKNOWLEDGED,
+    ALL_CHANGED,
     BIG,
     CALL,
     CHANGED,
@@ -69,7 +70,7 @@ def test_what_has_no_effect_is_asked_again_and_nobody_notices(talk: Talk) -> Non
     talk.restarts()
     assert talk.got == [INITIALIZED, LIST, ping]
     talk.answers(result(1), result("p"))
-    assert talk.heard == [CHANGED, {"id": 1, "result": {}}, {"id": "p", "result": {}}]
+    assert talk.heard == [*ALL_CHANGED, {"id": 1, "result": {}}, {"id": "p", "result": {}}]
 
 
 def test_an_unknown_method_is_taken_for_one_with_an_effect(talk: Talk) -> None:
@@ -126,7 +127,7 @@ def test_the_hello_and_the_handshake_come_first_and_their_answer_is_not_the_clie
     assert talk.got == [*parsed(hello), INITIALIZE]
     talk.answers(result(0))
     assert talk.got == [INITIALIZED, CALL]
-    assert talk.heard == [CHANGED]
+    assert talk.heard == ALL_CHANGED
     talk.close()
 
 
@@ -308,7 +309,7 @@ def test_of_a_long_answer_that_breaks_off_the_client_sees_nothing(talk: Talk) ->
     assert refused(answer) == "UpstreamLost"
     talk.returns()
     talk.greeted()
-    assert talk.heard == [CHANGED]
+    assert talk.heard == ALL_CHANGED
 
 
 def test_a_long_answer_that_is_complete_is_an_answer(talk: Talk) -> None:
@@ -331,7 +332,7 @@ def test_a_long_handshake_is_repeated_without_showing_any_of_its_answer(talk: Ta
     long = result(0, {"instructions": "x" * (2 * LONG_BYTES)})
     talk.answers(long[:LONG_BYTES])
     talk.answers(long[LONG_BYTES:])
-    assert talk.heard == [CHANGED]
+    assert talk.heard == ALL_CHANGED
 
 
 def test_a_request_that_was_sent_in_part_is_sent_whole(talk: Talk) -> None:
@@ -482,8 +483,44 @@ def test_a_request_of_the_daemon_with_the_same_id_is_no_answer() -> None:
     talk = Talk(in_short=True)
     talk.says(CALL)
     talk.answers(line({"id": 2, "method": "ping"}))
+    talk.says({"id": 2, "result": {}})
     talk.dies()
     assert [each.get("method") for each in talk.heard] == ["ping", None]
+
+
+@pytest.mark.parametrize("in_short", [True, False])
+def test_what_a_daemon_has_asked_is_taken_back_when_it_goes(*, in_short: bool) -> None:
+    talk = Talk(in_short=in_short)
+    talk.answers(line({"id": 7, "method": "roots/list"}), line({"id": 8, "method": "elicitation/create"}))
+    talk.says({"id": 7, "result": {"roots": []}})
+    talk.dies()
+    *_asked, told = talk.heard
+    assert told["method"] == "notifications/cancelled"
+    assert told["params"]["requestId"] == 8
+    talk.restarts()
+    talk.says({"id": 8, "result": {"action": "accept"}})
+    talk.dies()
+    assert all(each["method"] != "notifications/cancelled" for each in talk.heard)
+
+
+def test_what_the_client_has_set_is_set_again_with_the_next_daemon_and_answered_once() -> None:
+    talk = Talk()
+    level = {"id": 4, "method": "logging/setLevel", "params": {"level": "debug"}}
+    quiet = {"id": 5, "method": "logging/setLevel", "params": {"level": "error"}}
+    one = {"id": 6, "method": "resources/subscribe", "params": {"uri": "a:1"}}
+    two = {"id": 7, "method": "resources/subscribe", "params": {"uri": "a:2"}}
+    left = {"id": 8, "method": "resources/unsubscribe", "params": {"uri": "a:1"}}
+    refused = {"id": 9, "method": "resources/subscribe", "params": {"uri": "a:3"}}
+    talk.says(level, quiet, one, two, left, refused)
+    assert len(talk.got) == 6
+    talk.answers(*(result(number) for number in range(4, 9)), line({"id": 9, "error": {"code": -32602}}))
+    assert len(talk.heard) == 6
+    talk.restarts()
+    assert [each["id"] for each in talk.got if "id" in each] == [5, 7]
+    talk.answers(result(5), result(7))
+    assert talk.heard == []
+    assert talk.daemon.is_calm
+    talk.close()
 
 
 def test_a_call_that_was_sent_in_part_is_sent_whole_to_the_next_daemon() -> None:

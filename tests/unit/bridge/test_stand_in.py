@@ -100,7 +100,7 @@ def test_what_cannot_be_read_has_no_answer_of_its_own(written: bytes) -> None:
 
 
 def test_neither_has_what_is_not_known_nor_a_notification() -> None:
-    for method in (CALL, b'"prompts/list"'):
+    for method in (CALL, b'"prompts/get"'):
         assert stand_in.answer(Item(b"7", method, line(method), 0.0), TROUBLE) is None
     assert stand_in.answer(Item(None, PING, line(PING), 0.0), TROUBLE) is None
 

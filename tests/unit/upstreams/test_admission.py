@@ -14,9 +14,10 @@ from daemon.config.model import ServerLimits
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamLost, UpstreamUnavailable
 from daemon.ports import CallToSend, OwnCall
 from daemon.upstreams.admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
+from daemon.wire.given_up import GivenUp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from msgspec import Raw
 
@@ -31,6 +32,7 @@ class Server:
     """A connection that keeps what it is sent."""
 
     last_heard: float = 0.0
+    given_up: GivenUp = attrs.field(factory=GivenUp)
     open: dict[int, tuple[str, Exchange]] = attrs.field(factory=dict)
     cancelled: list[int] = attrs.field(factory=list)
     sent: list[str] = attrs.field(factory=list)
@@ -58,15 +60,11 @@ class Server:
         self.open[key] = (call.method, exchange)
         return key
 
-    def exchange_of(self, key: int | None) -> Exchange | None:
-        found = self.open.get(key or 0)
-        return None if found is None else found[1]
-
     def cancel(self, key: int, reason: str) -> None:
         self.cancelled.append(key)
         del self.open[key]
 
-    def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
+    def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
         raise AssertionError("no time passes here")
 
     async def run(self) -> None:

@@ -32,6 +32,7 @@ from daemon.upstreams.listing import (
 )
 from daemon.upstreams.own_requests import Greeting
 from daemon.upstreams.screening import QUARANTINED_NAMED
+from daemon.wire.given_up import GivenUp
 from daemon.wire.requests import RemoteError
 from tests.unit.config.reading import config_of
 from tests.waiting import until
@@ -61,6 +62,7 @@ class Lists:
     """A connection to a server that only lists: what it lists, and when, is the test's."""
 
     last_heard = 0.0
+    given_up = GivenUp()
     in_flight = 0
 
     def __init__(self) -> None:
@@ -91,11 +93,9 @@ class Lists:
     def call(self, call: CallToSend, exchange: Exchange) -> int:
         return 0
 
-    def exchange_of(self, key: int | None) -> Exchange | None: ...
-
     def cancel(self, key: int, reason: str) -> None: ...
 
-    def expire(self, *, idle: float, total: float) -> Any:
+    def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Any:
         return iter(())
 
     async def run(self) -> None: ...

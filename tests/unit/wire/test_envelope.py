@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from daemon.wire import envelope
-from daemon.wire.envelope import (
-    MAX_ERROR_BYTES,
-    BadMessage,
-    Envelope,
-    decode,
-    decode_strictly,
-)
+from daemon.wire.envelope import BadMessage, Envelope, decode, decode_strictly
 from daemon.wire.frames import MAX_ID_BYTES
 
 if TYPE_CHECKING:
@@ -357,27 +351,6 @@ def raw(value: object) -> bytes:
     assert value is not UNSET
     assert isinstance(value, Raw)
     return bytes(value)
-
-
-# --- errors --------------------------------------------------------------------------------------------------
-
-
-def test_of_an_error_the_members_are_read_and_its_data_are_left_as_they_are() -> None:
-    error = b'{"data": {"a" : [1.50]},"code":-32601,"x":[[]],"message":"no \\u0041"}'
-    assert envelope.read_error(error) == (-32601, "no A", b'{"a" : [1.50]}')
-
-
-def test_of_a_long_error_the_beginning_is_read() -> None:
-    long = b"x" * MAX_ERROR_BYTES * 2
-    code, message, data = envelope.read_error(b'{"code":5,"message":"%b","data":["%b"]}' % (long, long))
-    assert code == 5
-    assert message == "x" * (MAX_ERROR_BYTES - 1)
-    assert data == b'["' + long[: MAX_ERROR_BYTES - 2]
-
-
-@pytest.mark.parametrize("code", [b"1" * 30, b"true", b"1.5", b'"1"', b"null"])
-def test_a_code_that_is_none_is_0(code: bytes) -> None:
-    assert envelope.read_error(b'{"code":%b,"message":"m"}' % code)[:2] == (0, "m")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from tests.unit.wire.fakes import RecordingExchange, RecordingHandler, ScriptedL
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from daemon.wire.requests import Exchange
+
 
 class Talk:
     """A peer under test, its scripted link, and the owner of everything that is no answer."""
@@ -47,6 +49,11 @@ class Talk:
         """What the other side has been told so far."""
         self.outbox.flush()
         return [msgspec.json.decode(frame) for frame in self.link.sent]
+
+    def expire(self, *, idle: float, total: float) -> list[tuple[int, Exchange | None]]:
+        """Give up what takes too long, as connections do."""
+        overdue = self.peer.requests.overdue(idle=idle, total=total)
+        return [(uid, self.peer.cancel(uid, "timed out")) for uid in overdue]
 
     def cancelled(self) -> list[int]:
         """Which requests the other side was told to give up."""
@@ -349,9 +356,9 @@ async def test_requests_without_a_sign_of_life_expire(server: Talk, autojump_clo
     lively, _ = server.ask()
     await trio.sleep(9)
     server.progress(lively)
-    assert list(server.peer.expire(idle=10, total=100)) == []
+    assert server.expire(idle=10, total=100) == []
     await trio.sleep(1)
-    assert [uid for uid, _ in server.peer.expire(idle=10, total=100)] == [silent]
+    assert [uid for uid, _ in server.expire(idle=10, total=100)] == [silent]
     assert server.cancelled() == [silent]
     assert server.peer.requests.forwarded == 1
 
@@ -363,10 +370,10 @@ async def test_requests_expire_in_the_end_however_lively_they_are(
     for _ in range(11):
         await trio.sleep(9)
         server.progress(uid)
-        assert list(server.peer.expire(idle=10, total=100)) == []
+        assert server.expire(idle=10, total=100) == []
     await trio.sleep(1)
-    assert list(server.peer.expire(idle=10, total=100)) == [(uid, exchange)]
-    assert list(server.peer.expire(idle=10, total=100)) == []
+    assert server.expire(idle=10, total=100) == [(uid, exchange)]
+    assert server.expire(idle=10, total=100) == []
     assert exchange.endings == []
 
 

@@ -10,6 +10,7 @@ import trio
 from daemon.clients.doors.http.events import COMMENT, COMMENT_SECONDS, HEADERS, event, priming
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.wire import envelope
+from daemon.wire.error_objects import error_code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +63,7 @@ class PostReply:
             self._exchange.respond(HTTPStatus.NOT_FOUND, (b"the session has ended\n",), PLAIN)
 
     def _status(self, frame: Sequence[Buffer]) -> HTTPStatus:
-        code = envelope.error_code(frame)
+        code = error_code(frame)
         return HTTPStatus.OK if code is None else STATUSES.get(code, HTTPStatus.OK)
 
     def _open(self) -> None:

@@ -6,10 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from daemon.errors import UpstreamLost, UpstreamTimeout
+from daemon.wire.given_up import GivenUp
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from daemon.model import Era
     from daemon.ports import CallToSend
@@ -29,6 +30,7 @@ class TableConnection:
 
     def __init__(self, **replies: list[Any]) -> None:
         self.last_heard = 0.0
+        self.given_up = GivenUp()
         self.in_flight = 0
         self.said: list[tuple[str, dict[str, object]]] = []
         self.adopted: list[tuple[Era, str]] = []
@@ -52,12 +54,10 @@ class TableConnection:
     def call(self, call: CallToSend, exchange: Exchange) -> int:
         raise NotImplementedError
 
-    def exchange_of(self, key: int | None) -> Exchange | None: ...
-
     def cancel(self, key: int, reason: str) -> None:
         raise NotImplementedError
 
-    def expire(self, *, idle: float, total: float) -> Iterator[tuple[int, Exchange]]:
+    def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
         return iter(())
 
     async def run(self) -> None:

@@ -1,0 +1,91 @@
+"""The roots of one client, as servers ask for them outside of calls, and what it says when they change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.clients.capabilities import has
+from daemon.protocol import ROOTS_CHANGED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.clients.client import Client
+    from daemon.clients.context import SessionContext
+    from daemon.clients.server_requests import RelayedRequest, ServerRequests
+    from daemon.wire.peer_requests import PeerRequest
+
+ROOTS_SECONDS = 60.0
+"""Seconds that a client has for its roots where no call bounds them: SDKs wait no longer for an answer."""
+
+TOO_LATE = f"the client has not told its roots within {ROOTS_SECONDS:g} s"
+
+
+class OwnRoots:
+    """The roots of one client, as servers ask for them outside of calls: a `roots.RootsClient`."""
+
+    def __init__(
+        self,
+        asking: ServerRequests,
+        context: SessionContext,
+        client: Client,
+        later: Callable[..., None],
+    ) -> None:
+        """Begin with a client that has not finished its handshake.
+
+        Args:
+            asking: what servers have asked the client.
+            context: what all sessions share.
+            client: the client.
+            later: starts a task that ends with the connection.
+        """
+        self._asking = asking
+        self._context = context
+        self._client = client
+        self._later = later
+
+    def begin(self) -> None:
+        """Take requests from now on, if the client has roots: its handshake is over."""
+        if has(self._asking.capabilities, "roots"):
+            self._context.audience.roots.join(self)
+
+    def end(self) -> None:
+        """Take no more requests: the client is gone."""
+        self._context.audience.roots.leave(self)
+
+    def sees(self, server: str) -> bool:
+        """Whether the client's profile has anything of this server."""
+        catalog = self._context.catalog.value
+        wanted = self._client.select(catalog.config).profile.categories
+        return wanted is None or any(
+            server in catalog.categories[name].servers for name in wanted if name in catalog.categories
+        )
+
+    def ask(self, request: PeerRequest) -> None:
+        """Ask the client for its roots, for a bounded time."""
+        asked = self._asking.ask(request, None)
+        if asked is not None:
+            self._later(self._limit, request, asked)
+
+    def changed(self) -> None:
+        """Tell the servers that know the client's roots that they have changed."""
+        for server in self._asking.told_roots:
+            self.tell(server)
+
+    def tell(self, server: str) -> None:
+        """Tell one server that the client's roots have changed."""
+        upstream = self._context.upstreams.get(server)
+        if upstream is not None:
+            upstream.notify(ROOTS_CHANGED)
+
+    async def _limit(self, request: PeerRequest, asked: RelayedRequest) -> None:
+        if not request.is_open:
+            return
+        asked.limit = trio.CancelScope(deadline=trio.current_time() + ROOTS_SECONDS)
+        with asked.limit:
+            await trio.sleep_forever()
+        if request.is_open:
+            request.end(TOO_LATE)
+            self._context.outbox.flush()

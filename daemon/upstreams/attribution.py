@@ -1,0 +1,166 @@
+"""Which client a server's request goes to: the one whose call has caused it, or none.
+
+What the transport says is certain: a request in the answer to a call's POST belongs to that call, and one
+that names its task to that task. Otherwise it can only belong to a client that has a call in flight, or has
+given one up that the server may still work on. If there is one such client, it is asked; if there are more,
+nobody is, and from then on the server's calls are made one client at a time (`Apart`), which makes the next
+request certain.
+
+A request lasts as long as one of the calls that may have caused it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from loguru import logger
+
+from daemon import protocol
+from daemon.wire.envelope import INVALID_REQUEST
+from daemon.wire.requests import NO_CLIENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from msgspec import Raw
+
+    from daemon.upstreams.admitted import Admitted
+    from daemon.wire.given_up import GivenUp
+    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import Exchange
+
+UNCERTAIN = (
+    "this request may belong to the call of one client or of another, one that was given up a moment ago"
+    " included: it is passed on to none. From now on this server's calls are made one client at a time"
+)
+"""The answer to a request whose client is not certain."""
+
+GIVEN_UP = "the call that has caused this request was given up"
+"""The answer to a request while only calls are left that were given up."""
+
+NO_TASK = "this request names a task that no client is waiting for"
+"""The answer to a request of a task that is not known."""
+
+RELATED_TASK = protocol.META + "related-task"
+"""The member of a request's `_meta` that names its task (MCP 2025-11-25, tasks)."""
+
+_decode_members = msgspec.json.Decoder(dict[str, object]).decode
+
+
+class Apart:
+    """Whether a server's calls are made one client at a time: from the first request of uncertain origin on."""
+
+    def __init__(self, server: str) -> None:
+        """Begin with all clients at once; `server` is the server's name."""
+        self.is_on = False
+        self._server = server
+
+    def begin(self) -> None:
+        """Make calls one client at a time from now on, over all connections to come; logged once."""
+        if not self.is_on:
+            self.is_on = True
+            logger.bind(server=self._server).warning(
+                "asks clients something, and more than one may be meant:"
+                " from now on its calls are made one client at a time"
+            )
+
+
+class Attribution:
+    """The requests of one connection's server, each with the calls that may have caused it."""
+
+    def __init__(
+        self,
+        calls: Mapping[int, Admitted],
+        given_up: GivenUp,
+        uncertain: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Begin without any.
+
+        Args:
+            calls: the calls in flight, by their tickets.
+            given_up: the calls that were given up and may still run.
+            uncertain: told that a request may belong to more than one client.
+            clock: trio's.
+        """
+        self.open: dict[PeerRequest, set[int]] = {}
+        """What clients were asked, with the tickets of the calls that may have caused it; it may have ended."""
+        self.task: Callable[[str], Exchange | None] = lambda _task: None
+        """The exchange of the client that waits for a task, by the server's id of it; None if none does."""
+        self._calls = calls
+        self._given_up = given_up
+        self._uncertain = uncertain
+        self._clock = clock
+
+    def take(self, request: PeerRequest, carrier: Exchange | None) -> bool:
+        """Ask the client that a request belongs to, or refuse it; False if no call can have caused it.
+
+        Args:
+            request: the request.
+            carrier: the call in whose answer it came, if the transport says so.
+        """
+        if (task := related_task(request.params)) is not None:
+            waiting = self.task(task)
+            if waiting is None:
+                request.refuse(INVALID_REQUEST, NO_TASK)
+            else:
+                waiting.asked(request)
+        elif carrier is not None:
+            self._ask(request, [each for each in self._calls.values() if each is carrier])
+        else:
+            return self._guess(request)
+        return True
+
+    def ended(self, ticket: int, reason: str = "the call that it belongs to has ended") -> None:
+        """End the requests that only this call can have caused: it has ended."""
+        for request, tickets in list(self.open.items()):
+            tickets.discard(ticket)
+            if not tickets or not request.is_open:
+                del self.open[request]
+                request.end(reason)
+
+    def alive(self) -> set[int]:
+        """The keys of the calls that wait for a client: such a wait is no silence of the server's."""
+        waiting = [tickets for request, tickets in self.open.items() if request.is_open]
+        return {self._calls[ticket].key for tickets in waiting for ticket in tickets if ticket in self._calls}
+
+    def _guess(self, request: PeerRequest) -> bool:
+        """Ask the only client that can be meant."""
+        calls = list(self._calls.values())
+        given_up = self._given_up.askers(self._clock())
+        if not calls and not given_up:
+            return False
+        if len({id(asker) for asker in (*given_up, *(call.asker for call in calls))}) > 1:
+            self._uncertain()
+            request.refuse(INVALID_REQUEST, UNCERTAIN)
+        elif not calls:
+            request.refuse(INVALID_REQUEST, GIVEN_UP)
+        else:
+            self._ask(request, calls)
+        return True
+
+    def _ask(self, request: PeerRequest, causes: list[Admitted]) -> None:
+        """Ask the client of these calls, over the newest of them."""
+        if not causes:
+            request.refuse(INVALID_REQUEST, NO_CLIENT)
+            return
+        for ended in [each for each in self.open if not each.is_open]:
+            del self.open[ended]
+        self.open[request] = {call.ticket for call in causes}
+        causes[-1].asked(request)
+        if not request.is_open:
+            del self.open[request]
+
+
+def related_task(params: Raw | None) -> str | None:
+    """The task that a request belongs to, by the server's id of it; None if it names none."""
+    if params is None or b"related-task" not in bytes(params):
+        return None
+    try:
+        named = protocol.meta_of(params).get(RELATED_TASK)
+        found = None if named is None else _decode_members(named).get("taskId")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # It names one, and nothing is guessed instead.
+        return ""
+    return found if isinstance(found, str) else None if named is None else ""

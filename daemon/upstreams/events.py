@@ -1,0 +1,137 @@
+"""What a server says of its own accord, and what becomes of it.
+
+Requests go to the client whose call has caused them, notifications to the clients that they are for, everything
+else into the log or the status.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.causes import Cause, Reason
+from daemon.counting.measures import STDERR_LINE, Noise, StderrTail
+from daemon.errors import ProtocolFault
+from daemon.model import Kind
+from daemon.protocol import LOG_MESSAGE
+from daemon.upstreams.access import UpstreamAccess
+from daemon.upstreams.runlog import RunLog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from msgspec import Raw
+
+    from daemon.config.model import Server
+    from daemon.facts import Fact
+    from daemon.ports import Audience
+    from daemon.safety.redact import Redactor
+    from daemon.supervision.lifecycle import Lifecycle
+    from daemon.wire.outbox import Outbox
+    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import Exchange
+
+
+class UpstreamEvents(UpstreamAccess):
+    """Access to one server that takes what its connections report: `ports.ConnectionEvents`."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        tell: Callable[[Fact], None],
+        wall: Callable[[], float],
+        redact: Redactor,
+        settle: Callable[[], Awaitable[None]],
+        start_limit: Callable[[], float],
+        outbox: Outbox,
+        audience: Audience,
+    ) -> None:
+        """Start with the server down.
+
+        Args:
+            server: the server's configuration.
+            tell: leaves a fact with the registry.
+            wall: seconds since the epoch.
+            redact: takes secrets out of what the server says about itself.
+            settle: returns once the registry has processed the facts it was told.
+            start_limit: seconds that the handshake under way, or the next one, may take.
+            outbox: the daemon's outbox.
+            audience: the clients, for what belongs to no call.
+        """
+        super().__init__(server, tell=tell, wall=wall, redact=redact, settle=settle, start_limit=start_limit)
+        self.log = RunLog(server.name, stable_after=server.restart.stable_after, wall=wall)
+        self.noise = Noise()
+        self.stderr = StderrTail()
+        self.pid: int | None = None
+        self.mark: int | None = None
+        self._redact = redact
+        self._outbox = outbox
+        self._audience = audience
+        self._lifecycle: Lifecycle | None = None
+
+    def notify(self, method: str) -> None:
+        """Tell the server something that needs no params (`ports.Upstream.notify`)."""
+        if self._admission is not None:
+            self._admission.connection.notify(method)
+
+    def _shut(self) -> None:
+        """Take no more calls, and give back those in line."""
+        self.listing.end()
+        if self._admission is not None:
+            admission, self._admission = self._admission, None
+            admission.close()
+            self._outbox.flush()
+
+    def on_lost(self, reason: str) -> None:
+        """Take no more calls from now on: the clean-up, and the reason, take longer."""
+        if self._admission is not None and self._lifecycle is not None:
+            self._lifecycle.ending(Reason(reason, Cause.CONNECTION_LOST))
+            self._shut()
+
+    def on_noise(self, line: bytes, problem: str) -> None:
+        """Count what is not MCP; too much of it degrades the server.
+
+        Raises:
+            ProtocolFault: it is a flood, and reading it blocks the loop.
+        """
+        too_much = self.noise.add(line, trio.current_time(), self._redact.cut)
+        if self.noise.count == 1:
+            self.log.say("WARNING", f"prints something that is not MCP ({problem}): {self.noise.first!r}")
+        text = f"floods its stdout with what is not MCP, e.g. {self.noise.first!r}"
+        if self.noise.is_unbearable:
+            raise ProtocolFault(text, Cause.NOISE, first=self.noise.first)
+        if too_much and self._admission is not None and self._lifecycle is not None:
+            self._lifecycle.degraded(Reason(text, Cause.NOISE, {"first": self.noise.first}))
+
+    def on_list_changed(self, kinds: tuple[Kind, ...] = tuple(Kind)) -> None:
+        """Have the lists read again."""
+        self.listing.are_asked_for(kinds)
+
+    def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
+        """Hand a request to the call that it belongs to, or refuse it: never to another client."""
+        request.server = self.name
+        admission = self._admission
+        if admission is None or not admission.attribution.take(request, cause):
+            self._audience.ask(request)
+
+    def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
+        """Log a line of the server's log, and pass everything on to the clients that it is for."""
+        if method == LOG_MESSAGE:
+            self.on_log(bytes(params))
+        self._audience.hear(self.name, method, params, cause)
+
+    def on_child(self, pid: int, mark: int) -> None:
+        """Remember the child for `mcpd status`."""
+        self.pid = pid
+        self.mark = mark
+        if self._lifecycle is not None:
+            self._lifecycle.runs_as(mark)
+        self.log.say("INFO", f"started {self.server.command} as pid {pid}")
+
+    def on_log(self, said: bytes) -> None:
+        """Keep and log a line of the server's stderr."""
+        text = self._redact.cut(said, STDERR_LINE)
+        self.stderr.add(text)
+        self.log.stderr(text)

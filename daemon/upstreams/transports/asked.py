@@ -1,0 +1,95 @@
+"""The requests of one server that have no answer yet, over any transport.
+
+Each is answered once, under the id that the server gave it. A server may cancel one (MCP, cancellation), and
+all end with their connection.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+
+from daemon import protocol
+from daemon.wire.envelope import INVALID_REQUEST, METHOD_NOT_FOUND
+from daemon.wire.peer_requests import PeerRequest
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.peer import Peer
+
+MAX_SERVER_REQUESTS = 64
+"""Requests of one server that may be open at a time, as many as it has calls at most: a server that asks faster
+than anybody answers must not fill the memory."""
+
+
+class RequestsOfServer:
+    """What one server has asked, and nobody has answered yet."""
+
+    def __init__(self, peer: Peer) -> None:
+        """Begin without any; `peer` is the server."""
+        self._peer = peer
+        self._open: dict[bytes, PeerRequest] = {}
+
+    def __len__(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    def take(self, request_id: bytes, method: str, params: Raw | None) -> PeerRequest | None:
+        """Take a request in; None if it was answered at once: a ping, or what no client can be asked now."""
+        if method == "ping":
+            self._peer.answer(request_id, b"{}")
+        elif method not in protocol.ASKED_OF_CLIENTS:
+            self._peer.refuse(request_id, METHOD_NOT_FOUND, f"Method not found: {method}")
+        elif request_id in self._open:
+            self._peer.refuse(request_id, INVALID_REQUEST, protocol.already_in_flight(request_id))
+        elif len(self._open) >= MAX_SERVER_REQUESTS:
+            text = f"{MAX_SERVER_REQUESTS} requests of this server are open: wait for some to be answered"
+            self._peer.refuse(request_id, INVALID_REQUEST, text)
+        else:
+            request = PeerRequest(method, params, _WayBack(self._peer, request_id, self._open))
+            self._open[request_id] = request
+            return request
+        return None
+
+    def withdraw(self, params: Raw) -> None:
+        """End the request that the server cancels; `params` are those of the notification."""
+        with suppress(msgspec.MsgspecError, RecursionError):
+            request = self._open.pop(protocol.cancelled_id(params), None)
+            if request is not None:
+                request.withdraw("the server has cancelled it")
+
+    def lose_all(self, reason: str) -> None:
+        """End all: the connection is lost."""
+        requests = list(self._open.values())
+        self._open.clear()
+        for request in requests:
+            request.withdraw(reason)
+
+
+@attrs.frozen(eq=False)
+class _WayBack:
+    """`wire.peer_requests.Responder` to a server."""
+
+    _peer: Peer
+    _request_id: bytes
+    _open: dict[bytes, PeerRequest]
+
+    def answer(self, result: Buffer) -> None:
+        if self._open.pop(self._request_id, None) is not None:
+            self._peer.answer(self._request_id, result)
+
+    def refuse(self, code: int, message: str, data: object = None) -> None:
+        if self._open.pop(self._request_id, None) is not None:
+            self._peer.refuse(self._request_id, code, message, data)
+
+    def refuse_as(self, error: Buffer) -> None:
+        if self._open.pop(self._request_id, None) is not None:
+            self._peer.refuse_as(self._request_id, error)
+
+    def report(self, params: dict[str, Raw]) -> None:
+        self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params))
