@@ -153,16 +153,11 @@ TEXT = st.sampled_from(
     ["x", "file:///x", "file:///x#f", "file:///x/y", "mcpd://a/x", "mcpd://b/file%3A%2F%2F%2Fx"]
 )
 TEMPLATES = st.sampled_from(["file:///{p}", "file:///{+p}", "{+any}", "{s}://{r}", "mcpd://a/{p}", "mcpd{+p}"])
+SERVER = st.sampled_from(NAMES)
 FACTS = st.lists(
     st.one_of(
-        st.builds(
-            lambda server, uris: resources(server, *uris), st.sampled_from(NAMES), st.lists(TEXT, unique=True)
-        ),
-        st.builds(
-            lambda server, texts: templates(server, *texts),
-            st.sampled_from(NAMES),
-            st.lists(TEMPLATES, unique=True),
-        ),
+        st.builds(lambda server, uris: resources(server, *uris), SERVER, st.lists(TEXT, unique=True)),
+        st.builds(lambda server, texts: templates(server, *texts), SERVER, st.lists(TEMPLATES, unique=True)),
     ),
     max_size=8,
 )
@@ -178,10 +173,8 @@ def test_every_shown_uri_is_read_from_the_server_that_lists_it(facts: list[Fact]
         assert locate(of, offer, uri, {}) == (offered.definition.server, offered.definition.name)
 
 
-@given(FACTS, TEXT, st.sampled_from(NAMES))
-def test_what_others_list_never_goes_to_a_server_that_claims_it(
-    facts: list[Fact], uri: str, claims: str
-) -> None:
+@given(FACTS, TEXT, SERVER)
+def test_what_others_list_never_goes_to_who_claims_it(facts: list[Fact], uri: str, claims: str) -> None:
     of = catalog(*facts)
     listing = [name for name in NAMES if uri in of.lists[Kind.RESOURCE].get(name, ())]
     found = located(of, uri, {uri: claims})
