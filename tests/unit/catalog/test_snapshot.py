@@ -432,8 +432,6 @@ CONFIGS = [
 WORDS = st.sets(
     st.sampled_from(["git", "fs", "stranger", "git/a", "git/zzz", "fs/b", "fs/c", "git/prompt:x:a"])
 )
-    st.sampled_from(["git", "fs", "stranger", "git/a", "git/zzz", "fs/b", "fs/c", "git/prompt:x:a"])
-)
 
 
 def own(server: str, facts_tools: list[Tool]) -> list[Tool]:
