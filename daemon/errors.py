@@ -94,16 +94,34 @@ class UnknownServer(CallError):
     code = "UnknownServer"
 
 
-class UnknownResource(CallError):
-    """No server of the profile has a resource with this URI."""
-
-    code = "UnknownResource"
-
-
 class ToolDisabled(CallError):
     """The operator has switched this tool off."""
 
     code = "ToolDisabled"
+
+
+class UnknownPrompt(CallError):
+    """No server of the profile has a prompt of the name that was given."""
+
+    code = "UnknownPrompt"
+
+
+class PromptDisabled(CallError):
+    """The operator has switched this prompt off."""
+
+    code = "PromptDisabled"
+
+
+class UnknownResource(CallError):
+    """No server of the profile has a resource with the URI that was given."""
+
+    code = "UnknownResource"
+
+
+class ResourceDisabled(CallError):
+    """The operator has switched this resource off."""
+
+    code = "ResourceDisabled"
 
 
 class ToolNotLoaded(CallError):
@@ -163,6 +181,18 @@ class RequestTooLarge(CallError):
     """A message exceeds the size limit of its direction."""
 
     code = "RequestTooLarge"
+
+
+class InputRefused(CallError):
+    """The server needs something of the client for this call, and the client has not given it."""
+
+    code = "InputRefused"
+
+
+class UnknownRequestState(CallError):
+    """A client came back with a state that is not good for its request, for whatever reason."""
+
+    code = "UnknownRequestState"
 
 
 class Overloaded(CallError):

@@ -164,6 +164,10 @@ class Upstream(Protocol):
 
     name: str
     """The name of the server in the configuration."""
+    is_modern: bool
+    """Whether it speaks MCP 2026-07-28, or has when it was last up."""
+    has_resources: bool
+    """Whether the server declares resources, to which its results may then link."""
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call to the live connection. Returns the key for `cancel`.

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The revisions with `initialize`, oldest first; the newest is offered."""
@@ -41,9 +41,6 @@ of a connection may be one, or the client behind a bridge could leave the profil
 IDENTITY = {"name": "mcpd", "version": __version__}
 """How mcpd introduces itself, to servers and to clients."""
 
-CAPABILITIES = {"tools": {"listChanged": True}}
-"""The capabilities that mcpd declares to clients."""
-
 CLIENT_CAPABILITIES: Mapping[str, object] = {
     "roots": {"listChanged": True},
     "sampling": {"context": {}, "tools": {}},
@@ -67,6 +64,18 @@ CALL_TOOL = "tools/call"
 INITIALIZED = "notifications/initialized"
 """The notification that ends a handshake."""
 
+GET_PROMPT = "prompts/get"
+"""The method that fills in a prompt."""
+
+READ_RESOURCE = "resources/read"
+"""The method that reads a resource."""
+
+COMPLETE = "completion/complete"
+"""The method that completes an argument of a prompt or of a template."""
+
+RESOURCE_NOT_FOUND = -32002
+"""JSON-RPC code for an unknown resource before 2026-07-28, which has -32602 for it."""
+
 CANCEL = "notifications/cancelled"
 """The notification that a request is cancelled."""
 
@@ -85,14 +94,10 @@ UNSUPPORTED_VERSION = -32022
 LIST_TTL_MS = 0
 """Clients may not cache our lists (`ttlMs`): a category can change with any server."""
 
-CURSOR_DIGITS = 9
-"""Digits of the longest cursor, a position in a list of tools."""
+UNCACHED = b'"ttlMs":%d,"cacheScope":"private"' % LIST_TTL_MS
+"""The members of a result of 2026-07-28 that say that it may not be cached, raw."""
 
 _encode = msgspec.json.encode
-
-
-class UnknownCursor(ValueError):
-    """A cursor was never given out (MCP, pagination: answered as invalid params)."""
 
 
 class CallParams(Struct):
@@ -127,7 +132,7 @@ class InitializeParams(Struct):
 
 
 class ListParams(Struct):
-    """The `params` of `tools/list`."""
+    """The `params` of a request for a list."""
 
     cursor: str | None = None
 
@@ -158,6 +163,16 @@ def decode_call(params: bytes | Raw) -> CallParams:
 def members_before(others: Mapping[str, Raw]) -> bytes:
     """Members of an object, raw, each with the comma that separates it from what follows; empty for none."""
     return b"".join(b"%b:%b," % (_encode(key), bytes(value)) for key, value in others.items())
+
+
+def members_of(params: Raw | None) -> dict[str, Raw]:
+    """The members of the `params` of any request, raw, except `_meta`.
+
+    Raises:
+        msgspec.MsgspecError: they are no object.
+    """
+    members = {} if params is None else _decode_members(params)
+    return {key: value for key, value in members.items() if key != "_meta"}
 
 
 def meta_of(params: Raw | None) -> dict[str, Raw]:
@@ -204,26 +219,49 @@ def cancelled_id(params: Raw) -> bytes:
     return bytes(msgspec.json.decode(params, type=dict[str, Raw]).get("requestId", b""))
 
 
-def initialize_result(wanted: object, instructions: str) -> bytes:
-    """The answer to `initialize`: the client's version if we speak it, else our newest."""
+def capabilities(*, prompts: bool = True, resources: bool = True) -> dict[str, dict[str, bool]]:
+    """The capabilities that mcpd declares to clients.
+
+    Args:
+        prompts: whether the client's profile offers prompts.
+        resources: whether it offers resources.
+    """
+    declared: dict[str, dict[str, bool]] = {"tools": {"listChanged": True}}
+    if prompts:
+        declared["prompts"] = {"listChanged": True}
+    if resources:
+        declared["resources"] = {"subscribe": True, "listChanged": True}
+    if prompts or resources:
+        declared["completions"] = {}
+    return {**declared, "logging": {}}
+
+
+def initialize_result(wanted: object, instructions: str, declared: Mapping[str, object]) -> bytes:
+    """The answer to `initialize`: the client's version if we speak it, else our newest.
+
+    Args:
+        wanted: the version that the client has asked for.
+        instructions: for models.
+        declared: what mcpd can do for this client (`capabilities`).
+    """
     version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     return _encode(
         {
             "protocolVersion": version,
-            "capabilities": CAPABILITIES,
+            "capabilities": declared,
             "serverInfo": {**IDENTITY, "title": "mcpd, the init system for MCP servers"},
             "instructions": instructions,
         }
     )
 
 
-def discover_result(instructions: str) -> bytes:
-    """The answer to `server/discover`."""
+def discover_result(instructions: str, declared: Mapping[str, object]) -> bytes:
+    """The answer to `server/discover`; its arguments are those of `initialize_result`."""
     return _encode(
         {
             "resultType": "complete",
             "supportedVersions": [*HANDSHAKE_VERSIONS, MODERN_VERSION],
-            "capabilities": CAPABILITIES,
+            "capabilities": declared,
             "instructions": instructions,
             "ttlMs": LIST_TTL_MS,
             "cacheScope": "private",
@@ -238,15 +276,14 @@ def unsupported(version: object) -> tuple[int, str, dict[str, object]]:
     return UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data
 
 
-def honoured(params: Raw | None) -> dict[str, bool]:
-    """The notifications that a `subscriptions/listen` asks for and mcpd sends.
+def wanted_notifications(params: Raw | None) -> dict[str, object]:
+    """The notifications that a `subscriptions/listen` asks for; empty if they cannot be read.
 
     Raises:
         msgspec.MsgspecError: its params are no object.
     """
     wanted = msgspec.json.decode(params or b"{}", type=dict[str, object]).get("notifications")
-    asks = isinstance(wanted, dict) and wanted.get("toolsListChanged") is True
-    return {"toolsListChanged": True} if asks else {}
+    return wanted if isinstance(wanted, dict) else {}
 
 
 def already_in_flight(request_id: bytes) -> str:
@@ -259,62 +296,22 @@ def of_subscription(subscription: bytes, **params: object) -> bytes:
     return _encode({**params, "_meta": {SUBSCRIPTION_KEY: Raw(subscription)}})
 
 
-def list_page(tools: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:
-    """The tools in a page of `tools/list`: as many from the cursor on as fit, at least one.
+def completed(result: bytes, more: bytes = b"") -> bytes:
+    """A result with the `resultType` that 2026-07-28 requires, added only if its author left it out.
 
     Args:
-        tools: raw JSON objects.
-        cursor: the cursor that an earlier page gave out; None begins.
-        page_bytes: how long a page may become.
-
-    Raises:
-        UnknownCursor: the cursor was never given out.
+        result: raw JSON.
+        more: the other members, raw, that this revision requires of such a result.
     """
-    start = _position(cursor, len(tools))
-    end, size = start, 0
-    while end < len(tools) and (end == start or size + len(tools[end]) <= page_bytes):
-        size += len(tools[end])
-        end += 1
-    return range(start, end)
-
-
-def list_result(tools: Sequence[bytes], page: range, *, modern: bool) -> bytes:
-    """The answer to `tools/list`.
-
-    Args:
-        tools: raw JSON objects.
-        page: the tools in the answer (`list_page`).
-        modern: whether the request belongs to the 2026-07-28 era.
-    """
-    rest = b"" if page.stop == len(tools) else b',"nextCursor":"%d"' % page.stop
-    shown = b",".join(tools[page.start : page.stop])
-    if not modern:
-        return b'{"tools":[%b]%b}' % (shown, rest)
-    return b'{"resultType":"complete","tools":[%b]%b,"ttlMs":%d,"cacheScope":"private"}' % (
-        shown,
-        rest,
-        LIST_TTL_MS,
-    )
-
-
-def _position(cursor: str | None, count: int) -> int:
-    if cursor is None:
-        return 0
-    if cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_DIGITS and int(cursor) <= count:
-        return int(cursor)
-    raise UnknownCursor("unknown cursor: begin again without one")
-
-
-def completed(result: bytes) -> bytes:
-    """A result with the `resultType` that 2026-07-28 requires, added only if its author left it out."""
     try:
         if _decode_result_type(result).resultType is not UNSET:
             return result
     except (msgspec.MsgspecError, RecursionError):
         # Not an object, hence not a result of MCP's: there is nothing to add to, and it is not ours to judge.
         return result
+    head = b'{"resultType":"complete"' + (b"," + more if more else b"")
     rest = result.lstrip()[1:].lstrip()
-    return b'{"resultType":"complete"' + (b"" if rest.startswith(b"}") else b",") + rest
+    return head + (b"" if rest.startswith(b"}") else b",") + rest
 
 
 def envelope_meta(version: str) -> dict[str, object]:

@@ -16,7 +16,10 @@ from daemon.clients.attachment import plain_call
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
-from daemon.clients.requests.initialize import accept_version, discover, hello, initialize, ping
+from daemon.clients.requests.completion import complete
+from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
+from daemon.clients.requests.prompts import get_prompt, list_prompts
+from daemon.clients.requests.resources import list_resources, list_templates, read_resource
 from daemon.clients.requests.subscriptions import cancel, listen
 from daemon.clients.requests.tools import call_tool, list_tools
 from daemon.clients.visitor import HERSELF
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 MAX_FAULTS = 100
 """Malformed messages after which a client is cut off: it does not speak JSON-RPC (reliability.md §4)."""
 
+MAX_METHOD = 100
+"""Characters of an unknown method that the answer repeats."""
+
 OF_CONNECTIONS: Mapping[str, Callable[[ClientConnection, bytes, Raw | None], None]] = {
     "initialize": initialize,
     "server/discover": discover,
@@ -50,9 +56,25 @@ OF_CONNECTIONS: Mapping[str, Callable[[ClientConnection, bytes, Raw | None], Non
 OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None]] = {
     "tools/list": list_tools,
     "tools/call": call_tool,
+    "prompts/list": list_prompts,
+    "prompts/get": get_prompt,
+    "resources/list": list_resources,
+    "resources/templates/list": list_templates,
+    "resources/read": read_resource,
+    "completion/complete": complete,
     "subscriptions/listen": listen,
 }
-"""Methods that depend on what a session has loaded."""
+"""Methods that depend on what a session has loaded, or was given links to."""
+
+OPTIONAL: Mapping[str, str] = {
+    "prompts/list": "prompts",
+    "prompts/get": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "resources/read": "resources",
+    "completion/complete": "completions",
+}
+"""The capability that a client must have been declared to use a method; a profile may lack it."""
 
 
 class Session:
@@ -113,7 +135,7 @@ class Session:
         self._connection.calls.lose_all(error)
         if not self._client.visitor.keeps:
             # Elsewhere the end of the connection says it, and a bridge subscribes again with the next daemon.
-            self._connection.announcements.end_subscriptions()
+            self._connection.subscriptions.end_all()
 
     def statistics(self) -> SessionStatistics:
         """A snapshot for `mcpd status`."""
@@ -144,15 +166,19 @@ class Session:
         if denied := self._connection.selection.denied:
             self._peer.refuse(request_id, envelope.INVALID_REQUEST, denied)
             return
-        if method not in OF_CONNECTIONS and method not in OF_SESSIONS:
-            served = ", ".join([*OF_CONNECTIONS, *OF_SESSIONS])
-            text = f"Method not found: {method}. mcpd serves tools: {served}"
+        if (method not in OF_CONNECTIONS and method not in OF_SESSIONS) or self._lacks(method):
+            served = [each for each in (*OF_CONNECTIONS, *OF_SESSIONS) if not self._lacks(each)]
+            text = f"Method not found: {method[:MAX_METHOD]}. mcpd serves here: {', '.join(served)}"
             self._peer.refuse(request_id, envelope.METHOD_NOT_FOUND, text)
             return
         try:
             self._serve(request_id, method, params)
         except Exception as error:  # noqa: BLE001 - the boundary of a request
             self._connection.fail(request_id, method, error)
+
+    def _lacks(self, method: str) -> bool:
+        """Whether the client's profile does without what this method belongs to."""
+        return method in OPTIONAL and OPTIONAL[method] not in declared(self._connection)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Take cancellations, what concerns the requests of servers, and the bridge's hello."""

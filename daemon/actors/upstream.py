@@ -171,6 +171,8 @@ class UpstreamActor(UpstreamEvents):
         return self._greeter.limit(self.server.timeouts, installs=self._may_install)
 
     async def _serve(self, connection: UpstreamConnection, greeting: Greeting, lifecycle: Lifecycle) -> None:
+        self.is_modern = greeting.era is Era.MODERN
+        self.has_resources = "resources" in greeting.others
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
             if greeting.era is Era.MODERN and greeting.announced:

@@ -19,15 +19,15 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon import protocol
+from daemon.catalog.kinds import LISTS
 from daemon.clients.client import MAX_LISTS
+from daemon.model import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.clients.client import Client
-    from daemon.wire.outbox import Outbox
-    from daemon.wire.peer import Peer
+    from daemon.clients.subscriptions import Subscriptions
 
 MAX_CLIENTS = 256
 """Kinds of clients whose habits are remembered, most recently learned: a machine has a few. A new one costs one
@@ -84,8 +84,7 @@ class Habits:
             del self._known[next(iter(self._known))]
 
 
-MAX_SUBSCRIPTIONS = 16
-"""Open `subscriptions/listen` of one client: each gets every announcement, one is all that a client needs."""
+_TOOLS = LISTS[Kind.TOOL]
 
 PATIENCE = 1.0
 """Seconds from an announcement that answers wait for the client's `tools/list`; real clients ask after 30 to
@@ -123,39 +122,24 @@ class _GivenList:
 class Announcements:
     """The lists of tools that one client was given, and the announcements made since."""
 
-    def __init__(self, peer: Peer, outbox: Outbox, habits: Habits, client: Client) -> None:
+    def __init__(self, subscriptions: Subscriptions, habits: Habits, client: Client) -> None:
         """Begin with a client that was given nothing.
 
         Args:
-            peer: the client's end, which is notified.
-            outbox: flushed after each notification.
+            subscriptions: where the client is told.
             habits: what is known of its kind of client.
             client: its name.
         """
-        self.handshaken = False
-        """Whether the client has sent `initialize`: then it is notified without having subscribed."""
-        self._peer = peer
-        self._outbox = outbox
+        self.subscriptions = subscriptions
         self._habits = habits
         self._client = client
         self._own: Habit | None = None
-        self.subscriptions: list[bytes] = []
-        """The ids of open `subscriptions/listen` requests."""
         self._given: dict[str | None, _GivenList] = {}
         """By session, what the client was given of its list, until that is announced to have changed."""
         self._followed: set[str | None] = set()
         """The sessions whose every change is announced: their lists are not asked for over this connection."""
         self._open: dict[str | None, Announcement] = {}
         """By session, the announcement that the client has not followed up yet."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the client has as many subscriptions as it may have."""
-        return len(self.subscriptions) >= MAX_SUBSCRIPTIONS
-
-    def subscribe(self, request_id: bytes) -> None:
-        """Send announcements to this subscription, too."""
-        self.subscriptions.append(request_id)
 
     def follow(self, key: str | None, look: Callable[[], tuple[bytes, ...]]) -> None:
         """Announce each change of a list from now on, until it is asked for over this connection.
@@ -169,19 +153,10 @@ class Announcements:
         self.given(key, look(), look, first=False, last=False)
         self._followed.add(key)
 
-    def unsubscribe(self, request_id: bytes) -> None:
-        """End a subscription, if there is one with this id."""
-        if request_id in self.subscriptions:
-            self.subscriptions.remove(request_id)
-        if not self.subscriptions:
+    def unfollow(self) -> None:
+        """Announce changes only of lists that are asked for over this connection, if nothing is subscribed."""
+        if not any(self.subscriptions.asking(_TOOLS.wish)):
             self._followed.clear()
-
-    def end_subscriptions(self) -> None:
-        """Answer all subscriptions: the daemon ends them (MCP 2026-07-28)."""
-        subscriptions, self.subscriptions = self.subscriptions, []
-        for each in subscriptions:
-            self._peer.answer(each, protocol.of_subscription(each, resultType="complete"))
-        self._outbox.flush()
 
     def asked(self, key: str | None) -> None:
         """Note that the client asks for the list of a session."""
@@ -226,11 +201,11 @@ class Announcements:
         changed = before.keys() - self._given.keys()
         for key in changed & self._followed:
             self._given[key] = _GivenList(before[key].look(), before[key].look)
-        if changed and (self.handshaken or self.subscriptions):
+        if changed and self.subscriptions.hears(_TOOLS.wish):
             for key in changed:
                 self._open[key] = _renewed(self._open.get(key))
             _bound(self._open)
-            self._announce()
+            self.subscriptions.announce(_TOOLS)
 
     def expect(self, key: str | None) -> Announcement | None:
         """The announcement that the client is likely to follow up in a moment; None if there is none."""
@@ -258,13 +233,6 @@ class Announcements:
     def _learn(self, habit: Habit) -> None:
         self._own = habit
         self._habits.learn(self._client.name, habit)
-
-    def _announce(self) -> None:
-        if self.handshaken:
-            self._peer.notify(protocol.TOOLS_CHANGED)
-        for subscription in self.subscriptions:
-            self._peer.notify(protocol.TOOLS_CHANGED, protocol.of_subscription(subscription), subscription)
-        self._outbox.flush()
 
 
 def _renewed(before: Announcement | None) -> Announcement:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Client, Selection
     from daemon.clients.context import SessionContext
+    from daemon.clients.links import Links
     from daemon.clients.session_state import SessionState
     from daemon.config.model import Profile
     from daemon.model import ToolKey
@@ -160,6 +161,14 @@ class Attachment:
         client, config = self._client, self._context.catalog.value.config
         return client.selection if client.config is config else client.select(config)
 
+    @property
+    def links(self) -> Links:
+        """What its results have linked to (`clients.links`)."""
+        visitor = self._client.visitor
+        if visitor.keeps or self.state.key is not None:
+            return self.state.links
+        return self._context.links.of(visitor.owner, self.selection.profile.name)
+
     def request(self, request_id: bytes, turn: int, *, modern: bool = False) -> Request:
         """Make the request that arrived in that turn."""
         selection = self.selection
@@ -209,6 +218,7 @@ class Attachment:
                 profile=selection.profile,
                 now=context.wall,
                 means=context.means,
+                linked=self.links.servers,
                 keeps=False,
             )
         else:
@@ -218,6 +228,7 @@ class Attachment:
                 profile=selection.profile,
                 now=context.wall,
                 means=context.means,
+                linked=self.links.servers,
                 loaded=state.loaded,
                 shown=partial(self._shown.hash_of, turn=turn) if client.visitor.keeps else self._shown_before,
                 usual=partial(client.core_tools, context.means, catalog),

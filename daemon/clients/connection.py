@@ -11,15 +11,18 @@ from daemon.clients.announcements import Announcements
 from daemon.clients.attachments import Attachments
 from daemon.clients.client import Client, Savings, defers_tools
 from daemon.clients.dispatch import Dispatch
+from daemon.clients.list_changes import ListChanges
 from daemon.clients.own_roots import OwnRoots
+from daemon.clients.paging import UnknownCursor
+from daemon.clients.subscriptions import Subscriptions
 from daemon.clients.waits import Tasks
-from daemon.protocol import UnknownCursor
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
     from daemon.clients.client import Selection
     from daemon.clients.context import SessionContext
     from daemon.clients.visitor import Visitor
+    from daemon.model import Kind
     from daemon.wire.peer import Peer
 
 
@@ -43,12 +46,14 @@ class ClientConnection:
         self.info = b""
         """The `clientInfo` that was last given, raw (MCP 2026-07-28)."""
         self.waiting_lists = 0
-        """How many `tools/list` requests wait for what they depend on."""
+        """How many requests for lists wait for what they depend on."""
         self.tasks = Tasks()
         self.level = "INFO" if visitor.keeps else "DEBUG"
         """How its beginning and end are logged: without a session, each request may have a connection."""
         self.client = Client(context.catalog.value.config, context.surfaces, visitor)
-        self.announcements = Announcements(peer, context.outbox, context.habits, self.client)
+        self.subscriptions = Subscriptions(peer, context.outbox)
+        self.announcements = Announcements(self.subscriptions, context.habits, self.client)
+        self.list_changes = ListChanges(self.subscriptions, self.listing_of)
         self.savings = Savings(context.tally)
         self.dispatch = Dispatch(
             peer, number, context, self.client, self.announcements, self.savings, self.tasks.later
@@ -87,11 +92,19 @@ class ClientConnection:
 
     def follow_catalog(self) -> None:
         """Tell the client if its list has changed, and let go of the catalog before."""
-        self.announcements.announce_if_changed()
+        self._announce_changes()
         self.attachments.forget_stale()
 
     def move(self, profile: str) -> None:
         """Give the client another profile, and notify it if that changes its list of tools."""
         self.client_log.info("moved to profile {}", profile)
         self.client.move(profile)
+        self._announce_changes()
+
+    def listing_of(self, kind: Kind) -> tuple[bytes, ...]:
+        """The prompts, resources or templates that the client would be given now, each a raw JSON object."""
+        return self.context.listings.of(self.attachments.own.view(), kind)
+
+    def _announce_changes(self) -> None:
         self.announcements.announce_if_changed()
+        self.list_changes.announce_if_changed()

@@ -9,6 +9,9 @@ import attrs
 from daemon.catalog.loaded import Loaded
 from daemon.clients.announcements import Habits
 from daemon.clients.audience import ConnectedClients
+from daemon.clients.links import LinksOfVisitors
+from daemon.clients.listings import Listings
+from daemon.clients.request_states import RequestStates
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -66,8 +69,14 @@ class SessionContext:
     """Removes secrets from what a server says about a failed call."""
     audience: ConnectedClients = attrs.field(factory=ConnectedClients)
     """The connected clients, which join it to hear servers' notifications."""
+    states: RequestStates = attrs.field(factory=RequestStates)
+    """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
+    listings: Listings = attrs.field(factory=Listings)
+    """The lists beside tools as clients are given them."""
+    links: LinksOfVisitors = attrs.field(factory=LinksOfVisitors)
+    """What clients without sessions were given links to."""
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once all that other daemons wrote before now is known here; None where nobody else writes. What a
     client has just loaded at one daemon, the next one may not have been told yet."""

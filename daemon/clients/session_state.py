@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from daemon.catalog.loaded import Loaded, judge_in
 from daemon.catalog.remembered import MAX_KEY, OTHERS, TOKENS, SessionRecord, is_anonymous
 from daemon.catalog.shown import Shown
+from daemon.clients.links import Links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,6 +38,8 @@ class SessionState:
         self.began: float | None = None
         """When it was first named, in seconds since the epoch, if that was before it was recalled: what it was
         shown in the meantime is not known."""
+        self.links = Links()
+        """What its results have linked to; it ends with its last connection."""
         self.whole = True
         """Whether everything that is stored of it is here."""
         self.kept = False

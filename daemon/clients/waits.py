@@ -8,6 +8,8 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from daemon.surfaces.describing import has_listed
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
@@ -121,12 +123,12 @@ async def wait_listed(
     catalog: Watch[Catalog],
     report: Report | None = None,
 ) -> None:
-    """Wake servers and wait, concurrently, until each has listed its tools, failed to, or run out of time."""
+    """Wake servers and wait, concurrently, until each has listed, failed to, or run out of time."""
     async with trio.open_nursery() as nursery:
         for server in awaited.servers:
             upstream = upstreams.get(server)
             if upstream is not None:
-                nursery.start_soon(_wait_one, upstream, catalog, awaited.calling, report)
+                nursery.start_soon(_wait_one, upstream, catalog, awaited, report)
 
 
 async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
@@ -138,15 +140,15 @@ async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
 async def _wait_one(
     upstream: Upstream,
     catalog: Watch[Catalog],
-    calling: bool,  # noqa: FBT001
+    awaited: AwaitListing,
     report: Report | None,
 ) -> None:
-    if not await (wait_up(upstream, report) if calling else upstream.wake_to_list()):
+    if not await (wait_up(upstream, report) if awaited.calling else upstream.wake_to_list()):
         return
 
     def listed(newest: Catalog) -> bool:
         entry = newest.servers.get(upstream.name)
-        return entry is None or entry.tools is not None or bool(entry.listing_error)
+        return entry is None or all(has_listed(entry, kind) for kind in awaited.kinds)
 
     with trio.move_on_after(LISTING_PATIENCE):
         await catalog.wait_until(listed)

@@ -8,6 +8,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from daemon.catalog.kinds import switch_of
 from daemon.clients.call import read_refusal
 from daemon.errors import (
     CallError,
@@ -17,6 +18,7 @@ from daemon.errors import (
     UnknownTool,
     UpstreamUnavailable,
 )
+from daemon.model import Kind
 from daemon.operators.base import Command
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, tool_params
@@ -77,8 +79,9 @@ def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
     known = entry.tools
     if known is not None and tool not in known:
         raise UnknownTool(f"server {server} has no tool {tool!r}. {choices(known, tool)}", tool=tool)
-    if (server, tool) in catalog.switched:
-        text = f"{tool} is switched off by an operator; `mcpd enable {server}/{tool}` switches it on again"
+    if (server, tool) in catalog.switched_tools:
+        name = f"{server}/{switch_of(Kind.TOOL, tool)}"
+        text = f"{tool} is switched off by an operator; `mcpd enable {name}` switches it on again"
         raise ToolDisabled(text, tool=tool)
     if (server, tool) in catalog.off:
         raise ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)

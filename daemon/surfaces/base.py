@@ -14,6 +14,7 @@ import msgspec
 from daemon.catalog.definitions import hashes
 from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
+from daemon.model import Kind
 from daemon.protocol import CALL_TOOL, tool_head
 
 if TYPE_CHECKING:
@@ -187,9 +188,11 @@ class AwaitListing:
     """The decision to wait for what is not known yet, and to be asked again then."""
 
     servers: tuple[str, ...] = ()
-    """Servers that have not listed their tools."""
+    """Servers that have not listed yet."""
     calling: bool = False
     """Whether one of their tools is to be called: that is worth waiting for a whole start."""
+    kinds: tuple[Kind, ...] = (Kind.TOOL,)
+    """The lists of theirs that are waited for."""
     indexed: bool = False
     """Whether the search index must have caught up with the catalog."""
 

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from daemon.catalog.definitions import compact
 from daemon.errors import InvalidArguments, SchemaFetchError
+from daemon.model import Kind
 from daemon.safety.legible import legible_schema
 from daemon.states import COMING, ServerState
 from daemon.surfaces.answers import (
@@ -175,13 +176,25 @@ def position(cursor: str | None, count: int) -> int:
     )
 
 
-def unlisted(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
-    """The servers whose tools are unknown and may be known in a moment; waiting wakes dormant ones."""
+def unlisted(entries: Iterable[ServerEntry], kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> tuple[str, ...]:
+    """The servers whose lists are unknown and may be known in a moment; waiting wakes dormant ones.
+
+    Args:
+        entries: the servers.
+        kinds: which lists.
+    """
     return tuple(
         entry.name
         for entry in entries
-        if entry.tools is None and not entry.listing_error and entry.status.state in MAY_LIST
+        if entry.status.state in MAY_LIST and not all(has_listed(entry, kind) for kind in kinds)
     )
+
+
+def has_listed(entry: ServerEntry, kind: Kind) -> bool:
+    """Whether a server has listed this, now or in an earlier run of the daemon, or has failed to."""
+    if kind is Kind.TOOL:
+        return entry.tools is not None or bool(entry.listing_error)
+    return kind in entry.lists
 
 
 def unlisted_of(view: View, names: Iterable[str]) -> tuple[str, ...]:

@@ -159,7 +159,10 @@ class UpstreamAccess:
             start_limit: seconds that the handshake under way, or the next one, may take.
         """
         self.name = server.name
+        self.has_resources = False
         self.server = server
+        self.is_modern = False
+        """Whether it speaks MCP 2026-07-28 (`ports.Upstream`)."""
         self.tell = tell
         self.stats = CallStats()
         self.apart = Apart(server.name)

@@ -21,80 +21,42 @@ def read(answer: bytes) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", protocol.HANDSHAKE_VERSIONS)
 def test_a_client_gets_the_revision_it_asks_for(version: str) -> None:
-    assert read(protocol.initialize_result(version, ""))["protocolVersion"] == version
+    assert read(protocol.initialize_result(version, "", {}))["protocolVersion"] == version
 
 
 @pytest.mark.parametrize("wanted", ["1999-01-01", protocol.MODERN_VERSION, "", None, 7, ["2025-11-25"], {}])
 def test_a_client_that_asks_for_anything_else_gets_our_newest(wanted: object) -> None:
-    assert read(protocol.initialize_result(wanted, ""))["protocolVersion"] == "2025-11-25"
+    assert read(protocol.initialize_result(wanted, "", {}))["protocolVersion"] == "2025-11-25"
 
 
 def test_initialize_tells_who_we_are_and_how_to_work_with_us() -> None:
-    answer = read(protocol.initialize_result("2025-06-18", 'load "first"\n'))
+    answer = read(protocol.initialize_result("2025-06-18", 'load "first"\n', {"tools": {}}))
     assert answer["serverInfo"]["name"] == "mcpd"
     assert answer["instructions"] == 'load "first"\n'
-    assert answer["capabilities"] == {"tools": {"listChanged": True}}
+    assert answer["capabilities"] == {"tools": {}}
+
+
+@pytest.mark.parametrize("prompts", [True, False])
+@pytest.mark.parametrize("resources", [True, False])
+def test_what_a_profile_does_without_is_not_declared(*, prompts: bool, resources: bool) -> None:
+    declared = protocol.capabilities(prompts=prompts, resources=resources)
+    wanted = {
+        "tools": {"listChanged": True},
+        "prompts": {"listChanged": True} if prompts else None,
+        "resources": {"subscribe": True, "listChanged": True} if resources else None,
+        "completions": {} if prompts or resources else None,
+        "logging": {},
+    }
+    assert declared == {name: each for name, each in wanted.items() if each is not None}
+    assert read(protocol.discover_result("", declared))["capabilities"] == declared
 
 
 def test_discovery_names_every_revision_that_we_speak() -> None:
-    answer = read(protocol.discover_result("how"))
+    answer = read(protocol.discover_result("how", {}))
     assert answer["supportedVersions"] == [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION]
     assert answer["resultType"] == "complete"
     assert answer["instructions"] == "how"
     assert answer["_meta"] == {"io.modelcontextprotocol/serverInfo": protocol.IDENTITY}
-
-
-TOOLS = (b'{"name":"a" ,  "x":1.0}', b'{"name":"b"}', b'{"name":"c"}')
-
-
-def answered(
-    tools: tuple[bytes, ...], cursor: str | None, *, modern: bool = False, page_bytes: int = 1000
-) -> bytes:
-    return protocol.list_result(tools, protocol.list_page(tools, cursor, page_bytes), modern=modern)
-
-
-def listed(cursor: str | None = None, *, page_bytes: int = 1000) -> Any:
-    return read(answered(TOOLS, cursor, page_bytes=page_bytes))
-
-
-def test_a_list_that_fits_is_one_page_of_the_bytes_given() -> None:
-    whole = answered(TOOLS, None)
-    assert whole == b'{"tools":[%b]}' % b",".join(TOOLS)
-    assert answered((), None) == b'{"tools":[]}'
-    modern = answered(TOOLS[:1], None, modern=True)
-    assert TOOLS[0] in modern
-    assert read(modern) == {
-        "resultType": "complete",
-        "tools": [{"name": "a", "x": 1.0}],
-        "ttlMs": 0,
-        "cacheScope": "private",
-    }
-
-
-@pytest.mark.parametrize("page_bytes", [1, 12, 25, 34, 36, 1000])
-def test_a_list_in_pages_holds_every_tool_once_and_each_page_at_least_one(page_bytes: int) -> None:
-    seen: list[str] = []
-    cursor = None
-    while True:
-        page = listed(cursor, page_bytes=page_bytes)
-        names = [tool["name"] for tool in page["tools"]]
-        assert names
-        assert len(names) == 1 or sum(len(tool) for tool in TOOLS if read(tool)["name"] in names) <= page_bytes
-        seen += names
-        cursor = page.get("nextCursor")
-        if cursor is None:
-            break
-    assert seen == ["a", "b", "c"]
-
-
-def test_the_cursor_of_a_list_that_became_shorter_is_its_end() -> None:
-    assert listed("3") == {"tools": []}
-
-
-@pytest.mark.parametrize("cursor", ["", "x", "-1", "4", "1.0", "\u0661", "9" * 10_000])
-def test_a_cursor_that_nobody_gave_out_is_refused(cursor: str) -> None:
-    with pytest.raises(protocol.UnknownCursor):
-        listed(cursor)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +79,18 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
+
+
+@pytest.mark.parametrize(
+    ("result", "completed"),
+    [
+        (b'{"contents":[]}', b'{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}'),
+        (b"{}", b'{"resultType":"complete","ttlMs":0,"cacheScope":"private"}'),
+        (b'{"resultType":"complete","ttlMs":5}', b'{"resultType":"complete","ttlMs":5}'),
+    ],
+)
+def test_what_else_a_result_needs_is_added_with_its_type(result: bytes, completed: bytes) -> None:
+    assert protocol.completed(result, protocol.UNCACHED) == completed
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
@@ -192,18 +166,28 @@ def test_the_error_about_a_version_names_those_that_are_spoken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "honoured"),
+    ("params", "wanted"),
     [
         (None, {}),
         (b"{}", {}),
         (b'{"notifications": 7}', {}),
-        (b'{"notifications": {"toolsListChanged": 1, "promptsListChanged": true}}', {}),
-        (b'{"notifications": {"toolsListChanged": true, "x": true}}', {"toolsListChanged": True}),
+        (b'{"notifications": {"toolsListChanged": 1, "x": [true]}}', {"toolsListChanged": 1, "x": [True]}),
     ],
 )
-def test_a_subscription_is_told_which_of_its_wishes_are_met(
-    params: bytes | None, honoured: dict[str, bool]
+def test_what_a_subscription_asks_for_is_read_however_it_is_written(
+    params: bytes | None, wanted: dict[str, object]
 ) -> None:
-    assert protocol.honoured(None if params is None else msgspec.Raw(params)) == honoured
+    assert protocol.wanted_notifications(None if params is None else msgspec.Raw(params)) == wanted
+
+
+def test_a_subscription_is_told_which_of_its_wishes_are_met() -> None:
+    honoured = {"toolsListChanged": True}
     told = read(protocol.of_subscription(b'"a"', notifications=honoured))
     assert told == {"notifications": honoured, "_meta": {protocol.SUBSCRIPTION_KEY: "a"}}
+
+
+@pytest.mark.parametrize("params", [None, b"{}", b'{"_meta":{"x":1}}', b'{"uri":"a", "_meta":{}, "y":[1.0]}'])
+def test_the_members_of_any_request_stay_raw(params: bytes | None) -> None:
+    found = protocol.members_of(None if params is None else msgspec.Raw(params))
+    wanted = {"uri": b'"a"', "y": b"[1.0]"} if params and b"uri" in params else {}
+    assert {key: bytes(value) for key, value in found.items()} == wanted

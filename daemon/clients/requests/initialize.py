@@ -28,15 +28,23 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
     connection.name_client(fields.clientInfo)
     if fields.capabilities is not UNSET:
         connection.calls.server_requests.capabilities = fields.capabilities
-    result = protocol.initialize_result(fields.protocolVersion, _instructions(connection))
+    instructions = _instructions(connection)
+    result = protocol.initialize_result(fields.protocolVersion, instructions, declared(connection))
     connection.protocol = msgspec.json.decode(result)["protocolVersion"]
-    connection.announcements.handshaken = True
+    connection.subscriptions.handshaken = True
     connection.peer.answer(request_id, result)
 
 
 def discover(connection: ClientConnection, request_id: bytes, _params: Raw | None) -> None:
     """Answer `server/discover` (MCP 2026-07-28)."""
-    connection.peer.answer(request_id, protocol.discover_result(_instructions(connection)))
+    result = protocol.discover_result(_instructions(connection), declared(connection))
+    connection.peer.answer(request_id, result)
+
+
+def declared(connection: ClientConnection) -> dict[str, dict[str, bool]]:
+    """The capabilities that mcpd declares to this client: its profile may offer no prompts, or no resources."""
+    profile = connection.selection.profile
+    return protocol.capabilities(prompts=profile.prompts, resources=profile.resources)
 
 
 def ping(connection: ClientConnection, request_id: bytes, _params: Raw | None) -> None:

@@ -6,7 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon import protocol
-from daemon.clients.announcements import MAX_SUBSCRIPTIONS
+from daemon.catalog.kinds import LISTS
+from daemon.clients.requests.initialize import declared
+from daemon.clients.subscriptions import MAX_SUBSCRIPTIONS
+from daemon.model import Kind
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
@@ -24,18 +27,25 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
     Raises:
         msgspec.MsgspecError: its params are no object.
     """
-    announcements, peer = connection.announcements, connection.peer
-    if request.id in connection.calls.open or request.id in announcements.subscriptions:
+    subscriptions, peer = connection.subscriptions, connection.peer
+    if request.id in connection.calls.open or request.id in subscriptions:
         peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
         return
-    if announcements.is_full:
+    if subscriptions.is_full:
         text = f"{MAX_SUBSCRIPTIONS} subscriptions are open; cancel one first"
         peer.refuse(request.id, envelope.INVALID_REQUEST, text)
         return
-    honoured = protocol.honoured(params)
+    wanted, offered = protocol.wanted_notifications(params), declared(connection)
+    honoured: dict[str, object] = {
+        each.wish: True
+        for each in LISTS.values()
+        if wanted.get(each.wish) is True and each.capability in offered
+    }
     if honoured:
-        announcements.follow(request.key, partial(_list, request.session))
-        announcements.subscribe(request.id)
+        if LISTS[Kind.TOOL].wish in honoured:
+            connection.announcements.follow(request.key, partial(_list, request.session))
+        connection.list_changes.follow(honoured)
+        subscriptions.add(request.id, honoured)
     told = protocol.of_subscription(request.id, notifications=honoured)
     peer.notify("notifications/subscriptions/acknowledged", told, request.id)
 
@@ -53,4 +63,7 @@ def cancel(connection: ClientConnection, params: Raw) -> None:
     request_id = protocol.cancelled_id(params)
     connection.calls.cancel(request_id)
     connection.attachments.forget(request_id)
-    connection.announcements.unsubscribe(request_id)
+    if request_id in connection.subscriptions:
+        connection.subscriptions.end(request_id)
+        connection.announcements.unfollow()
+        connection.list_changes.unfollow()

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from loguru import logger
 
 from daemon.actors.session import MAX_FAULTS
-from daemon.clients.requests.tools import MAX_WAITING_LISTS
+from daemon.clients.requests.lists import MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
-from daemon.protocol import HANDSHAKE_VERSIONS, LIST_TTL_MS, MODERN_VERSION, SUBSCRIPTION_KEY, VERSION_KEY
+from daemon.protocol import (
+    HANDSHAKE_VERSIONS,
+    LIST_TTL_MS,
+    MODERN_VERSION,
+    SUBSCRIPTION_KEY,
+    VERSION_KEY,
+    capabilities,
+)
 from daemon.states import ServerState
 from daemon.surfaces.base import Reply
 from daemon.surfaces.category import CategorySurface
@@ -106,7 +113,7 @@ async def test_initialize_agrees_on_the_clients_version_or_the_newest(
     params = {"protocolVersion": wanted, "capabilities": {}, "clientInfo": {"name": "cli", "version": "9"}}
     result = (await guest.client.request("initialize", params))["result"]
     assert result["protocolVersion"] == agreed
-    assert result["capabilities"] == {"tools": {"listChanged": True}}
+    assert result["capabilities"] == capabilities()
     assert result["serverInfo"]["name"] == "mcpd"
     assert "get-category-tools" in result["instructions"]
     statistics = guest.session.statistics()
@@ -126,7 +133,7 @@ async def test_discover_tells_what_a_modern_client_needs(nursery: trio.Nursery) 
     result = (await client.request("server/discover", {"_meta": MODERN}))["result"]
     assert result["resultType"] == "complete"
     assert result["supportedVersions"] == [*HANDSHAKE_VERSIONS, MODERN_VERSION]
-    assert result["capabilities"] == {"tools": {"listChanged": True}}
+    assert result["capabilities"] == capabilities()
     assert (result["ttlMs"], result["cacheScope"]) == (LIST_TTL_MS, "private")
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "mcpd"
     assert "get-category-tools" in result["instructions"]
@@ -327,8 +334,8 @@ FAULTS = [
     (b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{}}', -32602, 5),
     (b'{"jsonrpc":"2.0","id":5,"method":"tools/call"}', -32602, 5),
     (b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":7}}', -32602, 5),
-    (b'{"jsonrpc":"2.0","id":5,"method":"resources/list"}', -32601, 5),
-    (b'{"jsonrpc":"2.0","id":5,"method":"prompts/get","params":{}}', -32601, 5),
+    (b'{"jsonrpc":"2.0","id":5,"method":"resources/new"}', -32601, 5),
+    (b'{"jsonrpc":"2.0","id":5,"method":"prompts/get","params":{}}', -32602, 5),
     (b'{"jsonrpc":"2.0","id":5,"method":""}', -32601, 5),
 ]
 
@@ -578,7 +585,10 @@ async def test_a_modern_client_is_told_in_its_subscription_until_it_cancels_it(
     )
     stamp = {SUBSCRIPTION_KEY: listen_id}
     assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    assert acknowledged["params"] == {"notifications": {"toolsListChanged": True}, "_meta": stamp}
+    assert acknowledged["params"] == {
+        "notifications": dict.fromkeys(list(wanted)[:2], True),
+        "_meta": stamp,
+    }
     await client.request("tools/list", {"_meta": MODERN}, request_id="l")
     await trio.testing.wait_all_tasks_blocked()
     for number in range(20):

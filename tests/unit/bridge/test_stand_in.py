@@ -7,16 +7,31 @@ from typing import Any
 
 import pytest
 from mcp_types import ListToolsResult
-from msgspec import Raw
 
 from daemon import protocol
 from daemon.bridge import stand_in
-from daemon.bridge.requests import CALL, DISCOVER, INITIALIZE, LISTEN, PING, TOOLS_LIST, WAIT_SECONDS, Item
+from daemon.bridge.requests import (
+    CALL,
+    DISCOVER,
+    INITIALIZE,
+    LISTEN,
+    PING,
+    PROMPTS_LIST,
+    RESOURCES_LIST,
+    TEMPLATES_LIST,
+    TOOLS_LIST,
+    WAIT_SECONDS,
+    Item,
+)
 from daemon.bridge.stand_in import INSTRUCTIONS, STATUS
+from daemon.catalog.kinds import LISTS
+from daemon.clients.paging import list_result
 from daemon.surfaces.base import ALWAYS_LOAD
 
 TROUBLE = "cannot reach the daemon at /run/x.sock"
 MODERN = {"_meta": {protocol.VERSION_KEY: protocol.MODERN_VERSION, protocol.CAPABILITIES_KEY: {}}}
+
+DECLARED = protocol.capabilities()
 
 Json = dict[str, Any]
 
@@ -41,11 +56,11 @@ def answer(method: bytes, params: object = None, request_id: bytes = b"7") -> Js
 @pytest.mark.parametrize("wanted", [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION, "1999", None, ["x"]])
 def test_the_handshake_is_the_daemons(wanted: object) -> None:
     said = answer(INITIALIZE, {"protocolVersion": wanted})
-    assert said == {"id": 7, "result": json.loads(protocol.initialize_result(wanted, INSTRUCTIONS))}
+    assert said == {"id": 7, "result": json.loads(protocol.initialize_result(wanted, INSTRUCTIONS, DECLARED))}
 
 
 def test_discovery_is_the_daemons() -> None:
-    assert answer(DISCOVER, MODERN)["result"] == json.loads(protocol.discover_result(INSTRUCTIONS))
+    assert answer(DISCOVER, MODERN)["result"] == json.loads(protocol.discover_result(INSTRUCTIONS, DECLARED))
 
 
 @pytest.mark.parametrize("method", [DISCOVER, TOOLS_LIST])
@@ -67,18 +82,28 @@ def test_the_list_has_one_tool_that_says_what_is_wrong(*, modern: bool) -> None:
     assert tool.annotations is not None
     assert tool.annotations.read_only_hint
     assert result["tools"][0]["_meta"] == ALWAYS_LOAD
-    empty = json.loads(protocol.list_result([], range(0), modern=modern))
+    empty = json.loads(list_result([], range(0), modern=modern))
     assert {**result, "tools": []} == empty
 
 
-@pytest.mark.parametrize("params", [{"notifications": {"toolsListChanged": True}}, {"notifications": {}}, {}])
-def test_a_subscription_is_acknowledged_as_the_daemon_would(params: Json) -> None:
-    said = answer(LISTEN, {**MODERN, **params}, b'"s"')
-    honoured = protocol.honoured(Raw(json.dumps(params).encode()))
+@pytest.mark.parametrize("modern", [True, False])
+def test_the_other_lists_are_empty(*, modern: bool) -> None:
+    members = {PROMPTS_LIST: "prompts", RESOURCES_LIST: "resources", TEMPLATES_LIST: "resourceTemplates"}
+    for method, member in members.items():
+        said = answer(method, MODERN if modern else None)["result"]
+        assert said == json.loads(list_result([], range(0), modern=modern, member=member))
+
+
+@pytest.mark.parametrize("wanted", [True, False, None])
+def test_a_subscription_is_acknowledged_as_the_daemon_would(wanted: bool | None) -> None:
+    wishes = {each.wish: wanted for each in LISTS.values()}
+    said = answer(LISTEN, {**MODERN, "notifications": {**wishes, "other": True}}, b'"s"')
+    honoured = {each: True for each in wishes if wanted}
     assert said == {
         "method": "notifications/subscriptions/acknowledged",
         "params": json.loads(protocol.of_subscription(b'"s"', notifications=honoured)),
     }
+    assert answer(LISTEN, MODERN)["params"]["notifications"] == {}
 
 
 def test_a_ping_is_answered() -> None:

@@ -12,6 +12,7 @@ import trio.testing
 from daemon.clients.announcements import PATIENCE, TAKING_IN, Announcements, Habit, Habits
 from daemon.clients.attachments import MAX_KEYS
 from daemon.clients.client import MAX_LISTS, Client
+from daemon.clients.subscriptions import Subscriptions
 from daemon.protocol import TOOLS_CHANGED
 from daemon.surfaces.table import SURFACES
 from daemon.wire.outbox import Outbox
@@ -34,8 +35,9 @@ class Window:
         peer = Peer(self.link, outbox, RecordingHandler(), strict=True)
         self.client = Client(config_of({}), SURFACES)
         self.client.name = client
-        self.it = Announcements(peer, outbox, habits or Habits(), self.client)
-        self.it.handshaken = True
+        self.subscriptions = Subscriptions(peer, outbox)
+        self.it = Announcements(self.subscriptions, habits or Habits(), self.client)
+        self.subscriptions.handshaken = True
         self.tools: tuple[bytes, ...] = ()
 
     @property
@@ -104,11 +106,10 @@ async def test_a_list_that_is_as_it_was_is_no_news(nursery: trio.Nursery) -> Non
 
 async def test_every_subscription_is_told_under_its_own_id(nursery: trio.Nursery) -> None:
     window = Window()
-    window.it.handshaken = False
+    window.subscriptions.handshaken = False
     for request_id in (b'"a"', b"2"):
-        window.it.subscribe(request_id)
-    assert b"2" in window.it.subscriptions
-    window.it.unsubscribe(b'"never"')
+        window.subscriptions.add(request_id, {"toolsListChanged": True})
+    window.subscriptions.add(b"3", {"promptsListChanged": True})
     window.lists()
     window.changes()
     ids = [each["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] for each in window.told]
@@ -269,7 +270,7 @@ async def test_nobody_waits_for_a_client_that_was_not_told(
 ) -> None:
     blind, unsubscribed = Window(), Window()
     blind.changes()
-    unsubscribed.it.handshaken = False
+    unsubscribed.subscriptions.handshaken = False
     unsubscribed.lists()
     unsubscribed.changes()
     assert (await blind.wait(), await unsubscribed.wait()) == (0, 0)
