@@ -117,7 +117,7 @@ class UpstreamConnection(Protocol):
 class ConnectionEvents(Protocol):
     """The events that a connection reports to the actor that owns it, synchronously and in order."""
 
-    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+    def on_list_changed(self, kinds: tuple[Kind, ...] = tuple(Kind)) -> None:
         """The server announced that its lists of these kinds changed."""
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:

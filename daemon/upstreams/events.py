@@ -115,7 +115,7 @@ class UpstreamEvents(UpstreamAccess):
         if too_much and self._admission is not None and self._lifecycle is not None:
             self._lifecycle.degraded(Reason(text, Cause.NOISE, {"first": self.noise.first}))
 
-    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+    def on_list_changed(self, kinds: tuple[Kind, ...] = tuple(Kind)) -> None:
         """Have the lists read again."""
         self.listing.are_asked_for(kinds)
 

@@ -70,7 +70,8 @@ class ServerLists:
     def are_asked_for(self, kinds: Iterable[Kind]) -> None:
         """Note that the server announced that its lists of these kinds changed."""
         for kind in kinds:
-            self._all[kind].is_asked_for()
+            if kind is Kind.TOOL or self._beside[kind].is_declared:
+                self._all[kind].is_asked_for()
 
     async def refresh(self) -> str:
         """List everything again now; return what went wrong with the tools, empty if nothing did."""
