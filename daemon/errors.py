@@ -94,12 +94,6 @@ class UnknownServer(CallError):
     code = "UnknownServer"
 
 
-class UnknownResource(CallError):
-    """No server of the profile has a resource with this URI."""
-
-    code = "UnknownResource"
-
-
 class ToolDisabled(CallError):
     """The operator has switched this tool off."""
 
@@ -116,6 +110,12 @@ class PromptDisabled(CallError):
     """The operator has switched this prompt off."""
 
     code = "PromptDisabled"
+
+
+class UnknownResource(CallError):
+    """No server of the profile has a resource with the URI that was given."""
+
+    code = "UnknownResource"
 
 
 class ResourceDisabled(CallError):
@@ -181,6 +181,18 @@ class RequestTooLarge(CallError):
     """A message exceeds the size limit of its direction."""
 
     code = "RequestTooLarge"
+
+
+class InputRefused(CallError):
+    """The server needs something of the client for this call, and the client has not given it."""
+
+    code = "InputRefused"
+
+
+class UnknownRequestState(CallError):
+    """A client came back with a state that is not good for its request, for whatever reason."""
+
+    code = "UnknownRequestState"
 
 
 class Overloaded(CallError):

@@ -191,6 +191,8 @@ class Upstream(Protocol):
 
     name: str
     """The name of the server in the configuration."""
+    is_modern: bool
+    """Whether it speaks MCP 2026-07-28, or has when it was last up."""
     has_resources: bool
     """Whether the server declares resources, to which its results may then link."""
 
@@ -221,6 +223,13 @@ class Upstream(Protocol):
 
     async def wake_to_list(self) -> bool:
         """As `wake`, for a caller that wants to know its tools: all share one wait for each of its runs."""
+
+    @property
+    def second(self) -> Upstream | None:
+        """The same server over a connection in the handshake era, for clients of that era.
+
+        None where it has only one connection (`upstreams.second`).
+        """
 
     @property
     def outlook(self) -> str:

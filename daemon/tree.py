@@ -34,6 +34,7 @@ from daemon.clients.client import Moves
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.unix import unix_door
 from daemon.clients.draining import drain
+from daemon.clients.request_states import RequestStates
 from daemon.clients.sessions import Sessions
 from daemon.counting.measures import RepairCounts
 from daemon.counting.readings import Exporter
@@ -87,6 +88,7 @@ class Tree:
         """What probes over HTTP are told."""
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.audience = ConnectedClients()
+        self.states = RequestStates()
         self.servers = _servers(self, config)
         self.upstreams = self.servers.upstreams
         self.supervisor = self.servers.supervisor
@@ -151,6 +153,7 @@ class Tree:
             core.start_soon(self.librarian.run)
             core.start_soon(self.calls.run)
             core.start_soon(self.sessions.run)
+            core.start_soon(self.states.run, self.outbox.flush)
             core.start_soon(self.summarizing.run)
             async with trio.open_nursery() as upstreams:
                 upstreams.start_soon(self.servers.run)
@@ -286,6 +289,7 @@ def _front(tree: Tree) -> Front[Session]:
         wall=time.time,
         redact=tree.around.redact,
         audience=tree.audience,
+        states=tree.states,
         look=tree.recorder.look if tree.recorder.shared else None,
         moved=tree.moves.of,
     )

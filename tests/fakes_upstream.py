@@ -25,6 +25,7 @@ from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
 from daemon.clients.context import SessionContext
 from daemon.clients.sessions import Sessions
+from daemon.clients.visitor import HERSELF
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.errors import UpstreamUnavailable
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.catalog.remembered import SessionRecord
+    from daemon.clients.visitor import Visitor
     from daemon.config.model import Config
     from daemon.errors import CallError
     from daemon.model import Tool
@@ -121,7 +123,9 @@ class FakeUpstream:
         self.name = name
         self.up = up
         self.can_wake = wakeable
+        self.is_modern = False
         self.has_resources = False
+        self.second: FakeUpstream | None = None
         self.is_stale = False
         self.refusal: Exception | None = None
         self.on_send: Callable[[Sent], None] = lambda _sent: None
@@ -325,7 +329,7 @@ def tools_of(server: str, *names: str | dict[str, object]) -> tuple[Tool, ...]:
     return tools
 
 
-def definition_of(server: str, kind: Kind, members: dict[str, object]) -> Definition:
+def definition_of(server: str, kind: Kind, members: Mapping[str, object]) -> Definition:
     """A prompt, a resource or a template as the catalog keeps it."""
     schema_hash, content_hash = hashes(members)
     return Definition(
@@ -451,10 +455,12 @@ class Stage:
         tools = tools_of(server, *names)
         self.learn(ToolsListed(server=server, incarnation=1, tools=tools, quarantined={}))
 
-    def offers(self, server: str, kind: Kind, *definitions: str | dict[str, object]) -> None:
+    def offers(self, server: str, kind: Kind, *definitions: str | Mapping[str, object]) -> None:
         """A server lists these prompts, resources or templates: by what identifies them, or whole."""
         key = LISTS[kind].key
-        whole = [{key: each, "name": each} if isinstance(each, str) else each for each in definitions]
+        whole: list[Mapping[str, object]] = [
+            {key: each, "name": each} if isinstance(each, str) else each for each in definitions
+        ]
         found = tuple(definition_of(server, kind, each) for each in whole)
         self.learn(DefinitionsListed(server=server, incarnation=1, kind=kind, definitions=found))
 
@@ -487,13 +493,13 @@ class Stage:
         """A client connects; its session is waiting for its first message."""
         return (await self.connect(nursery)).client
 
-    async def connect(self, nursery: trio.Nursery, **link: int) -> Guest:
+    async def connect(self, nursery: trio.Nursery, visitor: Visitor = HERSELF, **link: int) -> Guest:
         """As `client`, together with the session; `link` may hold limits of the link."""
-        guest = self.arrive(nursery, **link)
+        guest = self.arrive(nursery, visitor=visitor, **link)
         await trio.testing.wait_all_tasks_blocked()
         return guest
 
-    def arrive(self, nursery: trio.Nursery, *first: bytes, **link: int) -> Guest:
+    def arrive(self, nursery: trio.Nursery, *first: bytes, visitor: Visitor = HERSELF, **link: int) -> Guest:
         """A client connects, with its first messages in the socket before the session looks."""
         ours, theirs = socket.socketpair()
         theirs.sendall(b"".join(line + b"\n" for line in first))
@@ -503,8 +509,9 @@ class Stage:
         fd_link = FdLink(fd, fd, outbox=self.outbox, **limits)
         if not self._sessions:
             nursery.start_soon(self.sessions.run)
+            nursery.start_soon(self.context.states.run, self.outbox.flush)
         self._sessions += 1
-        guest = Guest(Client(theirs), Session(fd_link, self._sessions, self.context))
+        guest = Guest(Client(theirs), Session(fd_link, self._sessions, self.context, visitor))
         nursery.start_soon(_serve, guest, fd_link)
         nursery.start_soon(keep, guest.client)
         return guest

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
+from daemon.config.model import EraWish
 from daemon.errors import (
     Busy,
     ConnectionLost,
@@ -27,6 +28,7 @@ from daemon.upstreams.admission import Admission
 from daemon.upstreams.events import UpstreamEvents
 from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
+from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext, connector
 from daemon.upstreams.watched import WatchedServer
 
@@ -103,7 +105,7 @@ class UpstreamActor(UpstreamEvents):
         """
         self._lifecycle = lifecycle
         self.log.begin(failing=self.child.status.value.attempt > 0)
-        self._greeter.begin()
+        self._greeter.begin(probing=self.server.era is not EraWish.HANDSHAKE)
         try:
             await self._connect(lifecycle)
         except ProbeKilled:
@@ -172,6 +174,7 @@ class UpstreamActor(UpstreamEvents):
         return self._greeter.limit(self.server.timeouts, installs=self._may_install)
 
     async def _serve(self, connection: UpstreamConnection, greeting: Greeting, lifecycle: Lifecycle) -> None:
+        self.is_modern = greeting.era is Era.MODERN
         self.has_resources = "resources" in greeting.others
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
@@ -186,6 +189,10 @@ class UpstreamActor(UpstreamEvents):
             self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
             self._may_install = False
             self._greeter.is_up()
+            if greeting.speaks_both and self.server.era is EraWish.AUTO:
+                second = SecondConnection(self, self._context, self._start_limit)
+                self.second = second
+                nursery.start_soon(second.keep)
             nursery.start_soon(self._keep_alive, connection, greeting.era)
             nursery.start_soon(keep_expiring, self._admission, self.server.timeouts, self._context.outbox.flush)
             await nursery.start(self.listing.keep, listed, partial(self._report, lifecycle))

@@ -36,6 +36,7 @@ PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/%b/list_changed"}\n'
 LISTS = (b"tools", b"prompts", b"resources")
+"""What a daemon offers, as the notifications that it has changed name it."""
 GONE = (
     b'{"jsonrpc":"2.0","method":"notifications/cancelled",'
     b'"params":{"requestId":%b,"reason":"the daemon that asked is gone"}}\n'
@@ -44,7 +45,7 @@ GONE = (
 _END = b"}}\n"
 
 MAX_SUBSCRIPTIONS = 16
-"""As many as the daemon allows to be open (`clients.announcements.MAX_SUBSCRIPTIONS`)."""
+"""As many as the daemon allows to be open (`clients.subscriptions.MAX_SUBSCRIPTIONS`)."""
 
 MAX_WATCHED = 1000
 """Resources whose subscriptions are made again with the next daemon, as many as one client may have."""
@@ -166,17 +167,14 @@ class Script:
 
         Returns:
             For a subscription the client already has, what it is told instead of the acknowledgement: that the
-            lists may have changed which it subscribed to. None if the subscription is new to the client.
+            lists may have changed that it subscribed to. None if the subscription is new to the client.
         """
         if request_id not in self._reopened:
             return None
         self._reopened.discard(request_id)
+        told = [LIST_CHANGED % each for each in LISTS if b'"%bListChanged":true' % each in line]
         meta = b'{"io.modelcontextprotocol/subscriptionId":%b}' % request_id
-        return b"".join(
-            b'%b,"params":{"_meta":%b}}\n' % ((LIST_CHANGED % each)[:-2], meta)
-            for each in LISTS
-            if b'"%bListChanged":true' % each in line
-        )
+        return b"".join(b'%b,"params":{"_meta":%b}}\n' % (each[:-2], meta) for each in told)
 
 
 HELLO = b'"mcpd/hello"'

@@ -23,15 +23,14 @@ SET_LEVEL = b'"logging/setLevel"'
 SUBSCRIBE = b'"resources/subscribe"'
 UNSUBSCRIBE = b'"resources/unsubscribe"'
 
-WITHOUT_EFFECT = frozenset(
-    {
-        *(INITIALIZE, LISTEN, PING, DISCOVER),
-        *(TOOLS_LIST, PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST),
-        *(COMPLETE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE),
-    }
-)
-"""Methods that change nothing, or only what a daemon knows of this client: another one may be asked again
-unnoticed."""
+READING = frozenset({PROMPTS_LIST, RESOURCES_LIST, TEMPLATES_LIST, b'"prompts/get"', b'"resources/read"'})
+"""Methods that ask for prompts and resources."""
+
+SETTING = frozenset({SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE})
+"""Methods that change only what a daemon knows of this client."""
+
+WITHOUT_EFFECT = READING | SETTING | {INITIALIZE, LISTEN, PING, DISCOVER, TOOLS_LIST, COMPLETE}
+"""Methods that change nothing else, so that another daemon may be asked again unnoticed."""
 
 WAIT_SECONDS = 30.0
 """How long a request waits for a daemon. A restart takes one or two seconds, an update of the whole machine's

@@ -176,10 +176,11 @@ _META = "io.modelcontextprotocol/"
 _CAPABILITIES = {
     "tools": {"listChanged": True},
     "prompts": {"listChanged": True},
-    "resources": {"listChanged": True, "subscribe": True},
+    "resources": {"subscribe": True, "listChanged": True},
     "completions": {},
     "logging": {},
 }
+_WISHES = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
 _IDENTITY = {"name": "mcpd", "version": __version__}
 _UNSUPPORTED_VERSION = -32022
 _NO_REASON = "it gave no reason; see its log."
@@ -291,36 +292,33 @@ def _list(request_id: bytes, _params: Json, trouble: str, modern: bool) -> bytes
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
         "_meta": {"anthropic/alwaysLoad": True},
     }
-    return _list_of("tools", [tool], request_id, modern=modern)
+    return _listed(request_id, "tools", [tool], modern=modern)
 
 
-def _prompts(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
-    return _list_of("prompts", [], request_id, modern=modern)
+def _list_prompts(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
+    return _listed(request_id, "prompts", [], modern=modern)
 
 
-def _resources(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
-    return _list_of("resources", [], request_id, modern=modern)
+def _list_resources(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
+    return _listed(request_id, "resources", [], modern=modern)
 
 
-def _templates(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
-    return _list_of("resourceTemplates", [], request_id, modern=modern)
+def _list_templates(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
+    return _listed(request_id, "resourceTemplates", [], modern=modern)
 
 
-def _list_of(member: str, listed: list[Json], request_id: bytes, *, modern: bool) -> bytes:
-    beside = {"resultType": "complete", **_UNCACHED} if modern else {}
-    return result_line(request_id, {member: listed, **beside})
-
-
-_LIST_WISHES = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
+def _listed(request_id: bytes, member: str, items: list[Json], *, modern: bool) -> bytes:
+    result: Json = {"resultType": "complete", member: items, **_UNCACHED} if modern else {member: items}
+    return result_line(request_id, result)
 
 
 def _listen(request_id: bytes, params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
     import json  # noqa: PLC0415 - as above
 
     wanted = params.get("notifications")
-    filter_ = wanted if isinstance(wanted, dict) else {}
+    asked = wanted if isinstance(wanted, dict) else {}
     told = {
-        "notifications": {each: True for each in _LIST_WISHES if filter_.get(each) is True},
+        "notifications": {each: True for each in _WISHES if asked.get(each) is True},
         "_meta": {_META + "subscriptionId": json.loads(request_id)},
     }
     return notification_line("notifications/subscriptions/acknowledged", told)
@@ -331,8 +329,8 @@ _ANSWERS = {
     DISCOVER: _discover,
     PING: _ping,
     TOOLS_LIST: _list,
-    PROMPTS_LIST: _prompts,
-    RESOURCES_LIST: _resources,
-    TEMPLATES_LIST: _templates,
+    PROMPTS_LIST: _list_prompts,
+    RESOURCES_LIST: _list_resources,
+    TEMPLATES_LIST: _list_templates,
     LISTEN: _listen,
 }

@@ -9,7 +9,9 @@ import attrs
 from daemon.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from daemon.model import ToolKey
 
 
 @attrs.frozen
@@ -67,5 +69,24 @@ CHANGED: Mapping[str, tuple[Kind, ...]] = {
 
 
 def switch_of(kind: Kind, name: str) -> str:
-    """How an operator's switch names one of a server's: `prompt:NAME`; a tool goes by its name alone."""
-    return name if kind is Kind.TOOL else f"{kind}:{name}"
+    """How an operator's switch names one of a server's: `prompt:NAME`; a tool goes by its name alone.
+
+    A tool whose own name begins like that is `tool:NAME`, so that no switch of a prompt switches a tool.
+    """
+    bare = kind is Kind.TOOL and switched_by(name) == (Kind.TOOL, name)
+    return name if bare else f"{kind}:{name}"
+
+
+def switched_by(word: str) -> tuple[Kind, str]:
+    """What a switch names: its kind, and its name or URI at its server."""
+    head, separator, name = word.partition(":")
+    return (_BY_WORD[head], name) if separator and head in _BY_WORD else (Kind.TOOL, word)
+
+
+def tools_switched_by(words: Iterable[tuple[str, str]]) -> frozenset[ToolKey]:
+    """The tools among what operators have switched off; a whole server is none."""
+    named = ((server, *switched_by(word)) for server, word in words if word)
+    return frozenset((server, name) for server, kind, name in named if kind is Kind.TOOL)
+
+
+_BY_WORD = {str(kind): kind for kind in Kind}

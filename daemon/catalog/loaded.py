@@ -228,7 +228,7 @@ def _is_wanted(catalog: Catalog, key: ToolKey) -> bool:
     server, tool = key
     written = {*spellings(server, tool), f"{server}__{tool}"}
     profiles = catalog.config.profiles.values()
-    return key not in catalog.switched and any(
+    return key not in catalog.switched_tools and any(
         not written.isdisjoint(profile.included_optional_tools) for profile in profiles
     )
 

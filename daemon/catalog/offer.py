@@ -126,7 +126,7 @@ class Offer:
 
     def allows(self, key: ToolKey) -> bool:
         """Whether the profile allows a tool, listed or not; what an operator switched off it cannot allow."""
-        if key in self._excluded or key in self._catalog.switched:
+        if key in self._excluded or key in self._catalog.switched_tools:
             return False
         if key in self._optional:
             return True
@@ -137,7 +137,7 @@ class Offer:
     def shows(self, member: Member) -> bool:
         """Whether a category's tool is shown in that category."""
         key = (member.server, member.tool)
-        if key in self._excluded or key in self._catalog.switched:
+        if key in self._excluded or key in self._catalog.switched_tools:
             return False
         return member.enabled or key in self._optional
 

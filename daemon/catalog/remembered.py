@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.catalog.loaded import Loaded
-    from daemon.model import Summary, Tool
+    from daemon.model import Definition, Kind, Summary, Tool
 
 OTHERS = "uid "
 """Prefix of the keys of other users' sessions; no key that a client names begins so."""
@@ -62,6 +62,8 @@ class ServerRecord:
     """When each of its tools took its present form, by name, in seconds since the epoch."""
     about: str = attrs.field(default="", repr=False)
     """The server's description of itself."""
+    definitions: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
+    """Its last known prompts, resources and templates, each in its order, without empty lists."""
 
 
 @attrs.frozen(kw_only=True)

@@ -20,7 +20,7 @@ from daemon.catalog.beside import NO_LISTS, claims, switched_on
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
 from daemon.catalog.changes import changed_by, reconfigured
 from daemon.catalog.entry import UNSETTLED, ServerEntry, fresh
-from daemon.catalog.kinds import BESIDE_TOOLS
+from daemon.catalog.kinds import BESIDE_TOOLS, tools_switched_by
 from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Names, assign
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
 from daemon.model import Kind
@@ -71,6 +71,8 @@ class Catalog:
     switched: frozenset[tuple[str, str]] = frozenset()
     """What operators have switched off: server and `kinds.switch_of`, or `WHOLE` for all of it. Names need not
     exist."""
+    switched_tools: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
+    """The tools among it, by their own names."""
     off: frozenset[ToolKey] = attrs.field(default=frozenset(), repr=False)
     """Tools that are switched off: by an operator, or in every category that holds them."""
     begun: float = 0.0
@@ -258,10 +260,11 @@ def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:
     """
     catalog = _named(_with_lists(catalog), before)
     categories = _categories(catalog, before)
-    if any(tool != WHOLE for _, tool in catalog.switched):
-        categories = {name: _without(each, catalog.switched) for name, each in categories.items()}
-    off = frozenset({key for key in catalog.switched if key[1] != WHOLE} | _off(categories))
-    return attrs.evolve(catalog, categories=categories, off=off)
+    switched = tools_switched_by(catalog.switched)
+    if switched:
+        categories = {name: _without(each, switched) for name, each in categories.items()}
+    off = switched | _off(categories)
+    return attrs.evolve(catalog, categories=categories, off=off, switched_tools=switched)
 
 
 def _categories(catalog: Catalog, before: Catalog | None) -> dict[str, ToolCategory]:

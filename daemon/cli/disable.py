@@ -1,4 +1,4 @@
-"""`mcpd disable`: switch a server or a tool off until `mcpd enable`, over restarts of the daemon."""
+"""`mcpd disable`: switch a server, or what it lists, off until `mcpd enable`, over restarts of the daemon."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ from daemon.cli.enable import switch
 
 
 def main(argv: list[str]) -> int:
-    """Switch a server or a tool off.
+    """Switch a server, or what it lists, off.
 
     Returns:
-        0: it is off, perhaps already; 1: there is no such server or tool; 2: usage; 3: the daemon is not
+        0: it is off, perhaps already; 1: there is nothing of that name; 2: usage; 3: the daemon is not
         reachable.
     """
     return switch(
         argv,
         off=True,
         description="Switch a server off: it is stopped, and its tools are offered to nobody. Or one of its"
-        " tools: it can be neither seen nor called. Remembered until `mcpd enable`. A tool may be named before"
-        " its server has listed any.",
-        examples=("mcpd disable git", "mcpd disable git/git_push", "mcpd disable mcp__git__git_push"),
+        " tools, prompts, resources or templates of resources: it can be neither seen nor used. Remembered"
+        " until `mcpd enable`. Anything may be named before its server has listed any.",
+        examples=(
+            "mcpd disable git",
+            "mcpd disable git/git_push",
+            "mcpd disable mcp__git__git_push",
+            "mcpd disable git/prompt:review",
+            "mcpd disable docs/resource:file:///etc/motd",
+            "mcpd disable docs/template:file:///{path}",
+        ),
     )

@@ -1,4 +1,4 @@
-"""`mcpd enable`: switch a server or a tool on again that was switched off; `mcpd disable` shares its code."""
+"""`mcpd enable`: switch a server, or what it lists, on again; `mcpd disable` shares its code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Switch a server or a tool on.
+    """Switch a server, or what it lists, on.
 
     Returns:
         0: it is on, perhaps already; 1: there is no such one, or the configuration switches it off; 2: usage;
@@ -22,9 +22,10 @@ def main(argv: list[str]) -> int:
     return switch(
         argv,
         off=False,
-        description="Switch a server, or one of its tools, on again that was switched off with `mcpd disable`."
-        " What the configuration switches off is switched on there. Waits a few seconds for the outcome.",
-        examples=("mcpd enable git", "mcpd enable git/git_push"),
+        description="Switch a server, or one of its tools, prompts, resources or templates, on again that was"
+        " switched off with `mcpd disable`. What the configuration switches off is switched on there. Waits a"
+        " few seconds for the outcome.",
+        examples=("mcpd enable git", "mcpd enable git/git_push", "mcpd enable git/prompt:review"),
     )
 
 
@@ -43,11 +44,15 @@ def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[s
     word = "off" if off else "on"
     exits = {
         0: f"it is switched {word}, also if it was already",
-        1: "no such server or tool, or it is the configuration that switches it off",
+        1: "nothing has that name, or it is the configuration that switches it off",
     }
     made = parser("disable" if off else "enable", description, examples=tuple(examples), exits=exits)
     made.add_argument(
-        "name", metavar="SERVER[/TOOL]", help="a server's name in mcpServers, or one of its tools"
+        "name",
+        metavar="SERVER[/TOOL]",
+        help="a server's name in mcpServers; or what it lists: SERVER/TOOL, SERVER/prompt:NAME,"
+        " SERVER/resource:URI, SERVER/template:TEMPLATE; a tool whose own name begins as one of these is"
+        " SERVER/tool:NAME",
     )
     add_json(made)
     add_control(made)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from daemon.cli.status_lists import below, columns, faults
 from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
 from daemon.operators.news import switches
 from daemon.safety.escape import visible
@@ -52,7 +53,7 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
     servers: Json = status["servers"]
     parts: list[RenderableType] = list(_persistence(status["daemon"], now))
     if servers:
-        parts.append(_servers(servers, now, screen))
+        parts += [_servers(servers, now, screen), *below(servers, screen)]
     else:
         parts.append(Text("No servers are configured."))
     for name, server in servers.items():
@@ -109,7 +110,8 @@ def _servers(servers: Json, now: float, screen: Screen) -> Table:
     # The name is the one thing that may take several lines: cut, it could not be typed in again.
     table.add_column("server", overflow="fold", min_width=8)
     table.add_column("state", no_wrap=True)
-    for heading in _RIGHT:
+    beside = columns(servers, screen)
+    for heading in (*_RIGHT[:2], *beside, *_RIGHT[2:]):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, server in servers.items():
         state = server["state"]
@@ -118,6 +120,7 @@ def _servers(servers: Json, now: float, screen: Screen) -> Table:
             safe(state, STYLES.get(state, "")),
             duration(now - server["since"]),
             str(server["tools"]),
+            *(str(server.get(kind, 0)) for kind in beside),
             str(server["calls"]),
             f"{milliseconds(server['p50Ms'])}/{milliseconds(server['p95Ms'])}",
             str(server["restarts"]),
@@ -170,6 +173,7 @@ def _oddities(server: Json) -> Iterator[tuple[str, str]]:
         yield f'{lacking} "type": "object" in the inputSchema, which MCP requires: added for clients', "dim"
     for tool, found in (server.get("hidden") or {}).items():
         yield f"tool {tool} has {found}: spelt out for models", "yellow"
+    yield from faults(server)
     noise = server.get("noise") or {}
     if noise.get("count"):
         yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "yellow"

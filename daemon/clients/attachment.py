@@ -218,6 +218,7 @@ class Attachment:
                 profile=selection.profile,
                 now=context.wall,
                 means=context.means,
+                linked=self.links.servers,
                 keeps=False,
             )
         else:
@@ -227,6 +228,7 @@ class Attachment:
                 profile=selection.profile,
                 now=context.wall,
                 means=context.means,
+                linked=self.links.servers,
                 loaded=state.loaded,
                 shown=partial(self._shown.hash_of, turn=turn) if client.visitor.keeps else self._shown_before,
                 usual=partial(client.core_tools, context.means, catalog),

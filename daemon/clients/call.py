@@ -14,6 +14,7 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.clients.logging_levels import asked_level
 from daemon.errors import CallError, InternalError, UpstreamCallError
 from daemon.surfaces.answers import error_result
 from daemon.wire.requests import RemoteError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
+    from daemon.clients.input_required import Round
     from daemon.clients.server_requests import ServerRequests
     from daemon.config.redaction import Redactors
     from daemon.ports import Upstream
@@ -97,8 +99,18 @@ class Calls(Protocol):
     """The client."""
     server_requests: ServerRequests
     """What servers have asked the client."""
+    log_level: int | None
+    """The level that the client has set for the logs of servers; None if it has set none."""
     redact: Redactors
     """Removes secrets from what a server says about a failed call."""
+    number: int
+    """The number of its connection."""
+
+    def park(self, call: ClientCall, request: PeerRequest) -> None:
+        """Ask a client that can only be answered: its call is parked (`clients.parking`)."""
+
+    def goes_on(self, call: ClientCall, result: Buffer) -> bool:
+        """Ask for what a server needs that can only answer; False if it has answered (`clients.rounds`)."""
 
     def recheck(self, call: ClientCall) -> bool:
         """Judge a call again that has waited in a queue (`ports.CallToSend.check`)."""
@@ -112,14 +124,30 @@ class Calls(Protocol):
     def forget(self, call: ClientCall) -> None:
         """Drop a call without an answer."""
 
+    def is_open(self, call: ClientCall) -> bool:
+        """Whether the client waits for an answer to a call."""
+
+    def interrupt(self, call: ClientCall, result: bytes) -> None:
+        """Answer the client's request, but not its call: another request takes its place."""
+
+    def take_over(self, call: ClientCall, retry: ClientCall) -> None:
+        """Have a call that was interrupted answer the request of another one."""
+
     def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Send the client a progress report that already has its own token."""
 
     def notify(self, call: ClientCall, method: str, params: Raw) -> None:
         """Send the client a notification that came with its call, if it takes it."""
 
-    def level_for(self, call: ClientCall) -> bytes | None:
-        """The level of the log, raw, that a modern server is asked for with this call."""
+
+class Parked(Protocol):
+    """What is remembered of a call whose client gives what its server has asked."""
+
+    def ask(self, request: PeerRequest) -> None:
+        """Ask the client, at once or in its next round."""
+
+    def hold(self, answer: Callable[[], None], size: int) -> None:
+        """Keep the answer to the call, of so many bytes, until its client is back."""
 
 
 class ClientCall(Struct, eq=False, kw_only=True):
@@ -179,6 +207,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Until when it is not given up, however silent its server is (`wire.requests.Exchange`)."""
     convert: Callable[[Buffer], bytes] | None = None
     """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
+    parked: Parked | None = None
+    """What is remembered of it while its client, of MCP 2026-07-28, gives what its server has asked."""
+    round: Round | None = None
+    """How often its server, of MCP 2026-07-28, has asked its client for something; None if it has not."""
     finished: bytes | None = None
     """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 
@@ -206,14 +238,18 @@ class ClientCall(Struct, eq=False, kw_only=True):
         """Take over where the call goes, and what is sent there."""
         self.method, self.tool, self.label = forward.method, forward.name, forward.label
         self.convert = forward.convert
-        head = protocol.members_before(self.others) + forward.head if self.others else forward.head
+        head = forward.head
+        if self.others:
+            if self.round is not None:
+                self.round.require(forward)
+            head = protocol.members_before(self.others) + head
         self.params = head, arguments
 
     @property
     def envelope(self) -> Mapping[str, bytes]:
         """What the client itself declares and sets, for a modern server (`ports.CallToSend.envelope`)."""
         told = {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
-        level = self.calls.level_for(self)
+        level = asked_level(self.level, modern=self.request.modern, level=self.calls.log_level)
         return told if level is None else {**told, protocol.LOG_LEVEL_KEY: level}
 
     def check(self) -> bool:
@@ -222,6 +258,9 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def answered(self, result: Buffer) -> None:
         """Answer the client with the result as its author wrote it."""
+        upstream = self.upstream
+        if upstream is not None and upstream.is_modern and self.calls.goes_on(self, result):
+            return
         self.calls.finish(self, result if self.convert is None else self.convert(result), "ok")
 
     def refused(self, error: Buffer) -> None:
@@ -252,7 +291,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def asked(self, request: PeerRequest) -> None:
         """Put a request of its server to the client."""
-        self.calls.server_requests.ask(request, self.request.id)
+        if self.request.modern:
+            self.calls.park(self, request)
+        else:
+            self.calls.server_requests.ask(request, self.request.id)
 
     def notified(self, method: str, params: Raw) -> None:
         """Pass on a notification that came with the call."""

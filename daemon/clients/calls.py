@@ -11,12 +11,14 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.clients.links import linked_in
-from daemon.clients.logging_levels import LEVELS, takes, wished_rank
+from daemon.clients.logging_levels import takes
+from daemon.clients.parking import Parking
+from daemon.clients.rounds import InputRounds
 from daemon.clients.server_requests import ServerRequests
 from daemon.wire.envelope import is_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from daemon.clients.call import ClientCall
     from daemon.clients.client import Client
@@ -55,6 +57,7 @@ class CallsInFlight:
         context: SessionContext,
         client: Client,
         recheck: Callable[[ClientCall], bool],
+        act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None],
     ) -> None:
         """Begin without any.
 
@@ -64,6 +67,7 @@ class CallsInFlight:
             context: what all sessions share.
             client: the client.
             recheck: judges a call again that has waited in a queue (`ports.CallToSend.check`).
+            act_after: judges and sends a call again after a wait.
         """
         self.open: dict[bytes, ClientCall] = {}
         """By the ids of their requests, raw."""
@@ -73,10 +77,12 @@ class CallsInFlight:
         """How many calls the client has made so far."""
         self.recheck = recheck
         self.client = client
+        self.number = number
+        self.parking = Parking(context.states, self)
+        self.park, self.goes_on = self.parking.ask, InputRounds(context, act_after).goes_on
         self.server_requests = ServerRequests(peer, context.audience, self.open)
         self.redact = context.redact
         self._peer = peer
-        self._number = number
         self._context = context
         self._clock = trio.lowlevel.current_clock().current_time
 
@@ -84,6 +90,10 @@ class CallsInFlight:
         """Answer a call and forget it; one that was abandoned is not answered (MCP, cancellation)."""
         request = call.request
         if not self._end(call):
+            if call.parked is not None:
+                # Copied: what it was read into is used again.
+                kept = bytes(result)
+                call.parked.hold(lambda: call.calls.finish(call, kept, outcome), len(kept))
             return
         if request.modern:
             result = protocol.completed(bytes(result))
@@ -97,9 +107,29 @@ class CallsInFlight:
         if self._end(call):
             self._peer.refuse(call.request.id, code, message, data)
             self._record(call, outcome, failed=False)
+        elif call.parked is not None:
+            call.parked.hold(lambda: call.calls.refuse(call, code, message, data, outcome), len(message))
+
+    def is_open(self, call: ClientCall) -> bool:
+        """Whether the client waits for an answer to a call."""
+        return self.open.get(call.request.id) is call
+
+    def interrupt(self, call: ClientCall, result: bytes) -> None:
+        """Answer the client's request, but not its call: another request takes its place."""
+        self.forget(call)
+        # Progress belongs to the request that has ended.
+        call.token = None
+        self._peer.answer(call.request.id, result)
+        self._context.outbox.flush()
+
+    def take_over(self, call: ClientCall, retry: ClientCall) -> None:
+        """Have a call that was interrupted answer the request of another one."""
+        call.calls, call.request = self, retry.request
+        call.declared, call.token = retry.declared, retry.token
+        self.open[retry.request.id] = call
 
     def _end(self, call: ClientCall) -> bool:
-        if self.open.get(call.request.id) is not call:
+        if not self.is_open(call):
             return False
         del self.open[call.request.id]
         return True
@@ -107,9 +137,11 @@ class CallsInFlight:
     def _record(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
         context, upstream, seconds = self._context, call.upstream, self._clock() - call.started
         label = call.told() if upstream is None else call.label
-        context.log.note(self._number, label, seconds, IS_ERROR if failed else outcome)
+        context.log.note(self.number, label, seconds, IS_ERROR if failed else outcome)
         surface = call.request.surface.name
-        if upstream is not None:
+        if call.method != protocol.CALL_TOOL:
+            context.tally.request("" if upstream is None else upstream.name, call.method, outcome)
+        elif upstream is not None:
             upstream.record(seconds, ok=outcome == "ok")
             context.tally.call(upstream.name, surface, outcome, seconds, call.tool)
         else:
@@ -137,11 +169,6 @@ class CallsInFlight:
         if is_utf8(raw):
             self._peer.notify(method, raw, request.id)
 
-    def level_for(self, call: ClientCall) -> bytes | None:
-        """The level of the log, raw, that a modern server is asked for with this call."""
-        rank = wished_rank(call.level) if call.request.modern else self.log_level
-        return None if rank is None else msgspec.json.encode(LEVELS[rank])
-
     def cancel(self, request_id: bytes) -> None:
         """Abandon a call that the client cancels; it is not answered (MCP, cancellation)."""
         call = self.open.get(request_id)
@@ -162,6 +189,7 @@ class CallsInFlight:
         """Abandon every call: the client is gone."""
         for call in self._newest_first():
             call.abandon(reason)
+        self.parking.leave()
         self.server_requests.elicitations.leave()
         self._context.outbox.flush()
 

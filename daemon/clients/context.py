@@ -11,6 +11,7 @@ from daemon.clients.announcements import Habits
 from daemon.clients.audience import ConnectedClients
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.listings import Listings
+from daemon.clients.request_states import RequestStates
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -68,6 +69,8 @@ class SessionContext:
     """Removes secrets from what a server says about a failed call."""
     audience: ConnectedClients = attrs.field(factory=ConnectedClients)
     """The connected clients, which join it to hear servers' notifications."""
+    states: RequestStates = attrs.field(factory=RequestStates)
+    """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
     listings: Listings = attrs.field(factory=Listings)

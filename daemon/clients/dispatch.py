@@ -78,7 +78,9 @@ class Dispatch:
             savings: the tokens that it was spared.
             later: starts a task that ends with the connection.
         """
-        self.calls = CallsInFlight(peer, number, context, client, self._recheck)
+        self.calls = CallsInFlight(
+            peer, number, context, client, self._recheck, partial(later, self._act_after)
+        )
         self.repaired = 0
         """How many calls had arguments that were repaired."""
         self._open = self.calls.open
@@ -133,6 +135,8 @@ class Dispatch:
                 raise Overloaded(f"{MAX_CALLS} calls of this client are in flight. Wait for some to end.")
             if not call.given.startswith(b"{"):
                 raise InvalidArguments(f'"arguments" of {name} must be an object')
+            if meta and call.others and self.calls.parking.resume(call):
+                return
             self._act(call)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
             self._fail(call, error)
@@ -166,6 +170,8 @@ class Dispatch:
         if upstream is None:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
             raise UpstreamUnavailable(text, server=forward.server, state="disabled")
+        if upstream.second is not None and not call.request.modern:
+            upstream = upstream.second
         call.upstream = upstream
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)

@@ -160,16 +160,26 @@ def read(sources: Exporter) -> Reading:
 def _calls(tally: Tally) -> dict[str, Values]:
     ended: Values = {}
     durations: Values = {}
+    requests: Values = {}
+    relays: Values = {}
     for server, calls in _by_server(tally):
         ended.update({(server, *key): count for key, count in calls.outcomes.items()})
         durations[server,] = Distribution(tuple(calls.buckets), calls.seconds)
-    return {"mcpd_calls_total": ended, "mcpd_call_duration_seconds": durations}
+        requests.update({(server, *key): count for key, count in calls.requests.items()})
+        relays.update({(server, *key): count for key, count in calls.relays.items()})
+    return {
+        "mcpd_calls_total": ended,
+        "mcpd_call_duration_seconds": durations,
+        "mcpd_requests_total": requests,
+        "mcpd_server_requests_total": relays,
+    }
 
 
 def _by_server(tally: Tally) -> Iterator[tuple[str, ServerCalls]]:
     yield from tally.servers.items()
-    if tally.elsewhere.count:
-        yield OTHER, tally.elsewhere
+    elsewhere = tally.elsewhere
+    if elsewhere.count or elsewhere.requests or elsewhere.relays:
+        yield OTHER, elsewhere
 
 
 def _counted(tally: Tally) -> dict[str, Values]:
@@ -214,7 +224,25 @@ def _servers(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
             (name,): 0 if entry.usable else len(entry.tools or ()) for name, entry in servers.items()
         },
         "mcpd_server_tools_quarantined": {(name,): len(entry.quarantined) for name, entry in servers.items()},
+        **_definitions(servers),
         "mcpd_server_restarts_total": {(name,): entry.status.restarts for name, entry in servers.items()},
+    }
+
+
+def _definitions(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
+    known: Values = {}
+    unavailable: Values = {}
+    quarantined: Values = {}
+    for name, entry in servers.items():
+        for kind, listed in entry.lists.items():
+            count = len(listed.definitions)
+            known[name, str(kind)] = count
+            unavailable[name, str(kind)] = 0 if entry.usable else count
+            quarantined[name, str(kind)] = len(listed.quarantined)
+    return {
+        "mcpd_server_definitions": known,
+        "mcpd_server_definitions_unavailable": unavailable,
+        "mcpd_server_definitions_quarantined": quarantined,
     }
 
 

@@ -80,6 +80,16 @@ _CALLS = (
         "Calls that mcpd answered itself, by meta-tool: round trips that a client without mcpd would not make.",
         ("surface", "tool", "outcome"),
     ),
+    _counter(
+        "mcpd_requests_total",
+        "Requests of clients other than calls that went to a server and have ended, by how.",
+        ("server", "method", "outcome"),
+    ),
+    _counter(
+        "mcpd_server_requests_total",
+        "Requests that a server made of a client while it worked for it, by what became of them.",
+        ("server", "method", "result"),
+    ),
     _counter("mcpd_repairs_total", "Calls whose arguments had to be repaired before they fitted.", ("kind",)),
 )
 
@@ -137,6 +147,21 @@ _SERVERS = (
         "mcpd_server_tools_quarantined",
         "Tools that a server lists and that cannot be used, as their descriptions are malformed.",
         ("server",),
+    ),
+    _gauge(
+        "mcpd_server_definitions",
+        "Prompts, resources and templates of resources that are known of a server.",
+        ("server", "kind"),
+    ),
+    _gauge(
+        "mcpd_server_definitions_unavailable",
+        "Known ones of a server that cannot be had now, because it is not up.",
+        ("server", "kind"),
+    ),
+    _gauge(
+        "mcpd_server_definitions_quarantined",
+        "Such that a server lists and that cannot be used, as their descriptions are malformed.",
+        ("server", "kind"),
     ),
     _counter("mcpd_server_restarts_total", "Runs of a server that were followed by another.", ("server",)),
     _gauge(

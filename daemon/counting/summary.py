@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from daemon.counting.tally import tokens_in
@@ -35,6 +36,8 @@ def summary(tally: Tally) -> dict[str, object]:
         "invalidationRate": _share(invalidations, loads),
         "repairs": _that_happened(tally.repairs),
         "refusals": _that_happened(tally.refusals),
+        "requests": _requests(tally),
+        "serverRequests": _relays(tally),
         "extraRoundTrips": sum(tally.meta_calls.values()),
         "estimatedTokensSpared": spared,
         "estimatedTokensSentInstead": instead,
@@ -93,6 +96,24 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 def _of_lookups(tally: Tally, *, hit: bool) -> int:
     return sum(count for (was_hit, _source), count in tally.lookups.items() if was_hit is hit)
+
+
+def _requests(tally: Tally) -> dict[str, int]:
+    """Clients' requests other than calls, by method."""
+    counts: Counter[str] = Counter()
+    for calls in (*tally.servers.values(), tally.elsewhere):
+        for (method, _outcome), count in calls.requests.items():
+            counts[method] += count
+    return dict(counts)
+
+
+def _relays(tally: Tally) -> dict[str, int]:
+    """Requests that servers made of clients, by what became of them."""
+    counts: Counter[str] = Counter()
+    for calls in (*tally.servers.values(), tally.elsewhere):
+        for (_method, outcome), count in calls.relays.items():
+            counts[outcome] += count
+    return dict(counts)
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -2,7 +2,8 @@
 
 Counting is a few dictionary operations on the event loop: it waits for nothing and knows no clock. The number
 of counters is bounded whatever arrives: servers are those of the configuration, surfaces and meta-tools those
-of the table, outcomes the codes of `errors`. Anything else is counted together, under `OTHER`.
+of the table, methods those of MCP, outcomes the codes of `errors`. Anything else is counted together, under
+`OTHER`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon import errors
+from daemon import errors, protocol
 from daemon.catalog.loaded import LoadedStatus, Source
 from daemon.errors import CallError
 from daemon.kit.wording import BYTES_PER_TOKEN
@@ -61,6 +62,20 @@ CODES = frozenset(
 OUTCOMES = CODES | {OK}
 """All outcomes of calls."""
 
+REQUESTS = frozenset(
+    {
+        *("prompts/get", "resources/read", "resources/subscribe", "resources/unsubscribe"),
+        *("completion/complete", "logging/setLevel"),
+        *("tasks/get", "tasks/result", "tasks/list", "tasks/cancel", "tasks/update"),
+    }
+)
+"""The methods, other than `tools/call`, with which clients' requests go to servers."""
+
+RELAYS = frozenset({"relayed", "parked", "declined", "refused", "uncertain"})
+"""What becomes of a request of a server to its client: put to the client, kept until the client answers it with
+its next request (MCP 2026-07-28), declined or refused in place of a client that cannot, or refused because it
+is not certain which client caused it."""
+
 SOURCES = frozenset(map(str, Source))
 """The sources of loaded tools."""
 
@@ -76,7 +91,7 @@ REPAIRS = frozenset(map(str, Repair))
 
 @attrs.define
 class ServerCalls:
-    """Counts of the ended calls of one server."""
+    """Counts of the ended calls and other requests of one server."""
 
     outcomes: dict[tuple[str, str], int] = attrs.field(factory=dict)
     """Calls by surface and outcome."""
@@ -85,6 +100,10 @@ class ServerCalls:
     than all."""
     seconds: float = 0.0
     """The total duration of all calls."""
+    requests: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+    """Ended requests of clients other than calls, by method and outcome."""
+    relays: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+    """Requests that the server made of clients, by method and what became of them."""
 
     @property
     def count(self) -> int:
@@ -97,6 +116,8 @@ class ServerCalls:
             self.outcomes[key] = self.outcomes.get(key, 0) + count
         self.buckets = [one + more for one, more in zip(self.buckets, other.buckets, strict=True)]
         self.seconds += other.seconds
+        self.requests.update(other.requests)
+        self.relays.update(other.relays)
 
 
 @attrs.define
@@ -185,7 +206,7 @@ class Tally:
             count = self.tools.get(called)
             if count is not None:
                 self.tools[called] = count + 1
-            elif self._has_room(tool):
+            elif len(self.tools) < MAX_TOOLS and _can_be_kept(tool):
                 self.tools[called] = 1
         calls = self.servers.get(server, self.elsewhere)
         key = surface, outcome
@@ -199,9 +220,27 @@ class Tally:
         calls.buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         calls.seconds += seconds
 
-    def _has_room(self, tool: str) -> bool:
-        # Names are keys in the store: not every database takes every character.
-        return len(self.tools) < MAX_TOOLS and len(tool) <= MAX_TOOL_NAME and tool.isprintable()
+    def request(self, server: str, method: str, outcome: str) -> None:
+        """Count a client's request other than a call that went to a server and has ended.
+
+        Args:
+            server: the configured name of the server.
+            method: the method of MCP.
+            outcome: `ok` or an error code.
+        """
+        key = _one_of(method, REQUESTS), _one_of(outcome, OUTCOMES)
+        self.servers.get(server, self.elsewhere).requests[key] += 1
+
+    def relayed(self, server: str, method: str, outcome: str) -> None:
+        """Count a request that a server made of a client.
+
+        Args:
+            server: the configured name of the server.
+            method: the method of MCP.
+            outcome: what became of it, one of `RELAYS`.
+        """
+        key = _one_of(method, protocol.ASKED_OF_CLIENTS), _one_of(outcome, RELAYS)
+        self.servers.get(server, self.elsewhere).relays[key] += 1
 
     def meta_call(self, surface: str, tool: str, outcome: str) -> None:
         """Count a call that mcpd answered itself: a round trip that a client without mcpd would not make.
@@ -263,6 +302,11 @@ class Tally:
     def turned_away(self, reason: str) -> None:
         """Count a request over HTTP that was refused because of who made it."""
         self.http_refusals[_one_of(reason, HTTP_REFUSALS)] += 1
+
+
+def _can_be_kept(tool: str) -> bool:
+    # Names are keys in the store: not every database takes every character.
+    return len(tool) <= MAX_TOOL_NAME and tool.isprintable()
 
 
 def _one_of(value: str, known: frozenset[str]) -> str:

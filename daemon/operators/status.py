@@ -10,6 +10,7 @@ from daemon.counting.summary import in_all, summary
 from daemon.counting.tally import tokens_in
 from daemon.kit.wording import camel
 from daemon.operators.base import Command, NoParams
+from daemon.operators.status_lists import lists_of, numbers
 from daemon.operators.tools import view_of
 from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
@@ -72,6 +73,7 @@ def _daemon(context: OperatorContext) -> dict[str, object]:
         "servers": len(catalog.servers),
         "available": sum(entry.of_use for entry in catalog.servers.values()),
         "tools": len(tools),
+        **numbers(catalog.servers.values()),
         "schemaBytes": sum(len(tool.raw) for tool in tools),
         "offeredTools": len(view.offer.tools),
         "offeredBytes": offered,
@@ -172,6 +174,7 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
         **_standing(entry, upstream, redact, context.wall()),
         **(_NOT_RUNNING if upstream is None else _running(upstream, redact, memory)),
         **_learned(entry, context.catalog, redact),
+        **lists_of(entry, context.catalog, redact),
     }
 
 

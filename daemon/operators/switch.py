@@ -1,4 +1,7 @@
-"""`mcpd enable` and `mcpd disable`: switch a server or a tool on or off.
+"""`mcpd enable` and `mcpd disable`: switch a server or anything that it lists on or off.
+
+`SERVER/TOOL` is a tool; the rest is `SERVER/prompt:NAME`, `SERVER/resource:URI` and `SERVER/template:TEMPLATE`.
+A tool whose own name begins as one of these is `SERVER/tool:NAME`.
 
 The registry keeps what is switched off, and the supervisor follows it (`servers`); a command tells the registry
 and waits for the effect.
@@ -12,38 +15,48 @@ import msgspec
 import trio
 from loguru import logger
 
+from daemon.catalog.kinds import switch_of, switched_by
 from daemon.catalog.snapshot import WHOLE
 from daemon.config.names import read_reference, tool_name_is_sound
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.facts import Switched
-from daemon.kit.wording import hint
+from daemon.kit.wording import closest, hint, quoted
+from daemon.model import Kind
 from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, Refused
+from daemon.state.name_notes import NAME_BYTES
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.operators.base import OperatorContext
 
 
+MAX_LISTED = 50
+"""Most prompts or URIs that an error names: a server may list ten thousand."""
+
+
 class SwitchParams(msgspec.Struct):
-    """The server or tool to switch, and whether on or off."""
+    """What to switch, and whether on or off."""
 
     name: str
-    """`server`, `server/tool` or `mcp__server__tool`."""
+    """`server`, `server/tool` or `mcp__server__tool`; in place of the tool `prompt:NAME` and the like."""
     off: bool
 
 
 async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, object]:
-    """Switch a server or a tool, and report the server's state a few seconds later.
+    """Switch a server or what it lists, and report the server's state a few seconds later.
 
     Raises:
         UnknownServer: no server has that name.
         UnknownTool: the server lists no tool of that name.
         InvalidArguments: the name is malformed.
-        Refused: the configuration itself switches it off.
+        Refused: the server lists nothing else of that name, or the configuration itself switches it off.
     """
     off, registry = params.off, context.registry
-    server, tool = key = _key_of(context.catalog, params.name)
+    server, word = key = _key_of(context.catalog, params.name)
+    kind, name = (None, "") if word == WHOLE else switched_by(word)
     async with context.switching:
         # Once settled, the catalog has what other operators have switched, so that it is not undone.
         await registry.settle()
@@ -53,10 +66,10 @@ async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, ob
         if not already:
             registry.tell(Switched(off=known | {key} if off else known - {key}))
             await registry.settle()
-            what = f"tool {tool}" if tool else "the server"
+            what = f"{kind} {name}" if kind else "the server"
             logger.bind(server=server).info("an operator has switched {} {}", what, "off" if off else "on")
     child = context.children.get(server)
-    if tool == WHOLE and child is not None:
+    if word == WHOLE and child is not None:
         with trio.move_on_after(OUTCOME_SECONDS):
             await child.status.wait_until(lambda status: _has_followed(status.state, off=off))
         # The child tells the registry of its state, which others look at.
@@ -64,7 +77,9 @@ async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, ob
     notes = (unexpected(context.catalog, key, off=off), await _unkept(context))
     return {
         "server": server,
-        "tool": tool or None,
+        "tool": word or None,
+        "kind": kind,
+        "name": name or None,
         "off": off,
         "already": already,
         "note": "; ".join(filter(None, notes)),
@@ -80,20 +95,24 @@ def unexpected(catalog: Catalog, key: tuple[str, str], *, off: bool) -> str:
 
     Args:
         catalog: after the switch.
-        key: what was switched: a server and its tool, empty for the whole server.
+        key: what was switched, as in `facts.Switched`.
         off: whether off.
     """
-    server, tool = key
+    server, word = key
     entry = catalog.servers.get(server)
     if entry is None:
         return f"server {server} is not in the configuration"
     if not catalog.config.mcp_servers[server].enabled:
         return f"the configuration switches server {server} off, too"
-    if tool and entry.tools is None:
-        return f"the tools of server {server} are not known yet: it counts once one of that name is listed"
-    if tool and not off and (key in catalog.off or entry.disabled):
+    if word == WHOLE:
+        return ""
+    kind, name = switched_by(word)
+    if _listed(entry, kind) is None:
+        return f"the {kind}s of server {server} are not known yet: it counts once one of that name is listed"
+    in_no_category = kind is Kind.TOOL and (server, name) in catalog.off
+    if not off and (in_no_category or entry.disabled):
         why = "its server is switched off" if entry.disabled else "every category that has it switches it off"
-        return f"{server}/{tool} stays off: {why}"
+        return f"{server}/{word} stays off: {why}"
     return ""
 
 
@@ -104,15 +123,22 @@ async def _unkept(context: OperatorContext) -> str:
 
 
 def _key_of(catalog: Catalog, reference: str) -> tuple[str, str]:
-    servers = {*catalog.servers, *(server for server, _tool in catalog.switched)}
+    servers = {*catalog.servers, *(server for server, _word in catalog.switched)}
     if reference in servers:
         return reference, WHOLE
     read = read_reference(reference, servers)
     if read.server is None:
         return read.tool, WHOLE
-    if not tool_name_is_sound(read.tool):
-        raise InvalidArguments(f"{reference!r} names no tool: write SERVER or SERVER/TOOL")
-    return read.server, read.tool
+    kind, name = switched_by(read.tool)
+    if not (tool_name_is_sound(name) if kind is Kind.TOOL else name.isprintable() and name):
+        raise InvalidArguments(f"{quoted(reference)} names no {kind}: write {_WAYS}")
+    if len(name.encode()) > NAME_BYTES:
+        text = f"{quoted(name)} has more than {NAME_BYTES} bytes and cannot be switched alone; its server can"
+        raise InvalidArguments(text)
+    return read.server, switch_of(kind, name)
+
+
+_WAYS = "SERVER, SERVER/TOOL, SERVER/prompt:NAME, SERVER/resource:URI or SERVER/template:TEMPLATE"
 
 
 def _check(context: OperatorContext, key: tuple[str, str], *, off: bool) -> None:
@@ -120,34 +146,52 @@ def _check(context: OperatorContext, key: tuple[str, str], *, off: bool) -> None
     catalog = context.catalog
     if key in catalog.switched:
         return
-    server, tool = key
+    server, word = key
     entry = catalog.servers.get(server)
     if entry is None:
         raise context.unknown(server)
-    if tool and not _may_have(entry, tool):
-        raise UnknownTool(f"server {server} has no tool {tool!r}. {hint(tool, entry.tools or {})}")
+    if word != WHOLE:
+        kind, name = switched_by(word)
+        listed = _listed(entry, kind)
+        if listed is not None and name not in listed:
+            text = _unlisted(server, kind, name, listed)
+            raise UnknownTool(text) if kind is Kind.TOOL else Refused(text)
     if not off:
         _check_config(context, key)
 
 
 def _check_config(context: OperatorContext, key: tuple[str, str]) -> None:
     catalog, source = context.catalog, context.facts.config
-    server, tool = key
+    server, word = key
     if not catalog.config.mcp_servers[server].enabled:
         raise Refused(
             f"the configuration switches server {server} off, so no command can switch it on: write"
             f' "enabled": true at $.mcpServers.{server} in {source}, then `mcpd reload`'
         )
-    if tool and key in catalog.off:
+    kind, name = switched_by(word)
+    if word != WHOLE and kind is Kind.TOOL and (server, name) in catalog.off:
         raise Refused(
-            f"the configuration switches {server}/{tool} off in every category that has it, so no command"
+            f"the configuration switches {server}/{word} off in every category that has it, so no command"
             f' can switch it on: change "overrides" there in {source}, then `mcpd reload`'
         )
 
 
-def _may_have(entry: ServerEntry, tool: str) -> bool:
-    """Whether a server lists a tool, offered or not, or has not listed its tools yet."""
-    return entry.tools is None or tool in entry.tools or tool in entry.quarantined
+def _listed(entry: ServerEntry, kind: Kind) -> Collection[str] | None:
+    """What a server lists of a kind, offered or not; None if it has not listed any yet."""
+    if kind is Kind.TOOL:
+        return None if entry.tools is None else [*entry.tools, *entry.quarantined]
+    known = entry.lists.get(kind)
+    return None if known is None else [*known.definitions, *known.quarantined]
+
+
+def _unlisted(server: str, kind: Kind, name: str, listed: Collection[str]) -> str:
+    """The reason to refuse a name that a server does not list, with the closest that it does."""
+    said = f"server {server} has no {kind} {quoted(name)}."
+    if kind is Kind.TOOL or len(listed) <= MAX_LISTED or closest(name, listed):
+        return f"{said} {hint(name, listed)}"
+    return (
+        f"{said} It has {len(listed)}; `mcpd {'prompts' if kind is Kind.PROMPT else 'resources'}` lists them."
+    )
 
 
 def _has_followed(state: ServerState, *, off: bool) -> bool:

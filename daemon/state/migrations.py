@@ -149,7 +149,21 @@ _COUNTS = (
 
 _ABOUT = ("ALTER TABLE servers ADD COLUMN about TEXT",)
 
-STEPS: tuple[Step, ...] = (_FIRST, (_rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT)
+_LISTS = (
+    # One row for each list: nobody asks for a part of it, and a URI may be longer than any key may be.
+    f"""CREATE TABLE lists (
+        server TEXT NOT NULL, kind TEXT NOT NULL, definitions {{bytes}} NOT NULL, digest TEXT NOT NULL,
+        {_STAMP}, PRIMARY KEY (server, kind))""",
+    # A prompt may have the name of a tool.
+    f"""CREATE TABLE given_names (
+        kind TEXT NOT NULL, name TEXT NOT NULL, server TEXT NOT NULL, own TEXT NOT NULL, beside BIGINT NOT NULL,
+        since DOUBLE PRECISION NOT NULL, {_STAMP}, PRIMARY KEY (kind, name))""",
+    """INSERT INTO given_names (kind, name, server, own, beside, since, version, writer)
+        SELECT 'tool', name, server, tool, beside, since, version, writer FROM tool_names""",
+    "DROP TABLE tool_names",
+)
+
+STEPS: tuple[Step, ...] = (_FIRST, (_rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT, _LISTS)
 """The steps by schema version; the first one creates version 1."""
 
 _VERSION, _COUNTER = "schema_version", "version"

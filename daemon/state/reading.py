@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
-from daemon.catalog.listing import read_tools
+from daemon.catalog.listing import read_definitions, read_tools
 from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, Source, Verdict
 from daemon.catalog.remembered import ServerRecord, SessionRecord
-from daemon.model import GivenName, Summary
+from daemon.model import GivenName, Kind, Summary
 from daemon.state.sql import among, chunks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from daemon.model import Tool, ToolKey
+    from daemon.model import Definition, Tool, ToolKey
     from daemon.state.sql import Row, Transaction
 
 # The hash only tells whether a summary is about these contents: of thousands of tools, few have one.
@@ -55,11 +55,12 @@ class _SummaryCells(msgspec.Struct):
 
 
 class _NameCells(msgspec.Struct):
-    """The cells of a name that a tool was given."""
+    """The cells of a name that was given."""
 
+    kind: Kind
     name: str
     server: str
-    tool: str
+    own: str
 
 
 class _SessionCells(msgspec.Struct):
@@ -86,6 +87,8 @@ class _LoadedCells(msgspec.Struct):
     updated_at: float
 
 
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
 CellsT = TypeVar("CellsT", bound=msgspec.Struct)
 
 
@@ -108,18 +111,21 @@ class Reader:
         listed: dict[str, list[Row]] = defaultdict(list)
         for row in self._all(f"SELECT {_OF_TOOLS} FROM tools", "server", names, "ORDER BY server, position"):
             listed[row["server"]].append(row)
+        beside: dict[str, list[Row]] = defaultdict(list)
+        for row in self._all("SELECT server, kind, definitions FROM lists", "server", names):
+            beside[row["server"]].append(row)
         found = self._all("SELECT * FROM servers", "name", names, "ORDER BY name")
-        records = (self._server(row, listed[row["name"]]) for row in found)
+        records = (self._server(row, listed[row["name"]], beside[row["name"]]) for row in found)
         return tuple(record for record in records if record is not None)
 
     def names(self) -> tuple[GivenName, ...]:
-        """The names that tools were given."""
+        """The names that were given, and what URIs mean."""
         given = []
-        for row in self._transaction.rows("SELECT * FROM tool_names"):
+        for row in self._transaction.rows("SELECT * FROM given_names"):
             cells = self._cells(_NameCells, row, f"the name {row['name']}")
             if cells is not None:
-                key, since = (cells.server, cells.tool), moment(row["since"])
-                given.append(GivenName(name=cells.name, key=key, beside=bool(row["beside"]), since=since))
+                key, beside, since = (cells.server, cells.own), bool(row["beside"]), moment(row["since"])
+                given.append(GivenName(name=cells.name, key=key, kind=cells.kind, beside=beside, since=since))
         return tuple(given)
 
     def sessions(self, keys: Iterable[str]) -> dict[str, SessionRecord]:
@@ -188,7 +194,7 @@ class Reader:
             self.unreadable.append(f"{what}: {fault}")
             return None
 
-    def _server(self, row: Row, listed: list[Row]) -> ServerRecord | None:
+    def _server(self, row: Row, listed: list[Row], beside: list[Row]) -> ServerRecord | None:
         cells = self._cells(_ServerCells, row, f"server {row['name']}")
         if cells is None:
             return None
@@ -211,6 +217,7 @@ class Reader:
             sentences=sentences,
             since={tool.name: moment(row["since"]) for row, tool in known},
             about=row["about"] if isinstance(row["about"], str) else "",
+            definitions=dict(_lists(name, beside, self.unreadable)),
         )
 
     def _tools(self, server: str, listed: list[Row]) -> list[tuple[Row, Tool]]:
@@ -274,3 +281,19 @@ def _tool(server: str, raw: object) -> tuple[Tool | None, str]:
         return None, "raw is no bytes"
     usable, faulty = read_tools(server, [msgspec.Raw(raw)])
     return (usable[0], "") if usable else (None, next(iter(faulty.values())))
+
+
+def _lists(
+    server: str, rows: list[Row], unreadable: list[str]
+) -> Iterator[tuple[Kind, tuple[Definition, ...]]]:
+    """The lists in these rows; of one that was edited by hand, what can be read."""
+    for row in rows:
+        try:
+            kind, raws = Kind(row["kind"]), _decode_list(row["definitions"])
+        except (ValueError, TypeError, RecursionError) as fault:
+            unreadable.append(f"the list {row['kind']} of server {server}: {fault}")
+            continue
+        definitions, faulty = read_definitions(kind, server, raws)
+        unreadable += (f"{kind} {name} of server {server}: {why}" for name, why in faulty.items())
+        if definitions:
+            yield kind, definitions

@@ -88,7 +88,7 @@ class Recalling:
                 logger.warning("left out of what the store {} remembers: {}", self._where, text)
 
     def names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
-        """Tell the tool names that the store holds.
+        """Tell the names and URIs that the store holds.
 
         Args:
             stored: all given names.
@@ -116,7 +116,8 @@ class Recalling:
         """Tell the epochs that the store gave instead of those asked for: another daemon had used these."""
         for record in asked:
             if record.name in given:
-                self._recalled(attrs.evolve(record, epoch=given[record.name], tools=None), by_another=True)
+                bare = attrs.evolve(record, epoch=given[record.name], tools=None, definitions={})
+                self._recalled(bare, by_another=True)
 
     def _recalled(self, record: ServerRecord, *, by_another: bool) -> None:
         self._tell(
@@ -129,6 +130,7 @@ class Recalling:
                 sentences=record.sentences,
                 since=record.since,
                 about=record.about,
+                definitions=record.definitions,
                 by_another=by_another,
             )
         )

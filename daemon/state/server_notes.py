@@ -10,12 +10,12 @@ import attrs
 
 from daemon.catalog.loaded import judge_stored
 from daemon.catalog.remembered import ServerRecord
+from daemon.state.name_notes import NameNotes, names_in
 from daemon.state.values import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from daemon.catalog.naming import Names
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.model import GivenName, Tool
 
@@ -52,51 +52,6 @@ class Difference:
         new = self.batch
         parts = (new.servers, new.switched_off, new.switched_on, new.names, new.names_gone)
         return sum(map(len, parts))
-
-
-class NameNotes:
-    """The store's content about names of tools; since when a name means its tool is for the store to say."""
-
-    def __init__(self) -> None:
-        """Start with no stored names."""
-        self._held: dict[str, GivenName] = {}
-        self._settled: Names | None = None
-        self._shared = False
-
-    def heard(self, names: Iterable[GivenName], *, shared: bool) -> None:
-        """Note that the store holds exactly these names.
-
-        Args:
-            names: all stored names.
-            shared: whether other daemons give names, too, which are not taken back here.
-        """
-        self._held = {each.name: each for each in names}
-        self._shared = shared
-        self._settled = None
-
-    def difference(self, names: Names) -> tuple[tuple[GivenName, ...], tuple[GivenName, ...]]:
-        """The names to write, and the names to delete."""
-        if names is self._settled:
-            return (), ()
-        given = tuple(each for each in names.records() if not self._is_held(each))
-        gone = tuple(each for each in self._held.values() if self._is_gone(each, names))
-        if not (given or gone):
-            self._settled = names
-        return given, gone
-
-    def were_written(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
-        """Note that the store has been written."""
-        for each in gone:
-            self._held.pop(each.name, None)
-        self._held.update({each.name: each for each in given})
-
-    def _is_gone(self, held: GivenName, names: Names) -> bool:
-        owner = names.owners.get(held.name)
-        return owner is None if self._shared else owner != held.key
-
-    def _is_held(self, name: GivenName) -> bool:
-        held = self._held.get(name.name)
-        return held is not None and attrs.evolve(held, since=name.since) == name
 
 
 class ServerNotes:
@@ -150,7 +105,7 @@ class ServerNotes:
         return (stored | said_off) - said_on
 
     def heard_names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
-        """Note the names of tools that the store holds (`NameNotes.heard`)."""
+        """Note the names that the store holds (`NameNotes.heard`)."""
         self._names.heard(stored, shared=shared)
         self._last = None
 
@@ -163,7 +118,7 @@ class ServerNotes:
     def difference(self, catalog: Catalog) -> Difference:
         """The difference to write."""
         if self._last is None or self._last.catalog is not catalog:
-            given, gone = self._names.difference(catalog.names)
+            given, gone = self._names.difference(names_in(catalog))
             evidence = self._evidence(catalog)
             batch = Batch(
                 at=0.0,
@@ -208,8 +163,8 @@ class ServerNotes:
 
     def _record(self, entry: ServerEntry) -> ServerRecord:
         held = self._held.get(entry.name)
-        if entry.tools is None and held is not None:
-            # Its configuration has changed, and it has listed nothing since. Until it does, what was learned
+        if entry.tools is None and held is not None and held.tools is not None:
+            # Its configuration has changed, and it has listed no tools since. Until it does, what was learned
             # under the old configuration stays: that may come back.
             return attrs.evolve(held, epoch=max(held.epoch, entry.epoch))
         return ServerRecord(
@@ -222,6 +177,11 @@ class ServerNotes:
             sentences=entry.sentences,
             since=entry.since,
             about=entry.about,
+            definitions={
+                kind: tuple(known.definitions.values())
+                for kind, known in entry.lists.items()
+                if known.definitions
+            },
         )
 
     def _is_held(self, entry: ServerEntry) -> bool:
@@ -265,10 +225,12 @@ def _alike(one: ServerRecord, other: ServerRecord) -> bool:
         one.summary,
         one.sentences,
         one.about,
+        one.definitions,
     ) == (
         other.fingerprint,
         other.tools,
         other.summary,
         other.sentences,
         other.about,
+        other.definitions,
     )

@@ -159,7 +159,7 @@ class Store:
                 version=now,
                 servers=reader.servers(names) if names else (),
                 sessions=tuple(reader.sessions(changed).values()),
-                names=reader.names() if reader.changed("tool_names", "name", since, me) else None,
+                names=reader.names() if reader.changed("given_names", "name", since, me) else None,
                 switched=switched,
                 unreadable=tuple(reader.unreadable),
             )

@@ -31,15 +31,15 @@ class Batch:
     sessions: tuple[SessionRecord, ...] = ()
     """Sessions, each replacing its stored record."""
     names: tuple[GivenName, ...] = ()
-    """Names that tools were given; one that already means another tool belongs to neither after a restart."""
+    """Names that were given; one that already means another tool, say, belongs to neither after a restart."""
     names_gone: tuple[GivenName, ...] = ()
-    """Names that no longer mean these tools."""
+    """Names that no longer mean these."""
     touched: Mapping[str, float] = attrs.field(factory=dict)
     """The times of use of sessions by key, in seconds since the epoch; unknown keys are skipped."""
     switched_off: frozenset[tuple[str, str]] = frozenset()
-    """Servers and tools that operators have newly switched off; an empty tool means the whole server."""
+    """What operators have newly switched off (`facts.Switched`)."""
     switched_on: frozenset[tuple[str, str]] = frozenset()
-    """Servers and tools that operators have switched on again."""
+    """What operators have switched on again."""
     counted: Mapping[str, int] = attrs.field(factory=dict)
     """Increments of counts, by name."""
     judge: Judge | None = attrs.field(default=None, repr=False)
@@ -71,9 +71,9 @@ class Recollection:
     servers: tuple[ServerRecord, ...] = ()
     """All servers, in order of their names."""
     switched: frozenset[tuple[str, str]] = frozenset()
-    """Servers and tools that operators have switched off; an empty tool means the whole server."""
+    """Everything that operators have switched off (`facts.Switched`)."""
     names: tuple[GivenName, ...] = ()
-    """The names that tools were given."""
+    """The names that tools and prompts were given, and what URIs mean."""
     unreadable: tuple[str, ...] = ()
     """Rows that could not be read because they were edited by hand, each with the reason."""
     counted: Mapping[str, int] = attrs.field(factory=dict)
@@ -93,7 +93,7 @@ class Changes:
     sessions: tuple[SessionRecord, ...] = ()
     """The current records of changed sessions among those that were asked for."""
     names: tuple[GivenName, ...] | None = None
-    """All names that tools were given; None if none has changed."""
+    """All names that were given; None if none has changed."""
     switched: frozenset[tuple[str, str]] | None = None
     """Everything that is switched off; None if nothing was switched, or the caller was told before."""
     unreadable: tuple[str, ...] = ()

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from daemon.catalog.definitions import tools_digest
 from daemon.state.reading import moment
 from daemon.state.sql import among, chunks, clean
+from daemon.state.stamping import StampedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from daemon.catalog.loaded import LoadedStatus, LoadedTool, Verdict
     from daemon.catalog.remembered import ServerRecord, SessionRecord
-    from daemon.model import GivenName, Summary, Tool
+    from daemon.model import Definition, GivenName, Summary, Tool
     from daemon.state.sql import Row, Transaction
     from daemon.state.values import Judge
 
@@ -43,7 +45,8 @@ class Writer:
             at: the time in seconds since the epoch.
         """
         self._transaction = transaction
-        self._stamp: Values = {"version": version, "writer": writer}
+        self._rows = StampedRows(transaction, version=version, writer=writer)
+        self._writer = writer
         self._seen = seen
         self._at = at
 
@@ -53,17 +56,21 @@ class Writer:
         A record without a list of tools says nothing about stored tools: these stay, with everything about
         them.
         """
-        query = "SELECT * FROM servers WHERE name = :name"
-        old = next(iter(self._transaction.rows(query, {"name": record.name})), None)
+        values = {"server": record.name}
+        query = "SELECT * FROM servers WHERE name = :server"
+        old = next(iter(self._transaction.rows(query, values)), None)
         query = "SELECT * FROM tools WHERE server = :server"
-        present = {row["name"]: row for row in self._transaction.rows(query, {"server": record.name})}
-        epoch = record.epoch if old is None else _epoch(self._stamp["writer"], record, old, present)
+        present = {row["name"]: row for row in self._transaction.rows(query, values)}
+        query = "SELECT * FROM lists WHERE server = :server"
+        lists = {row["kind"]: row for row in self._transaction.rows(query, values)}
+        epoch = record.epoch if old is None else _epoch(self._writer, record, old, present, lists)
         if record.tools is None and old is not None and old["listed"]:
-            values = {**_without_stamp(old), "epoch": epoch}
+            row = {**_without_stamp(old), "epoch": epoch}
         else:
-            values = _server(record, epoch)
+            row = _server(record, epoch)
             self._tools(record, epoch, present)
-        self._put("servers", ("name",), [values])
+            self._lists(record, lists)
+        self._rows.put("servers", ("name",), [row])
         return epoch
 
     def sessions(self, records: Iterable[SessionRecord]) -> int:
@@ -90,24 +97,24 @@ class Writer:
             self._transaction.change_each(f"{put} {added}", each)
 
     def names(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
-        """Store names that tools were given, and delete names that are gone.
+        """Store names that were given, and delete names that are gone.
 
         If two daemons give a name to different tools, each means its own while it runs. Afterwards nobody can
         say which one a client was shown: the name stays with the first tool, and is valid since never.
         """
-        left = [{"name": clean(each.name), **_owner(each)} for each in gone]
-        self._drop("tool_names", ("name", "server", "tool"), left)
+        left = [{**_named(each), **_owner(each)} for each in gone]
+        self._rows.drop("given_names", ("kind", "name", "server", "own"), left)
         for chunk in chunks(given):
             marks, values = among(clean(each.name) for each in chunk)
-            query = f"SELECT * FROM tool_names WHERE name IN {marks}"
-            known = {row["name"]: row for row in self._transaction.rows(query, values)}
-            self._put("tool_names", ("name",), _named(chunk, known))
+            query = f"SELECT * FROM given_names WHERE name IN {marks}"
+            known = {(row["kind"], row["name"]): row for row in self._transaction.rows(query, values)}
+            self._rows.put("given_names", ("kind", "name"), _newly_named(chunk, known))
 
     def switch(self, names: Collection[tuple[str, str]], *, off: bool) -> None:
         """Store operators' switches."""
         keys = [(clean(server), clean(tool)) for server, tool in sorted(names)]
         new = [{"server": key[0], "tool": key[1], "switched_off": int(off), "at": self._at} for key in keys]
-        self._put("switches", ("server", "tool"), new)
+        self._rows.put("switches", ("server", "tool"), new)
 
     def mark(self, judge: Judge, names: Collection[str]) -> dict[LoadedStatus, int]:
         """Give the loaded tools of these servers their current verdicts, in all sessions at once.
@@ -123,7 +130,9 @@ class Writer:
                 verdict = judge(row["server"], row["tool"], row["loaded_schema_hash"])
                 now = _verdict(verdict)
                 if any(row[name] != value for name, value in now.items()):
-                    marked[verdict.status] += self._change("loaded_tools", row, {**now, "updated_at": self._at})
+                    marked[verdict.status] += self._rows.change(
+                        "loaded_tools", row, {**now, "updated_at": self._at}
+                    )
         return dict(marked)
 
     def _tools(self, record: ServerRecord, epoch: int, present: Mapping[str, Row]) -> None:
@@ -136,8 +145,18 @@ class Writer:
                 since = epoch if old is None or old["schema_hash"] != tool.schema_hash else old["epoch"]
                 new.append({**values, "server": record.name, "epoch": since, "updated_at": self._at})
         gone = present.keys() - {tool.name for tool in record.tools or ()}
-        self._drop("tools", ("server", "name"), [{"server": record.name, "name": name} for name in gone])
-        self._put("tools", ("server", "name"), new)
+        self._rows.drop("tools", ("server", "name"), [{"server": record.name, "name": name} for name in gone])
+        self._rows.put("tools", ("server", "name"), new)
+
+    def _lists(self, record: ServerRecord, present: Mapping[str, Row]) -> None:
+        now = {kind: _list(definitions) for kind, definitions in record.definitions.items()}
+        gone = [{"server": record.name, "kind": kind} for kind in present.keys() - now.keys()]
+        self._rows.drop("lists", ("server", "kind"), gone)
+        for kind, values in now.items():
+            if _differs(present.get(kind), values):
+                self._rows.put(
+                    "lists", ("server", "kind"), [{"server": record.name, "kind": str(kind), **values}]
+                )
 
     def _sessions(self, records: Mapping[str, SessionRecord]) -> int:
         marks, keys = among(records)
@@ -154,7 +173,7 @@ class Writer:
         ]
         for values in new:
             values["seen_at"] = _later(known.get(values["key"]), values["seen_at"])
-        self._put("sessions", ("key",), new)
+        self._rows.put("sessions", ("key",), new)
         self._loaded({key: (record, held[key]) for key, record in records.items()})
         return len(records.keys() - known.keys())
 
@@ -170,58 +189,40 @@ class Writer:
                 for (server, tool), row in left.items()
                 if not self._unseen(row)
             ]
-        self._drop("loaded_tools", ("session", "server", "tool"), gone)
-        self._put("loaded_tools", ("session", "server", "tool"), new)
+        self._rows.drop("loaded_tools", ("session", "server", "tool"), gone)
+        self._rows.put("loaded_tools", ("session", "server", "tool"), new)
         # A deleted row has no stamp: others learn of it by the stamp of the session.
-        if touched := {values["session"] for values in (*gone, *new)}:
-            marks, values = among(touched)
-            stamped = f"UPDATE sessions SET version = :version, writer = :writer WHERE key IN {marks}"
-            self._transaction.change(stamped, {**values, **self._stamp})
+        self._rows.touch("sessions", "key", {values["session"] for values in (*gone, *new)})
 
     def _unseen(self, row: Row) -> bool:
         """Whether another daemon wrote the row and we cannot know of it yet."""
         version = row["version"]
-        return row["writer"] != self._stamp["writer"] and isinstance(version, int) and version > self._seen
-
-    def _drop(self, table: str, keys: Sequence[str], gone: Sequence[Values]) -> None:
-        """Delete the rows that have these values in these columns."""
-        if gone:
-            wanted = " AND ".join(f"{name} = :{name}" for name in keys)
-            self._transaction.change_each(f"DELETE FROM {table} WHERE {wanted}", gone)
-
-    def _put(self, table: str, keys: Sequence[str], new: Sequence[Values]) -> None:
-        """Insert rows, replacing those with the same values in the key columns."""
-        if stamped := [{**values, **self._stamp} for values in new]:
-            columns = list(stamped[0])
-            marks = ", ".join(f":{name}" for name in columns)
-            changes = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
-            put = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-            replaced = f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes}"
-            self._transaction.change_each(f"{put} {replaced}", stamped)
-
-    def _change(self, table: str, old: Values, new: Values) -> int:
-        """Give rows with the old values the new ones; returns the number of changed rows."""
-        stamped = {**new, **self._stamp}
-        changes = ", ".join(f"{name} = :{name}" for name in stamped)
-        were = (f"{name} IS NULL" if value is None else f"{name} = :old_{name}" for name, value in old.items())
-        values = {f"old_{name}": value for name, value in old.items() if value is not None}
-        statement = f"UPDATE {table} SET {changes} WHERE {' AND '.join(were)}"
-        return self._transaction.change(statement, {**values, **stamped})
+        return row["writer"] != self._writer and isinstance(version, int) and version > self._seen
 
 
 _JUDGED = ("server", "loaded_schema_hash", "tool")
 _VERDICT = ("status", "invalid_reason", "renamed_to")
 
 
-def _epoch(writer: str, record: ServerRecord, old: Row, present: Mapping[str, Row]) -> int:
+def _epoch(
+    writer: str, record: ServerRecord, old: Row, present: Mapping[str, Row], lists: Mapping[str, Row]
+) -> int:
     """The next epoch of a stored server: it never decreases, and one number never means two things."""
     stored = old["epoch"] if isinstance(old["epoch"], int) else 0
     if stored < record.epoch:
         return record.epoch
-    if record.tools is None or _hashes(present.values()) == {tool.schema_hash for tool in record.tools}:
+    if record.tools is None or _shows_the_same(record, present, lists):
         return stored
     ours = old["writer"] == writer and stored == record.epoch
     return stored if ours else stored + 1
+
+
+def _shows_the_same(record: ServerRecord, present: Mapping[str, Row], lists: Mapping[str, Row]) -> bool:
+    """Whether a server's stored tools and lists mean the same as those of its record, in any order."""
+    digests = {kind: _digest(definitions) for kind, definitions in record.definitions.items()}
+    return _hashes(present.values()) == {tool.schema_hash for tool in record.tools or ()} and digests == {
+        kind: row["digest"] for kind, row in lists.items()
+    }
 
 
 def _differs(row: Row | None, values: Values) -> bool:
@@ -279,26 +280,39 @@ def _tool(tool: Tool, sentence: Summary | None) -> Values:
     return {"name": tool.name, "raw": tool.raw, "schema_hash": tool.schema_hash, **_summary(sentence)}
 
 
+def _list(definitions: Iterable[Definition]) -> Values:
+    known = tuple(definitions)
+    return {"definitions": b"[%b]" % b",".join(each.raw for each in known), "digest": _digest(known)}
+
+
+def _digest(definitions: Iterable[Definition]) -> str:
+    return tools_digest(each.schema_hash for each in definitions)
+
+
 def _latest(since: float, tool: Tool, old: Row | None) -> float:
     """Since when all writers have had a tool in this form: a change for one is a change."""
     same = old is not None and old["schema_hash"] == tool.schema_hash
     return max(since, moment(old["since"])) if old is not None and same else since
 
 
+def _named(name: GivenName) -> Values:
+    return {"kind": str(name.kind), "name": clean(name.name)}
+
+
 def _owner(name: GivenName) -> Values:
-    return {"server": clean(name.key[0]), "tool": clean(name.key[1])}
+    return {"server": clean(name.key[0]), "own": clean(name.key[1])}
 
 
-def _named(given: Iterable[GivenName], known: Mapping[str, Row]) -> list[Values]:
+def _newly_named(given: Iterable[GivenName], known: Mapping[tuple[str, str], Row]) -> list[Values]:
     """The rows of names that are new, or that two daemons gave to different tools."""
     new = []
     for each in given:
-        row, owner, name = known.get(clean(each.name)), _owner(each), clean(each.name)
+        row, owner, name = known.get((str(each.kind), clean(each.name))), _owner(each), _named(each)
         if row is None:
-            new.append({"name": name, **owner, "beside": int(each.beside), "since": each.since})
+            new.append({**name, **owner, "beside": int(each.beside), "since": each.since})
         elif _differs(row, owner) and moment(row["since"]) != inf:
-            kept = {column: row[column] for column in ("server", "tool", "beside")}
-            new.append({"name": name, **kept, "since": inf})
+            kept = {column: row[column] for column in ("server", "own", "beside")}
+            new.append({**name, **kept, "since": inf})
     return new
 
 

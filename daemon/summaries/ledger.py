@@ -156,7 +156,7 @@ class Ledger:
             for tool in (entry.tools or {}).values()
             if tool.schema_hash not in entry.sentences
             and tool.schema_hash not in said
-            and (entry.name, tool.name) not in catalog.switched
+            and (entry.name, tool.name) not in catalog.switched_tools
             and self._tries(entry, tool.schema_hash) < GIVE_UP
         ]
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, Struct
 
+from daemon.catalog.kinds import switch_of
 from daemon.config.names import CLIENT_PREFIX, read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.kit.wording import closest
+from daemon.model import Kind
 from daemon.protocol import tool_head
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
 from daemon.surfaces.arguments.reading import WRAPPERS
@@ -236,11 +238,11 @@ def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
 def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
     """The error about a tool that exists and is switched off."""
     server, tool = key
-    switched = view.catalog.switched
-    if (server, "") in switched:
+    if (server, "") in view.catalog.switched:
         why = f"its server {server} is switched off by an operator (`mcpd enable {server}` brings it back)"
-    elif key in switched:
-        why = f"an operator has switched it off (`mcpd enable {server}/{tool}` brings it back)"
+    elif key in view.catalog.switched_tools:
+        word = switch_of(Kind.TOOL, tool)
+        why = f"an operator has switched it off (`mcpd enable {server}/{word}` brings it back)"
     elif view.catalog.servers[server].disabled:
         why = f"its server {server} is switched off in mcpd's configuration"
     else:

@@ -53,14 +53,15 @@ class Greeting:
     """The protocol revision agreed on."""
     lists_tools: bool
     """Whether it declares tools."""
+    speaks_both: bool = False
+    """Whether it speaks the handshake era as well as the modern one."""
     server_info: str
     """The server's name and version, for people."""
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
     logs: bool = False
-    """Whether it declares `logging`."""
     updates: bool = False
-    """Whether it declares `resources.subscribe`."""
+    """Whether it declares `logging`, and `resources.subscribe`."""
     announced: tuple[str, ...] = ()
     """Those, `tools` included, with `listChanged`: it says when their lists change."""
     about: str = attrs.field(default="", repr=False)
@@ -176,7 +177,8 @@ async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | No
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or MODERN_VERSION not in versions:
         return None
-    return _greeting(Era.MODERN, MODERN_VERSION, result)
+    both = any(version in versions for version in HANDSHAKE_VERSIONS)
+    return attrs.evolve(_greeting(Era.MODERN, MODERN_VERSION, result), speaks_both=both)
 
 
 async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting:

@@ -59,7 +59,7 @@ def begin(
         request=request,
         # No tool has an empty name: what was decided for calls of a tool does not count for this.
         name="",
-        given=b"{}",
+        given=bytes(params or b"{}"),
         started=connection.peer.last_heard,
         label=method,
         method=method,

@@ -57,6 +57,7 @@ CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}\
 LIST = b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
 HANDSHAKE = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}\n'
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+CHANGED = [f"notifications/{each}/list_changed" for each in ("tools", "prompts", "resources")]
 
 Json = dict[str, Any]
 
@@ -435,7 +436,7 @@ def test_a_client_that_comes_first_is_answered_and_then_served(sockets: Path) ->
                 assert receive_line(daemon) == HANDSHAKE
                 daemon.sendall(b'{"jsonrpc":"2.0","id":0,"result":{}}\n')
                 assert receive_exactly(daemon, len(INITIALIZED + CALL)) == INITIALIZED + CALL
-                assert next(answers)["method"] == "notifications/tools/list_changed"
+                assert [next(answers)["method"] for _ in CHANGED] == CHANGED
                 child.stdin.close()
                 assert receive_all(daemon) == b""
         assert child.wait(PATIENCE) == 0
@@ -456,8 +457,7 @@ def test_a_client_of_a_daemon_that_takes_the_connection_and_hangs_is_answered_an
         assert "has not answered yet" in message(ends)["result"]["tools"][0]["description"]
         ends.daemon.sendall(b'{"jsonrpc":"2.0","id":0,"result":{"late":true}}\n')
         assert receive_line(ends.daemon) == INITIALIZED
-        for kind in ("tools", "prompts", "resources"):
-            assert message(ends)["method"] == f"notifications/{kind}/list_changed"
+        assert [message(ends)["method"] for _ in CHANGED] == CHANGED
         for _ in range(2):
             ends.to_bridge.write(CALL.replace(b"pay", STATUS.encode()))
             assert "running now" in message(ends)["result"]["content"][0]["text"]

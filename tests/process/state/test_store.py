@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import string
 import subprocess
 import sys
 from math import inf
@@ -9,15 +11,18 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+from msgspec import Raw
 
+from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus
 from daemon.catalog.remembered import anonymous_key
-from daemon.model import GivenName
+from daemon.model import GivenName, Kind
 from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.name_notes import NAME_BYTES
 from daemon.state.store import set_aside
 from daemon.state.values import FORGOTTEN_AT_ONCE, Batch
 from tests.unit.catalog.samples import tool
-from tests.unit.state.samples import CHANGED, RENAMED, loading, server, session, summed
+from tests.unit.state.samples import CHANGED, RENAMED, loading, server, session, summed, with_lists
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,7 +182,7 @@ def test_a_name_that_is_given_again_stays_as_it_is(store: Store, place: Place) -
     store.keep(Batch(at=1.0, names=(GIVEN,)))
     store.keep(Batch(at=2.0, names=(attrs.evolve(GIVEN, since=9.0),)))
     assert store.recall().names == (GIVEN,)
-    assert place.run("SELECT version FROM tool_names") == [(1,)]
+    assert place.run("SELECT version FROM given_names") == [(1,)]
 
 
 def test_a_name_goes_to_another_tool_once_it_is_free(store: Store) -> None:
@@ -205,10 +210,57 @@ def test_another_daemon_hears_of_names_and_not_of_its_own(place: Place, opening:
 def test_a_name_that_somebody_has_edited_is_left_out(store: Store, place: Place, sqlite_place: Sqlite) -> None:
     store.keep(Batch(at=1.0, names=(GIVEN, BESIDE)))
     if place is sqlite_place:
-        place.run("UPDATE tool_names SET server = x'00' WHERE beside = 0", "UPDATE tool_names SET since = 'x'")
+        place.run(
+            "UPDATE given_names SET server = x'00' WHERE beside = 0", "UPDATE given_names SET since = 'x'"
+        )
         known = store.recall()
         assert known.names == (attrs.evolve(BESIDE, since=inf),)
         assert "transfer" in known.unreadable[0]
+
+
+def test_a_prompt_and_a_uri_may_have_the_name_of_a_tool(place: Place, opening: Opener) -> None:
+    both = [attrs.evolve(GIVEN, kind=kind, key=(kind.value, "x")) for kind in (Kind.PROMPT, Kind.RESOURCE)]
+    store = opening(place)
+    store.keep(Batch(at=1.0, names=(GIVEN, *both)))
+    store.keep(Batch(at=2.0, names_gone=(both[0],)))
+    assert set(store.recall().names) == {GIVEN, both[1]}
+
+
+def test_the_longest_name_that_is_kept_can_be_found(store: Store, place: Place) -> None:
+    # Nothing in it repeats, so that no database can make it shorter.
+    longest = "".join(secrets.choice(string.printable[:94]) for _ in range(NAME_BYTES))
+    uri = attrs.evolve(GIVEN, name=longest, kind=Kind.RESOURCE)
+    off = frozenset({("git", f"resource:{longest}")})
+    store.keep(Batch(at=1.0, names=(uri,), switched_off=off))
+    assert (store.recall().names, store.recall().switched) == ((uri,), off)
+
+
+# --- prompts, resources and templates ------------------------------------------------------------------------
+
+
+def test_lists_come_back_byte_for_byte_and_in_order(place: Place, opening: Opener) -> None:
+    raws = [
+        b'{"uri" : "mem://2","name":"\\u0041\xc3\xa9","size":12345678901234567890}',
+        b'{"name":"a","uri":"mem://1","_meta":{"x":[1.10,{}]}, "icons":[{"src":"i"}]}',
+    ]
+    resources, faulty = read_definitions(Kind.RESOURCE, "git", map(Raw, raws))
+    assert not faulty
+    record = attrs.evolve(server("read"), definitions={Kind.RESOURCE: resources})
+    first = opening(place)
+    first.keep(Batch(at=1.0, servers=(record,)))
+    first.close()
+    (found,) = opening(place, "two").recall().servers
+    assert found == record
+    assert [each.raw for each in found.definitions[Kind.RESOURCE]] == raws
+
+
+def test_a_list_that_is_gone_is_not_kept_and_others_are_not_written_again(store: Store, place: Place) -> None:
+    record = with_lists(server("read"), prompt=["one", "two"], resource=["mem://1"], template=["mem://{x}"])
+    store.keep(Batch(at=1.0, servers=(record,)))
+    fewer = with_lists(server("read", epoch=2), prompt=["two"], resource=["mem://1"])
+    store.keep(Batch(at=2.0, servers=(fewer,)))
+    assert store.recall().servers == (fewer,)
+    assert place.run("SELECT kind, version FROM lists ORDER BY kind") == [("prompt", 2), ("resource", 1)]
 
 
 # --- since when tools are as they are ------------------------------------------------------------------------

@@ -21,8 +21,7 @@ INITIALIZED = {"method": "notifications/initialized"}
 LIST = {"id": 1, "method": "tools/list"}
 CALL = {"id": 2, "method": "tools/call", "params": {"name": "pay"}}
 LISTEN = {"id": "s", "method": "subscriptions/listen"}
-CHANGED = {"method": "notifications/tools/list_changed"}
-ALL_CHANGED = [{"method": f"notifications/{each}/list_changed"} for each in ("tools", "prompts", "resources")]
+CHANGED = [{"method": f"notifications/{each}/list_changed"} for each in ("tools", "prompts", "resources")]
 BIG = {"id": 3, "method": "tools/call", "params": {"name": "x" * (2 * LONG_BYTES)}}
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
@@ -68,7 +67,7 @@ class Talk:
 
     def speaks(self) -> None:
         """The daemon says its first word, which is nothing to the client."""
-        self.daemon.said(line(CHANGED))
+        self.daemon.said(line(CHANGED[0]))
         self.conversation.down.clear()
 
     def _prepare(self) -> None:

@@ -11,7 +11,6 @@ from daemon.bridge.requests import WAIT_SECONDS
 from daemon.bridge.stand_in import ARRIVED, HANDSHAKE_SECONDS, LIST_SECONDS, STATUS
 from tests.unit.bridge.talking import (
     ACKNOWLEDGED,
-    ALL_CHANGED,
     BIG,
     CALL,
     CHANGED,
@@ -87,7 +86,7 @@ def test_the_daemon_that_comes_gets_the_handshake_and_the_client_is_told_of_its_
     assert talk.got == [SAID_HELLO, INITIALIZE]
     talk.answers(result(0, {"serverInfo": {}}))
     assert talk.got == [INITIALIZED, CALL]
-    assert talk.heard == ALL_CHANGED
+    assert talk.heard == CHANGED
     assert talk.resumed == []
     talk.says(LIST)
     assert talk.got == [LIST]
@@ -116,7 +115,7 @@ def test_a_daemon_that_comes_before_the_handshake_is_answered_here_and_speaks_af
     assert talk.got == [INITIALIZE]
     talk.answers(result(0, {"instructions": "the daemon's"}))
     assert talk.got == [INITIALIZED, LIST]
-    assert talk.heard == ALL_CHANGED
+    assert talk.heard == CHANGED
 
 
 def test_a_list_that_is_asked_for_as_the_daemon_comes_is_the_daemons(talk: Talk) -> None:
@@ -141,7 +140,7 @@ def test_in_the_modern_era_a_subscription_is_kept_for_the_daemon(talk: Talk) -> 
     assert talk.got == [SUBSCRIBE]
     talk.answers(acknowledgement("s"))
     (told,) = talk.heard
-    assert told["method"] == CHANGED["method"]
+    assert told["method"] == CHANGED[0]["method"]
     assert told["params"]["_meta"][protocol.SUBSCRIPTION_KEY] == "s"
 
 
@@ -158,7 +157,7 @@ def test_what_the_client_calls_waits_for_the_daemon_and_says_what_to_do(talk: Ta
 
 
 def test_a_method_that_we_do_not_know_is_refused_as_soon_as_a_list_would_be_answered(talk: Talk) -> None:
-    talk.says({"id": 3, "method": "prompts/get"})
+    talk.says({"id": 3, "method": "prompts/new"})
     (answer,) = later(talk, LIST_SECONDS)
     assert "That was so for 3 s" in answer["error"]["message"]
 
@@ -185,7 +184,7 @@ def test_our_own_tool_says_that_the_daemon_has_come_also_when_the_client_has_its
     if not waits:
         talk.says(LOOK)
     *changed, answer = talk.heard
-    assert changed == ALL_CHANGED
+    assert changed == CHANGED
     assert (answer["id"], said(answer)) == (8, ARRIVED)
     assert talk.got == [INITIALIZED]
 
@@ -219,7 +218,7 @@ def test_our_own_tool_says_that_the_daemon_refuses_the_client_and_that_the_next_
     talk.answers(line(refusal))
     talk.says(LOOK)
     *changed, answer = talk.heard
-    assert changed == ALL_CHANGED
+    assert changed == CHANGED
     assert answer["result"]["isError"] is True
     assert "no such profile: x" in answer["result"]["content"][0]["text"]
     talk.restarts()
@@ -233,9 +232,7 @@ def test_a_client_that_asks_after_the_first_daemon_was_heard_waits_as_after_a_re
     talk.greeted()
     talk.dies()
     talk.says(LIST)
-    assert [each["method"] for each in later(talk, WAIT_SECONDS - 1)] == [
-        each["method"] for each in ALL_CHANGED
-    ]
+    assert [each["method"] for each in later(talk, WAIT_SECONDS - 1)] == [each["method"] for each in CHANGED]
     (answer,) = later(talk, 1)
     assert "error" in answer
 
@@ -289,7 +286,7 @@ def test_a_client_of_a_daemon_that_says_nothing_is_answered_and_the_late_answer_
     stood_in(mute)
     mute.says(CALL)
     mute.answers(result(0, {"instructions": "the daemon's"}))
-    assert mute.heard == ALL_CHANGED
+    assert mute.heard == CHANGED
     assert mute.got == [INITIALIZED, CALL]
     mute.answers(result(2))
     assert mute.heard == [{"id": 2, "result": {}}]
@@ -310,7 +307,7 @@ def test_all_that_was_answered_here_is_kept_from_the_client_and_all_else_is_the_
     mute.says(INITIALIZE, INITIALIZED, LIST, CALL)
     assert [each["id"] for each in later(mute, LIST_SECONDS)] == [0, 1]
     mute.answers(result(0))
-    assert mute.heard == ALL_CHANGED
+    assert mute.heard == CHANGED
     assert not calm(mute)
     mute.answers(result(1), result(2))
     assert mute.heard == [{"id": 2, "result": {}}]
@@ -325,7 +322,7 @@ def test_a_daemon_that_said_nothing_and_goes_is_followed_by_one_that_gets_it_all
     assert mute.got == [SAID_HELLO, INITIALIZE]
     mute.answers(result(0))
     assert mute.got == [INITIALIZED, CALL]
-    assert mute.heard == ALL_CHANGED
+    assert mute.heard == CHANGED
 
 
 def test_what_was_answered_here_before_it_was_sent_is_not_sent_to_the_next_daemon(mute: Talk) -> None:

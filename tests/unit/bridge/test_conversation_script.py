@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from daemon.bridge import conversation
 from daemon.bridge.conversation import MAX_SUBSCRIPTIONS, PING_ID, Beginning, Script
-from daemon.clients import announcements
-from tests.unit.bridge.talking import ALL_CHANGED
+from daemon.clients import subscriptions
 
 if TYPE_CHECKING:
     import pytest
@@ -37,7 +36,9 @@ def test_the_handshake_is_repeated_with_the_hello_before_it() -> None:
     assert script.handshaken
     assert script.opening() == (HELLO + INITIALIZE, b"1")
     assert messages(script.sequel()) == ["notifications/initialized"]
-    assert messages(script.announcement()) == [each["method"] for each in ALL_CHANGED]
+    assert messages(script.announcement()) == [
+        f"notifications/{each}/list_changed" for each in ("tools", "prompts", "resources")
+    ]
 
 
 def test_a_handshake_that_took_place_after_the_opening_is_sent_once() -> None:
@@ -80,7 +81,16 @@ def test_a_subscription_is_opened_again_and_the_client_hears_of_changes_instead(
     assert script.reopened(b'"s"', line) is None
 
 
-def test_a_subscription_that_is_not_for_tools_is_opened_again_in_silence() -> None:
+def test_a_subscription_is_told_of_the_lists_that_it_is_for() -> None:
+    script = Script(b"")
+    script.subscribed(b'"s"', LISTEN)
+    script.sequel()
+    line = b'{"params":{"notifications":{"promptsListChanged":true,"resourcesListChanged":true}}}'
+    told = messages(script.reopened(b'"s"', line) or b"")
+    assert told == ["notifications/prompts/list_changed", "notifications/resources/list_changed"]
+
+
+def test_a_subscription_that_is_for_no_list_is_opened_again_in_silence() -> None:
     script = Script(b"")
     script.subscribed(b'"s"', LISTEN)
     script.sequel()
@@ -99,4 +109,4 @@ def test_as_many_subscriptions_are_kept_as_the_daemon_allows() -> None:
     script = Script(b"")
     for number in range(MAX_SUBSCRIPTIONS + 5):
         script.subscribed(b"%d" % number, LISTEN)
-    assert len(script.subscriptions) == MAX_SUBSCRIPTIONS == announcements.MAX_SUBSCRIPTIONS
+    assert len(script.subscriptions) == MAX_SUBSCRIPTIONS == subscriptions.MAX_SUBSCRIPTIONS

@@ -7,17 +7,31 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.counting.readings import Exporter
-from daemon.counting.tally import CODES, HTTP_REFUSALS, INVALIDATIONS, OK, OPERATOR, REPAIRS, SOURCES, Tally
+from daemon.counting.tally import (
+    CODES,
+    HTTP_REFUSALS,
+    INVALIDATIONS,
+    OK,
+    OPERATOR,
+    RELAYS,
+    REPAIRS,
+    REQUESTS,
+    SOURCES,
+    Tally,
+)
+from daemon.facts import DefinitionsListed
 from daemon.kit.mailbox import Watch
+from daemon.model import Kind
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from daemon.surfaces.table import SURFACES
 from tests.tallies import new_tally
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
+from tests.unit.state.samples import definition
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
-    from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+    from daemon.facts import Fact
 
 ON = {"metrics": {"enabled": True}}
 
@@ -42,11 +56,27 @@ class FakeSession:
 def catalog(**written: Any) -> Catalog:
     """`git` is up with two tools and one in quarantine, `time` has gone, `off` is switched off."""
     configured = {**servers("git", "time"), "off": {"command": "off", "enabled": False}}
-    facts: list[StatusChanged | ToolsListed | ListingFailed] = [
+    facts: list[Fact] = [
         status("git", restarts=2),
         listed("git", "log", "diff", quarantined={"bad": "no inputSchema"}),
+        DefinitionsListed(
+            server="git",
+            incarnation=1,
+            kind=Kind.PROMPT,
+            definitions=(definition(Kind.PROMPT, "review"),),
+            quarantined={"bad": "no name"},
+        ),
         status("time"),
         listed("time", "now"),
+        DefinitionsListed(
+            server="time",
+            incarnation=1,
+            kind=Kind.RESOURCE,
+            definitions=(
+                definition(Kind.RESOURCE, "mem://1", "time"),
+                definition(Kind.RESOURCE, "mem://2", "time"),
+            ),
+        ),
         status("time", ServerState.BACKOFF, restarts=5),
     ]
     return after(catalog_of({"mcpServers": configured, **ON, **written}), facts)
@@ -64,6 +94,7 @@ def eventful() -> Tally:
     for lazy in SURFACES.values():
         for tool in lazy.meta_tools:
             tally.meta_call(lazy.name, tool, OK)
+    count_requests(tally)
     for code in CODES:
         tally.refused(code)
     for reason in HTTP_REFUSALS:
@@ -77,6 +108,15 @@ def eventful() -> Tally:
     for became in INVALIDATIONS:
         tally.invalidated(became)
     return tally
+
+
+def count_requests(tally: Tally) -> None:
+    """Count one of every kind, in both directions."""
+    for method in REQUESTS:
+        tally.request("git", method, OK)
+        tally.request("gone", method, "UpstreamLost")
+    for became in RELAYS:
+        tally.relayed("git", "sampling/createMessage", became)
 
 
 def exporter(tally: Tally | None = None, **changed: Any) -> Exporter:

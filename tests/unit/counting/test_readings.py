@@ -54,8 +54,29 @@ def test_tools_of_a_server_that_is_down_are_known_and_unavailable() -> None:
     assert values("mcpd_server_tools") == {("git",): 2, ("time",): 1, ("off",): 0}
     assert values("mcpd_server_tools_unavailable") == {("git",): 0, ("time",): 1, ("off",): 0}
     assert values("mcpd_server_tools_quarantined") == {("git",): 1, ("time",): 0, ("off",): 0}
-    assert values("mcpd_server_epoch") == {("git",): 1, ("time",): 1, ("off",): 0}
+    assert values("mcpd_server_epoch") == {("git",): 2, ("time",): 2, ("off",): 0}
     assert values("mcpd_server_restarts_total") == {("git",): 2, ("time",): 5, ("off",): 0}
+
+
+def test_what_servers_list_beside_tools_is_counted_by_kind() -> None:
+    values = read(exporter()).values
+    assert values["mcpd_server_definitions"] == {("git", "prompt"): 1, ("time", "resource"): 2}
+    assert values["mcpd_server_definitions_unavailable"] == {("git", "prompt"): 0, ("time", "resource"): 2}
+    assert values["mcpd_server_definitions_quarantined"] == {("git", "prompt"): 1, ("time", "resource"): 0}
+
+
+def test_requests_are_counted_by_server_method_and_what_became_of_them() -> None:
+    tally = new_tally(["git"])
+    tally.request("git", "prompts/get", "ok")
+    tally.request("", "resources/read", "UpstreamUnavailable")
+    tally.relayed("git", "roots/list", "relayed")
+    values = read(exporter(tally)).values
+    assert values["mcpd_requests_total"] == {
+        ("git", "prompts/get", "ok"): 1,
+        (OTHER, "resources/read", "UpstreamUnavailable"): 1,
+    }
+    assert values["mcpd_server_requests_total"] == {("git", "roots/list", "relayed"): 1}
+    assert ("git",) in values["mcpd_call_duration_seconds"]
 
 
 def test_a_server_that_is_switched_off_is_not_unavailable() -> None:

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from daemon import protocol
 from daemon.counting.rendering import METRICS, Metric, MetricKind
-from daemon.counting.tally import HTTP_REFUSALS, INVALIDATIONS, MAX_SERVERS, OPERATOR, OTHER, REPAIRS, SOURCES
+from daemon.counting.tally import (
+    HTTP_REFUSALS,
+    INVALIDATIONS,
+    MAX_SERVERS,
+    OPERATOR,
+    OTHER,
+    RELAYS,
+    REPAIRS,
+    SOURCES,
+)
 from daemon.processes.peers import RefusalReason
 from daemon.surfaces.table import SURFACES
 
@@ -47,12 +57,12 @@ def test_every_label_is_explained_and_every_explained_one_exists() -> None:
         "kind": REPAIRS,
         "source": SOURCES,
         "status": INVALIDATIONS,
-        "result": {"hit", "miss"},
+        "result": {"hit", "miss", *RELAYS},
+        "method": protocol.ASKED_OF_CLIENTS,
         "reason": {*map(str, RefusalReason), *HTTP_REFUSALS},
     }.items():
-        assert set(re.findall(r"`([a-z_]+)`(?!:? (?:for))", explained[label])) >= set(closed) - {OPERATOR}, (
-            label
-        )
+        said = set(re.findall(r"`([a-zA-Z_/]+)`(?!:? (?:for))", explained[label]))
+        assert said >= set(closed) - {OPERATOR}, label
     assert str(MAX_SERVERS) in explained["server"]
     assert f"`{OTHER}`" in explained["server"]
 

@@ -19,6 +19,8 @@ def test_the_summary_of_nothing_has_no_rates_and_no_reasons() -> None:
         "invalidationRate": None,
         "repairs": {},
         "refusals": {},
+        "requests": {},
+        "serverRequests": {},
         "extraRoundTrips": 0,
         "estimatedTokensSpared": 0,
         "estimatedTokensSentInstead": 0,
@@ -36,6 +38,11 @@ def test_the_summary_says_what_loading_spared_and_cost() -> None:
     tally.invalidated("invalid_renamed", 2)
     tally.repaired(min(REPAIRS))
     tally.refused("ToolNotLoaded")
+    tally.request("git", "prompts/get", OK)
+    tally.request("gone", "prompts/get", "UpstreamLost")
+    tally.relayed("git", "roots/list", "relayed")
+    tally.relayed("git", "elicitation/create", "relayed")
+    tally.relayed("gone", "elicitation/create", "declined")
     tally.meta_call("load", "load_mcp_tool", OK)
     tally.meta_call("browse", "get_tools", "UnknownCategory")
     tally.spared("load", 4000)
@@ -50,6 +57,8 @@ def test_the_summary_says_what_loading_spared_and_cost() -> None:
         "invalidationRate": 0.75,
         "repairs": {min(REPAIRS): 1},
         "refusals": {"ToolNotLoaded": 1},
+        "requests": {"prompts/get": 2},
+        "serverRequests": {"relayed": 2, "declined": 1},
         "extraRoundTrips": 2,
         "estimatedTokensSpared": 1100,
         "estimatedTokensSentInstead": 50,
@@ -66,12 +75,14 @@ def test_what_is_counted_can_be_kept_and_told_over_restarts() -> None:
     tally.invalidated("invalid_changed", 1)
     tally.spared("load", 4400)
     tally.spared("load", -400)
+    tally.request("s", "resources/read", OK)
     kept = counters(tally)
     assert kept["invalidations.invalid_changed"] == 1
     assert (kept["loads"], kept["loadHits"], kept["loadMisses"]) == (4, 2, 1)
     told = in_all({name: 10 * count for name, count in kept.items()}, 5.00049)
     assert told["since"] == pytest.approx(5, abs=0.001)
     assert told["invalidations"] == {"invalid_changed": 10}
+    assert told["requests"] == {"resources/read": 10}
     assert (told["loads"], told["loadHits"], told["loadMisses"]) == (40, 20, 10)
     assert told["estimatedTokensNotSent"] == 10_000
     assert (told["loadHitRate"], told["invalidationRate"]) == (0.6667, 0.25)

@@ -44,6 +44,8 @@ EVENTS: st.SearchStrategy[Callable[[Tally], None]] = st.one_of(
     st.builds(lambda *said: lambda tally: tally.spared(*said), HOSTILE, NUMBERS),
     st.builds(lambda *said: lambda tally: tally.refused(*said), HOSTILE),
     st.builds(lambda *said: lambda tally: tally.turned_away(*said), HOSTILE),
+    st.builds(lambda *said: lambda tally: tally.request(*said), HOSTILE, HOSTILE, HOSTILE),
+    st.builds(lambda *said: lambda tally: tally.relayed(*said), HOSTILE, HOSTILE, HOSTILE),
 )
 
 
@@ -58,6 +60,9 @@ def everything(tally: Tally) -> Iterator[tuple[object, float]]:
         for bound, bucket in enumerate(calls.buckets):
             yield (server, bound), bucket
         yield (server, "seconds"), calls.seconds
+        for number, counts in enumerate((calls.requests, calls.relays)):
+            for key, count in counts.items():
+                yield (server, number, *key), count
     for name in COUNTERS:
         for counted, number in getattr(tally, name).items():
             yield (name, counted), number
@@ -87,11 +92,15 @@ def test_no_call_is_lost_when_servers_come_and_go(configured: list[list[str]], c
     for names in configured:
         for server in called:
             tally.call(server, "full", OK, 0.5)
+            tally.request(server, "prompts/get", OK)
+            tally.relayed(server, "roots/list", "relayed")
         tally.serve(names)
         assert list(tally.servers) == names
     every = [*tally.servers.values(), tally.elsewhere]
     assert sum(calls.count for calls in every) == len(called) * len(configured)
     assert sum(sum(calls.outcomes.values()) for calls in every) == len(called) * len(configured)
+    assert sum(sum(calls.requests.values()) for calls in every) == len(called) * len(configured)
+    assert sum(sum(calls.relays.values()) for calls in every) == len(called) * len(configured)
     assert sum(calls.seconds for calls in every) == 0.5 * len(called) * len(configured)
 
 
@@ -102,6 +111,8 @@ def test_names_that_nobody_configured_are_counted_together() -> None:
         name = f"hostile{number}"
         tally.call(name, name, name, 0.1)
         tally.call("git", name, name, 0.1)
+        tally.request(name, name, name)
+        tally.relayed("git", name, name)
         tally.meta_call(name, name, name)
         tally.meta_call("search", name, OK)
         tally.load(True, name)
@@ -111,8 +122,8 @@ def test_names_that_nobody_configured_are_counted_together() -> None:
         tally.listed(name, 1, 2)
         tally.refused(name)
         tally.turned_away(name)
-    # Two for calls, two for meta-calls, five for a list, and one for everything else.
-    assert sum(1 for _ in everything(tally)) == size + 9 + 6
+    # Two each for calls, for meta-calls and for requests, five for a list, and one for everything else.
+    assert sum(1 for _ in everything(tally)) == size + 11 + 6
     assert tally.servers["git"].outcomes == {(OTHER, OTHER): 1000}
     assert tally.meta_calls == {(OTHER, OTHER, OTHER): 1000, ("search", OTHER, OK): 1000}
 

@@ -34,6 +34,8 @@ async def test_a_server_is_switched_off_and_on_and_its_child_follows() -> None:
         assert told == {
             "server": "git",
             "tool": None,
+            "kind": None,
+            "name": None,
             "off": True,
             "already": False,
             "note": "",

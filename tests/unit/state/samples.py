@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import msgspec
+from msgspec import Raw
 
+from daemon.catalog.kinds import LISTS
+from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, Source, Verdict
 from daemon.catalog.remembered import ServerRecord, SessionRecord
-from daemon.model import Summary
+from daemon.model import Kind, Summary
 from tests.unit.catalog.samples import tool
 
 if TYPE_CHECKING:
-    from daemon.model import Tool
+    from collections.abc import Iterable
+
+    from daemon.model import Definition, Tool
 
 CHANGED = Verdict(status=LoadedStatus.INVALID_CHANGED, reason="server git has changed it")
 RENAMED = Verdict(status=LoadedStatus.INVALID_RENAMED, reason="another name", renamed_to="read_text")
@@ -24,6 +30,23 @@ def server(*tools: str | Tool, name: str = "git", epoch: int = 1, **more: Any) -
     since = {each.name: 90.0 for each in full}
     given = {"fingerprint": "f" * 64, "refreshed_at": 100.0, "tools": full, "since": since, **more}
     return ServerRecord(name=name, epoch=epoch, **given)
+
+
+def definition(kind: Kind, name: str, server: str = "git", **members: object) -> Definition:
+    """One usable prompt, resource or template."""
+    raw = Raw(msgspec.json.encode({LISTS[kind].key: name, "name": name, **members}))
+    (read,), faulty = read_definitions(kind, server, [raw])
+    assert not faulty
+    return read
+
+
+def with_lists(record: ServerRecord, **lists: Iterable[str]) -> ServerRecord:
+    """With prompts, resources and templates by these names: `with_lists(record, prompt=["review"])`."""
+    named = {
+        Kind(kind): tuple(definition(Kind(kind), name, record.name) for name in names)
+        for kind, names in lists.items()
+    }
+    return attrs.evolve(record, definitions=named)
 
 
 def sentence(text: str, of: str = "x", at: float = 50.0) -> Summary:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import psycopg
 import pytest
 
+from daemon.model import GivenName
 from daemon.safety.redact import Redactor
 from daemon.state import postgres
 from daemon.state.faults import StoreCause, StoreFault, translated
 from daemon.state.migrations import STEPS, complete, mend, migrate, version_of
 from daemon.state.values import Batch
 from tests.unit.state.places import database_of
-from tests.unit.state.samples import server
+from tests.unit.state.samples import server, summed, with_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daemon.state.sql import Database
     from tests.unit.state.places import Opener, Place, Postgres, Sqlite
+
+SCHEMA_6 = Path(__file__).parent / "schema6.sql"
+"""What mcpd left behind before it kept prompts, resources and templates."""
 
 LATER = (*STEPS, ("ALTER TABLE servers ADD COLUMN mood TEXT",), ("UPDATE servers SET mood = 'fine'",))
 
@@ -79,8 +85,37 @@ def test_a_store_without_names_gives_each_to_the_tool_that_has_been_there_for_lo
                 {"server": server_name, "name": tool, "raw": b"{}", "at": at},
             )
         migrate(transaction, "here")
-    found = place.run("SELECT name, server, tool FROM tool_names ORDER BY name")
-    assert found == [("own", "evil", "own"), ("transfer", "bank", "transfer")]
+    found = place.run("SELECT kind, name, server, own FROM given_names ORDER BY name")
+    assert found == [("tool", "own", "evil", "own"), ("tool", "transfer", "bank", "transfer")]
+
+
+def test_a_store_of_the_version_before_lists_is_as_it_was_and_takes_lists(
+    place: Place, opening: Opener
+) -> None:
+    blob, bytea = r"\bX'([0-9A-F]*)'", r"'\\x\1'"
+    for statement in SCHEMA_6.read_text().split(";\n"):
+        if place.url.path is None:
+            statement = re.sub(blob, bytea, statement).replace(" BLOB ", " BYTEA ")  # noqa: PLW2901
+        if "TRANSACTION" not in statement and "COMMIT" not in statement and statement.strip():
+            place.run(statement)
+    store = opening(place, "newer")
+    before, git = store.recall(), summed(server("log", "push", epoch=4))
+    others = (server("log", name="hg", epoch=2), server(name="mute", tools=None, since={}, epoch=1))
+    assert before.servers == (git, *others)
+    assert before.switched == {("git", "push"), ("hg", "")}
+    assert before.counted == {"loads": 3}
+    assert before.unreadable == ()
+    assert set(before.names) == {
+        GivenName(name="log", key=("git", "log"), since=50.0),
+        GivenName(name="push", key=("git", "push"), since=50.0),
+        GivenName(name="hg__log", key=("hg", "log"), since=60.0),
+        GivenName(name="git__push", key=("git", "push"), beside=True, since=70.0),
+    }
+    (loaded,) = store.sessions(10)
+    assert list(loaded.loaded.tools) == [("git", "log")]
+    listed = with_lists(attrs.evolve(git, epoch=5), prompt=["review"], resource=["file:///a"])
+    assert store.keep(Batch(at=200.0, servers=(listed,))).epochs == {}
+    assert store.recall().servers == (listed, *others)
 
 
 def test_a_step_that_fails_leaves_the_earlier_schema(database: Database) -> None:

@@ -6,9 +6,9 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
-from daemon.model import GivenName
-from daemon.state.server_notes import NameNotes
+from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Claims, Names, assign
+from daemon.model import GivenName, Kind
+from daemon.state.name_notes import NAME_BYTES, NameNotes
 
 
 def claims(server: str, *tools: str, pending: bool = False) -> Claims:
@@ -17,7 +17,7 @@ def claims(server: str, *tools: str, pending: bool = False) -> Claims:
 
 def written(notes: NameNotes, names: Names) -> tuple[set[str], set[str]]:
     """Write what differs: the names that are given, and those that are gone."""
-    given, gone = notes.difference(names)
+    given, gone = notes.difference({Kind.TOOL: names})
     notes.were_written(given, gone)
     return {each.name for each in given}, {each.name for each in gone}
 
@@ -50,10 +50,34 @@ def test_what_another_daemon_gave_is_not_taken_back() -> None:
     theirs = GivenName(name="x", key=("theirs", "x"), since=5.0)
     ours = assign(NO_NAMES, [claims("a", "x")])
     notes.heard([theirs], shared=True)
-    given, gone = notes.difference(ours)
+    given, gone = notes.difference({Kind.TOOL: ours})
     assert ([each.key for each in given], gone) == ([("a", "x")], ())
     notes.were_written(given, gone)
     assert written(notes, ours) == (set(), set())
+
+
+def test_names_of_prompts_and_uris_are_kept_apart_from_those_of_tools() -> None:
+    notes, tools = NameNotes(), assign(NO_NAMES, [claims("a", "x")])
+    prompts = assign(NO_PROMPT_NAMES, [claims("b", "x"), claims("c", "x")])
+    now = {Kind.TOOL: tools, Kind.PROMPT: prompts}
+    given, gone = notes.difference(now)
+    assert {(each.kind, each.name, each.key) for each in given} == {
+        (Kind.TOOL, "x", ("a", "x")),
+        (Kind.PROMPT, "x", ("b", "x")),
+        (Kind.PROMPT, "c__x", ("c", "x")),
+    }
+    notes.were_written(given, gone)
+    assert notes.difference(now) == ((), ())
+    given, gone = notes.difference({**now, Kind.PROMPT: NO_PROMPT_NAMES})
+    assert given == ()
+    assert {(each.kind, each.name) for each in gone} == {(Kind.PROMPT, "x"), (Kind.PROMPT, "c__x")}
+
+
+def test_a_uri_that_no_database_could_find_is_not_kept() -> None:
+    long = ["mem://" + letter * NAME_BYTES for letter in "aé"]
+    uris = assign(NO_URIS, [claims("a", "mem://1", *long)])
+    given, _ = NameNotes().difference({Kind.RESOURCE: uris})
+    assert [each.name for each in given] == ["mem://1"]
 
 
 LISTS = st.dictionaries(
@@ -69,7 +93,7 @@ def test_over_any_number_of_lives_no_name_comes_to_mean_another_tool(lives: list
         notes.heard(stored.values(), shared=False)
         begun = attrs.evolve(NO_NAMES, begun=float(number)).remembering(stored.values())
         names = assign(begun, [claims(name, *sorted(lists.get(name, ()))) for name in "abcd"], {"call_tool"})
-        given, gone = notes.difference(names)
+        given, gone = notes.difference({Kind.TOOL: names})
         assert not gone
         for each in given:
             assert each.name not in stored

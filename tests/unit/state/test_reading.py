@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from daemon.state.values import Batch
-from tests.unit.state.samples import server, session, summed
+from tests.unit.state.samples import server, session, summed, with_lists
 
 if TYPE_CHECKING:
     from tests.unit.state.places import Opener, Place, Sqlite
@@ -37,6 +38,27 @@ def test_a_tool_that_cannot_be_read_costs_itself(place: Place, opening: Opener, 
         ["one", "two"],
         ["write"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("edit", "lost"),
+    [
+        ("UPDATE lists SET definitions = 'garbage' WHERE kind = 'prompt'", "the list prompt of server git: "),
+        ("UPDATE lists SET definitions = '{}' WHERE kind = 'prompt'", "the list prompt of server git: "),
+        ("UPDATE lists SET definitions = '[7]' WHERE kind = 'prompt'", "prompt "),
+        ("UPDATE lists SET kind = 'spell' WHERE kind = 'prompt'", "the list spell of server git: "),
+    ],
+)
+def test_a_list_that_cannot_be_read_costs_itself(place: Place, opening: Opener, edit: str, lost: str) -> None:
+    store = opening(place)
+    record = with_lists(server("read"), prompt=["review"], resource=["mem://1"])
+    store.keep(Batch(at=1.0, servers=(record,)))
+    place.run(edit)
+    found = store.recall()
+    assert [each.startswith(lost) for each in found.unreadable] == [True]
+    assert found.servers == (with_lists(server("read"), resource=["mem://1"]),)
+    store.keep(Batch(at=2.0, servers=(attrs.evolve(record, epoch=2),)))
+    assert store.recall().servers == (attrs.evolve(record, epoch=2),)
 
 
 def test_a_tool_that_was_edited_is_what_it_says_now_without_its_sentence(place: Place, opening: Opener) -> None:

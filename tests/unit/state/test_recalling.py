@@ -12,6 +12,7 @@ from daemon.kit.mailbox import ActorGone, Watch
 from daemon.state.recalling import LAST_SETTLE_SECONDS, Recalling
 from daemon.state.server_notes import ServerNotes
 from tests.unit.catalog.samples import catalog_of, listed, servers
+from tests.unit.state.samples import with_lists
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,7 +42,7 @@ class Bench:
 
 def record() -> ServerRecord:
     (found,) = ServerNotes().difference(fold(catalog_of(CONFIG), listed("a", "read"))).batch.servers
-    return found
+    return with_lists(found, prompt=["review"])
 
 
 def test_a_record_is_told_when_it_is_news() -> None:
@@ -52,6 +53,7 @@ def test_a_record_is_told_when_it_is_news() -> None:
     assert isinstance(fact, Recalled)
     assert (fact.server, fact.epoch, fact.by_another) == ("a", 1, False)
     assert fact.tools == record().tools
+    assert fact.definitions == record().definitions != {}
 
 
 def test_switches_are_told_at_the_start_and_when_they_differ() -> None:
@@ -87,6 +89,7 @@ def test_of_an_epoch_that_the_store_gave_only_that_is_told() -> None:
     (fact,) = bench.told
     assert isinstance(fact, Recalled)
     assert (fact.server, fact.epoch, fact.tools, fact.by_another) == ("a", 9, None, True)
+    assert fact.definitions == {}
 
 
 async def test_it_waits_for_the_catalog_only_after_something_was_told() -> None:

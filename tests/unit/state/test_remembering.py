@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, Source, Verdict
 from daemon.catalog.remembered import ServerRecord, SessionRecord
 from daemon.config.state_url import of_file, parse
@@ -21,6 +22,7 @@ from daemon.state.store import Store
 from daemon.state.values import Batch
 from tests.unit.catalog.samples import tool
 from tests.unit.state.places import SLACK
+from tests.unit.state.samples import definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +69,13 @@ def servers(draw: some.DrawFn) -> ServerRecord:
         sentences={each.schema_hash: draw(summaries(each.schema_hash)) for each in said},
         since={each.name: 7.0 for each in tools or ()},
         about=draw(texts),
+        definitions={
+            kind: tuple(
+                definition(kind, each, name)
+                for each in draw(some.lists(some.sampled_from(NAMES), min_size=1, unique=True))
+            )
+            for kind in draw(some.sets(some.sampled_from(BESIDE_TOOLS)))
+        },
     )
 
 
@@ -198,7 +207,7 @@ class Remembering(RuleBasedStateMachine):
             return record
         epoch = record.epoch
         if record.epoch <= old.epoch:
-            same = record.tools is None or _hashes(record) == _hashes(old)
+            same = record.tools is None or _looks(record) == _looks(old)
             epoch = old.epoch if same or record.epoch == old.epoch else old.epoch + 1
         mute = record.tools is None and old.tools is not None
         return attrs.evolve(old if mute else record, epoch=epoch)
@@ -208,8 +217,9 @@ class Remembering(RuleBasedStateMachine):
         assert version == self.version
 
 
-def _hashes(record: ServerRecord) -> set[str]:
-    return {each.schema_hash for each in record.tools or ()}
+def _looks(record: ServerRecord) -> tuple[object, ...]:
+    lists = {kind: {each.schema_hash for each in listed} for kind, listed in record.definitions.items()}
+    return {each.schema_hash for each in record.tools or ()}, lists
 
 
 def remember(fresh: Callable[[], StateUrl], examples: int, phases: Sequence[Phase] = tuple(Phase)) -> None:

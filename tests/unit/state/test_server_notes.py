@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.snapshot import fold
-from daemon.facts import Configured, Recalled, Summarized, Switched
-from daemon.model import Summary
+from daemon.facts import Configured, DefinitionsListed, Recalled, Summarized, Switched
+from daemon.model import Kind, Summary
 from daemon.state.server_notes import ServerNotes
 from daemon.states import ServerState
 from tests.unit.catalog.samples import catalog_of, listed, servers, status
 from tests.unit.config.reading import config_of
+from tests.unit.state.samples import definition
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
 
 CONFIG = {"mcpServers": servers("a", "b")}
+
+
+def prompts(server: str, *names: str, incarnation: int = 1) -> DefinitionsListed:
+    """A server lists these prompts."""
+    listed = tuple(definition(Kind.PROMPT, name, server) for name in names)
+    return DefinitionsListed(server=server, incarnation=incarnation, kind=Kind.PROMPT, definitions=listed)
 
 
 def written(notes: ServerNotes, catalog: Catalog, epochs: dict[str, int] | None = None) -> list[str]:
@@ -84,6 +91,48 @@ def test_what_another_configuration_taught_stays_until_the_new_one_teaches_somet
     catalog = fold(catalog, listed("a", "write", incarnation=9))
     (record,) = notes.difference(catalog).batch.servers
     assert [tool.name for tool in record.tools or ()] == ["write"]
+    assert record.fingerprint == catalog.servers["a"].fingerprint
+
+
+def test_a_list_beside_the_tools_is_written_when_it_differs_and_comes_back() -> None:
+    notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
+    written(notes, catalog)
+    for names, differs in ((["review"], True), (["review"], False), (["review", "fix"], True), ([], True)):
+        catalog = fold(catalog, prompts("a", *names))
+        assert written(notes, catalog) == (["a"] if differs else [])
+    catalog = fold(catalog, prompts("a", "review"))
+    (record,) = notes.difference(catalog).batch.servers
+    assert [each.name for each in record.definitions[Kind.PROMPT]] == ["review"]
+    notes, catalog = ServerNotes(), catalog_of(CONFIG)
+    notes.heard(record)
+    fact = Recalled(
+        server="a",
+        fingerprint=record.fingerprint,
+        epoch=record.epoch,
+        tools=record.tools,
+        since=record.since,
+        definitions=record.definitions,
+    )
+    catalog = fold(catalog, fact)
+    assert list(catalog.servers["a"].lists[Kind.PROMPT].definitions) == ["review"]
+    assert written(notes, catalog) == []
+    catalog = fold(catalog, attrs.evolve(prompts("a"), problem="timed out"))
+    assert written(notes, catalog) == [], "what could not be listed is still what it was"
+
+
+def test_prompts_of_another_configuration_stay_until_the_new_one_lists_tools() -> None:
+    notes, catalog = ServerNotes(), fold(fold(catalog_of(CONFIG), listed("a", "read")), prompts("a", "review"))
+    written(notes, catalog)
+    other = {"mcpServers": {**servers("a", "b"), "a": {"command": "other"}}}
+    catalog = fold(catalog, Configured(config=config_of(other), now=1.0))
+    catalog = fold(catalog, prompts("a", "fix", incarnation=9))
+    assert all(
+        [each.name for each in record.definitions[Kind.PROMPT]] == ["review"]
+        for record in notes.difference(catalog).batch.servers
+    )
+    catalog = fold(catalog, listed("a", "read", incarnation=9))
+    (record,) = notes.difference(catalog).batch.servers
+    assert [each.name for each in record.definitions[Kind.PROMPT]] == ["fix"]
     assert record.fingerprint == catalog.servers["a"].fingerprint
 
 

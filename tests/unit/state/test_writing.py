@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from daemon.state.values import Batch
-from tests.unit.state.samples import CHANGED, server, session, summed
+from tests.unit.state.samples import CHANGED, server, session, summed, with_lists
 
 if TYPE_CHECKING:
     from tests.unit.state.places import Opener, Place
@@ -66,6 +66,56 @@ def test_an_empty_list_is_a_list(place: Place, opening: Opener) -> None:
     store.keep(Batch(at=2.0, servers=(server(epoch=5),)))
     assert store.recall().servers == (server(epoch=5),)
     assert place.run("SELECT count(*) FROM tools") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("stored", "now", "got"),
+    [
+        (["review"], ["review"], 3),
+        (["one", "two"], ["two", "one"], 3),
+        ([], ["review"], 4),
+        (["review"], [], 4),
+        (["review"], ["another"], 4),
+    ],
+)
+def test_no_epoch_means_two_lists_of_prompts(
+    place: Place, opening: Opener, stored: list[str], now: list[str], got: int
+) -> None:
+    one, two = opening(place, "one"), opening(place, "two")
+    known = server("read", epoch=3)
+    one.keep(Batch(at=1.0, servers=(with_lists(known, prompt=stored) if stored else known,)))
+    ours = with_lists(known, prompt=now) if now else known
+    two.keep(Batch(at=2.0, servers=(ours,)))
+    assert one.recall().servers == (attrs.evolve(ours, epoch=got),)
+
+
+def test_what_a_server_has_besides_tools_is_kept_until_it_lists_again(place: Place, opening: Opener) -> None:
+    store = opening(place)
+    known = with_lists(server("read", epoch=4), prompt=["review"])
+    store.keep(Batch(at=1.0, servers=(known,)))
+    store.keep(Batch(at=2.0, servers=(server(tools=None, since={}, epoch=6, fingerprint="another"),)))
+    assert store.recall().servers == (attrs.evolve(known, epoch=6),)
+
+
+def test_a_server_that_has_listed_prompts_and_no_tools_yet_is_kept_so(place: Place, opening: Opener) -> None:
+    store = opening(place)
+    mute = with_lists(server(tools=None, since={}), prompt=["review"])
+    store.keep(Batch(at=1.0, servers=(mute,)))
+    assert store.recall().servers == (mute,)
+    store.keep(Batch(at=2.0, servers=(attrs.evolve(mute, tools=(), epoch=2),)))
+    assert store.recall().servers == (attrs.evolve(mute, tools=(), epoch=2),)
+
+
+def test_another_daemon_sees_lists_that_changed(place: Place, opening: Opener) -> None:
+    one, two = opening(place, "one"), opening(place, "two")
+    one.keep(Batch(at=1.0, servers=(with_lists(server("read"), prompt=["review"]),)))
+    version = two.changes_since(0).version
+    changed = with_lists(server("read", epoch=2), prompt=["review", "fix"])
+    one.keep(Batch(at=2.0, servers=(changed,)))
+    assert two.changes_since(version).servers == (changed,)
+    gone = server("read", epoch=3)
+    version = one.keep(Batch(at=3.0, servers=(gone,))).version - 1
+    assert two.changes_since(version).servers == (gone,)
 
 
 def test_a_tool_keeps_the_epoch_of_its_last_change(place: Place, opening: Opener) -> None:

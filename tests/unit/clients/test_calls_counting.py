@@ -1,0 +1,44 @@
+"""A prompt or a resource is a request, and no call of a tool: it is counted as what it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.clients.call import ClientCall
+from daemon.counting.summary import counters, most_called
+from daemon.errors import UpstreamLost
+from tests.fakes_upstream import Stage
+
+if TYPE_CHECKING:
+    import trio
+
+
+@pytest.mark.parametrize("outcome", ["ok", UpstreamLost.code])
+async def test_a_request_that_goes_the_way_of_calls_is_none(nursery: trio.Nursery, outcome: str) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo")
+    sent = await stage.alpha.wait_sent()
+    assert isinstance(sent.call, ClientCall)
+    sent.call.method = "prompts/get"
+    if outcome == "ok":
+        stage.answer(sent)
+    else:
+        stage.lose(sent, UpstreamLost("gone", server="alpha"))
+    await client.get()
+    counted = stage.tally.servers["alpha"]
+    assert counted.requests == {("prompts/get", outcome): 1}
+    assert (counted.count, counted.outcomes, stage.tally.meta_calls) == (0, {}, {})
+    assert most_called(counters(stage.tally)) == []
+
+
+async def test_a_call_is_one_and_no_request(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo")
+    stage.answer(await stage.alpha.wait_sent())
+    await client.get()
+    assert stage.tally.servers["alpha"].requests == {}
+    assert most_called(counters(stage.tally)) == [("alpha", "echo")]

@@ -1,0 +1,460 @@
+"""Calls of clients of MCP 2026-07-28 that wait for their input, over the connections that they come in by."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from daemon.clients.parking import MAX_ASKED, MAX_COMPARED
+from daemon.clients.request_states import MAX_HELD_BYTES, MAX_OF_CLIENT, MAX_OF_SERVER, PREFIX, TTL
+from daemon.clients.visitor import Visitor
+from daemon.errors import UpstreamLost
+from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
+from tests.fakes_upstream import MODERN, PATIENCE, Stage, error_of
+from tests.unit.clients.asking import ABLE, ACCEPTED, ANSWERS, META, QUESTION, ROOTS, Told, asks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trio.testing import MockClock
+
+    from tests.fakes_upstream import Client, Sent
+
+WEB = Visitor(owner="token ci: ", token="ci", keeps=False)
+"""A client over HTTP, whose next request may come in by another connection."""
+
+
+async def called(stage: Stage, client: Client, *, request_id: object = 1, **params: Any) -> Sent:
+    """A call that has reached its server."""
+    count = len(stage.alpha.sent)
+    await client.call("alpha", "echo", {"x": 1}, request_id=request_id, **{"_meta": META, **params})
+    return await stage.alpha.wait_sent(count + 1)
+
+
+async def required(client: Client, request_id: object = 1) -> tuple[dict[str, Any], str]:
+    """What the client is asked instead of being answered, by key, and the state."""
+    message = await client.get()
+    assert message["id"] == request_id, message
+    result = message["result"]
+    assert (result["resultType"], result.keys() - {"inputRequests", "requestState"}) == (
+        "input_required",
+        {"resultType"},
+    )
+    return result["inputRequests"], result["requestState"]
+
+
+async def again(
+    client: Client, state: str, responses: object = None, *, request_id: object = 2, **params: Any
+) -> None:
+    """The same call again, with its state and what it answers."""
+    more: dict[str, Any] = {"requestState": state, "_meta": META, **params}
+    if responses is not None:
+        more["inputResponses"] = responses
+    await client.call("alpha", "echo", more.pop("args", {"x": 1}), request_id=request_id, **more)
+
+
+async def refused(client: Client, request_id: object = 2) -> None:
+    """The one way in which a state is refused."""
+    message = await client.get()
+    assert message["id"] == request_id
+    assert message["error"]["code"] == -32602
+    assert message["error"]["data"] == {"code": "UnknownRequestState"}
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait for what another task does."""
+    with trio.fail_after(PATIENCE):
+        while not holds():
+            await trio.lowlevel.checkpoint()
+
+
+async def test_a_call_is_parked_and_goes_on_with_the_answer(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    guest = await stage.connect(nursery)
+    client = guest.client
+    sent = await called(stage, client)
+    _, told = asks(stage, sent)
+    requests, state = await required(client)
+    assert list(requests.values()) == [{"method": "elicitation/create", "params": QUESTION}]
+    assert state.startswith(PREFIX)
+    assert guest.session.in_flight == 0
+    await again(client, state, dict.fromkeys(requests, ACCEPTED))
+    await until(lambda: told.count)
+    assert told.results == [ACCEPTED]
+    assert guest.session.in_flight == 1
+    stage.answer(sent, b'{"content":[]}')
+    assert await client.get() == {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "result": {"resultType": "complete", "content": []},
+    }
+    assert (len(stage.alpha.sent), len(stage.context.states), stage.alpha.cancelled) == (1, 0, [])
+    # One call, told of once.
+    assert [(label, outcome) for _, label, _, outcome in stage.log.notes] == [("alpha/echo", "ok")]
+
+
+@pytest.mark.parametrize("method", ANSWERS)
+async def test_everything_that_a_client_can_be_asked_travels_byte_for_byte(
+    nursery: trio.Nursery, method: str
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    params = None if method == "roots/list" else {"message": "é", "n": 1.10, "x": {"b": 1, "a": 2}}
+    _, told = asks(stage, sent, method, params)
+    line = await client.line()
+    wanted = b"{}" if params is None else json.dumps(params).encode()
+    assert b'{"method":"%b","params":%b}' % (method.encode(), wanted) in line
+    result = json.loads(line)["result"]
+    await again(client, result["requestState"], dict.fromkeys(result["inputRequests"], ANSWERS[method]))
+    await until(lambda: told.count)
+    assert told.results == [ANSWERS[method]]
+
+
+async def test_what_is_asked_while_a_call_is_parked_comes_in_the_next_round(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    _, first = asks(stage, sent)
+    requests, state = await required(client)
+    _, second = asks(stage, sent, "roots/list", None)
+    _, third = asks(stage, sent)
+    await again(client, state, dict.fromkeys(requests, ACCEPTED))
+    more, next_state = await required(client, 2)
+    assert next_state != state
+    assert [each["method"] for each in more.values()] == ["roots/list", "elicitation/create"]
+    assert not requests.keys() & more.keys()
+    roots, question = more
+    await again(client, next_state, {roots: ROOTS, question: {"action": "cancel"}}, request_id=3)
+    await until(lambda: third.count)
+    assert (first.results, second.results, third.results) == ([ACCEPTED], [ROOTS], [{"action": "cancel"}])
+    stage.answer(sent)
+    assert (await client.get())["id"] == 3
+
+
+@pytest.mark.parametrize(
+    "responses", [None, {}, {"else": ACCEPTED}, "{wrong}", {"KEY": 12345}, {"KEY": {"action": "maybe"}}]
+)
+async def test_what_is_not_answered_is_asked_again(nursery: trio.Nursery, responses: Any) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    _, told = asks(stage, sent)
+    requests, state = await required(client)
+    (key,) = requests
+    given = {key: {"action": 7}} if responses == "{wrong}" else responses
+    if isinstance(given, dict) and "KEY" in given:
+        given = {key: given["KEY"]}
+    await again(client, state, given)
+    same, next_state = await required(client, 2)
+    assert same == requests
+    await again(client, next_state, {key: ACCEPTED, "else": 7}, request_id=3)
+    await until(lambda: told.count)
+    assert told.results == [ACCEPTED]
+
+
+@pytest.mark.parametrize("responses", [[], "x", 5])
+async def test_answers_that_are_no_object_are_refused_and_the_state_stays_good(
+    nursery: trio.Nursery, responses: object
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    _, told = asks(stage, sent)
+    requests, state = await required(client)
+    await again(client, state, responses)
+    assert (await client.get())["error"]["code"] == -32602
+    await again(client, state, dict.fromkeys(requests, ACCEPTED), request_id=3)
+    await until(lambda: told.count)
+    assert told.results == [ACCEPTED]
+
+
+# --- states that are not good ------------------------------------------------------------------------------
+
+
+async def test_a_state_is_refused_in_one_way_whatever_is_wrong_with_it(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = Stage()
+    client, stranger = await stage.client(nursery), await stage.client(nursery)
+    sent = await called(stage, client)
+    _, told = asks(stage, sent)
+    requests, state = await required(client)
+    answers = dict.fromkeys(requests, ACCEPTED)
+    lines = set()
+    for who, given, more in (
+        (client, PREFIX + "never", {}),
+        (client, PREFIX, {}),
+        (client, state + "x", {}),
+        (stranger, state, {}),
+        (client, state, {"args": {"x": 2}}),
+        (client, state, {"_meta": {**META, SESSION_KEY: "mine"}}),
+    ):
+        await again(who, given, answers, **more)
+        lines.add(await who.line())
+    # A tool of another name, and one of mcpd's own.
+    params = {"requestState": state, "inputResponses": answers, "_meta": META}
+    for name, arguments in (
+        ("call-category-tool", {"category": "beta", "name": "echo", "args": {"x": 1}}),
+        ("get-category-tools", {"category": "alpha"}),
+    ):
+        await client.ask("tools/call", {"name": name, "arguments": arguments, **params}, request_id=2)
+        lines.add(await client.line())
+    assert not told.count, "a stranger's attempt changes nothing"
+    await again(client, state, answers)
+    await until(lambda: told.count)
+    stage.answer(sent)
+    assert (await client.get())["result"]["content"] == []
+    await again(client, state, answers)  # used
+    lines.add(await client.line())
+    sent = await called(stage, client)
+    asks(stage, sent)
+    _, state = await required(client)
+    await trio.sleep(TTL + 2)
+    await again(client, state, answers)  # expired
+    lines.add(await client.line())
+    (line,) = lines
+    error = json.loads(line)["error"]
+    assert (error["code"], error["data"]) == (-32602, {"code": "UnknownRequestState"})
+    assert {note[3] for note in stage.log.notes} == {"ok", "UnknownRequestState"}
+
+
+async def test_arguments_may_be_written_differently_but_not_be_others(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo", {"a": 1, "b": [1, 2]}, _meta=META)
+    sent = await stage.alpha.wait_sent()
+    _, told = asks(stage, sent)
+    requests, state = await required(client)
+    await again(client, state, dict.fromkeys(requests, ACCEPTED), args={"b": [1, 2], "a": 1})
+    await until(lambda: told.count)
+    assert told.results == [ACCEPTED]
+
+
+async def test_long_arguments_have_to_be_the_same_bytes(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    long = {"a": "x" * MAX_COMPARED, "b": 1}
+    await client.call("alpha", "echo", long, _meta=META)
+    sent = await stage.alpha.wait_sent()
+    _, told = asks(stage, sent)
+    requests, state = await required(client)
+    await again(client, state, dict.fromkeys(requests, ACCEPTED), args=dict(reversed(long.items())))
+    await refused(client)
+    await again(client, state, dict.fromkeys(requests, ACCEPTED), args=long)
+    await until(lambda: told.count)
+
+
+@pytest.mark.parametrize("state", ["v1.abc", "", "mcpd", None])
+async def test_the_state_of_a_server_goes_to_it_as_it_is(nursery: trio.Nursery, state: str | None) -> None:
+    stage = Stage()
+    stage.alpha.is_modern = True
+    client = await stage.client(nursery)
+    sent = await called(stage, client, requestState=state, inputResponses={"k": {"x": 1.10}}, more=[1])
+    assert json.loads(b"{%b}" % b"".join(map(bytes, sent.call.params))) == {
+        "requestState": state,
+        "inputResponses": {"k": {"x": 1.1}},
+        "more": [1],
+        "name": "echo",
+        "arguments": {"x": 1},
+    }
+    assert json.loads(sent.call.envelope[CAPABILITIES_KEY]) == ABLE
+    asked = b'{"resultType":"input_required","inputRequests":{},"requestState":"\\u0076"}'
+    stage.answer(sent, asked)
+    assert asked in await client.line()
+
+
+# --- over HTTP, where a connection is no client ------------------------------------------------------------
+
+
+async def test_a_client_over_http_may_come_back_by_another_connection(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    guest, later = await stage.connect(nursery, WEB), await stage.connect(nursery, WEB)
+    sent = await called(stage, guest.client)
+    _, told = asks(stage, sent)
+    requests, state = await required(guest.client)
+    guest.client.close()
+    await guest.ended.wait()
+    assert not stage.alpha.cancelled
+    await again(later.client, state, dict.fromkeys(requests, ACCEPTED))
+    await until(lambda: told.count)
+    assert later.session.in_flight == 1
+    later.client.close()
+    await later.ended.wait()
+    assert stage.alpha.cancelled == [(sent.key, "the client is gone")]
+
+
+@pytest.mark.parametrize(
+    "visitor", [Visitor(owner="token ci: ", token="cd", keeps=False), Visitor(owner="token cd: ", keeps=False)]
+)
+async def test_a_state_is_bound_to_the_token_that_was_shown(nursery: trio.Nursery, visitor: Visitor) -> None:
+    stage = Stage()
+    guest, other = await stage.connect(nursery, WEB), await stage.connect(nursery, visitor)
+    asks(stage, await called(stage, guest.client))
+    requests, state = await required(guest.client)
+    await again(other.client, state, dict.fromkeys(requests, ACCEPTED))
+    await refused(other.client)
+
+
+# --- whoever goes ------------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_goes_cancels_what_it_has_parked(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    guest = await stage.connect(nursery)
+    sent = await called(stage, guest.client)
+    _, told = asks(stage, sent)
+    await required(guest.client)
+    guest.client.close()
+    await guest.ended.wait()
+    assert stage.alpha.cancelled == [(sent.key, "the client is gone")]
+    assert told.errors == [(-32600, "the client is gone")]
+    assert not len(stage.context.states)
+
+
+async def test_what_a_client_never_comes_back_for_is_cancelled(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = Stage()
+    guest = await stage.connect(nursery, WEB)
+    sent = await called(stage, guest.client)
+    _, told = asks(stage, sent)
+    await required(guest.client)
+    guest.client.close()
+    await trio.sleep(TTL + 2)
+    reason = f"the client has not answered within {TTL:g} s"
+    assert stage.alpha.cancelled == [(sent.key, reason)]
+    assert told.errors == [(-32600, reason)]
+
+
+async def test_an_answer_that_comes_while_its_call_is_parked_waits(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    _, told = asks(stage, sent)
+    requests, state = await required(client)
+    stage.answer(sent, b'{"content":[],"n":1}')
+    assert told.errors == [(-32600, "the call has ended")]
+    stage.progress(sent, progress=1)
+    await again(client, state, dict.fromkeys(requests, ACCEPTED))
+    assert (await client.get())["result"] == {"resultType": "complete", "content": [], "n": 1}
+    assert not told.results
+    assert not len(stage.context.states)
+    assert [note[3] for note in stage.log.notes] == ["ok"]
+
+
+async def test_a_client_is_told_of_a_server_that_went_while_its_call_was_parked(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    request, told = asks(stage, sent)
+    requests, state = await required(client)
+    request.withdraw("the connection was closed")
+    stage.lose(sent, UpstreamLost("gone"))
+    await again(client, state, dict.fromkeys(requests, ACCEPTED))
+    assert error_of(await client.get())["code"] == "UpstreamLost"
+    assert not told.count
+
+
+async def test_a_server_may_take_back_what_it_has_asked(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    request, told = asks(stage, sent)
+    requests, state = await required(client)
+    request.withdraw("the server has cancelled it")
+    await again(client, state, dict.fromkeys(requests, ACCEPTED))
+    assert not told.count
+    stage.answer(sent)
+    assert (await client.get())["id"] == 2
+
+
+async def test_progress_goes_to_the_request_that_waits_under_its_own_token(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client, _meta={**META, "progressToken": "one"})
+    stage.progress(sent, progress=1)
+    assert (await client.get())["params"]["progressToken"] == "one"
+    _, told = asks(stage, sent)
+    requests, state = await required(client)
+    stage.progress(sent, progress=2)  # nobody waits
+    meta = {**META, "progressToken": "two"}
+    await again(client, state, dict.fromkeys(requests, ACCEPTED), _meta=meta)
+    await until(lambda: told.count)
+    stage.progress(sent, progress=3)
+    assert (await client.get())["params"] == {"progressToken": "two", "progress": 3}
+
+
+async def test_the_request_that_goes_on_can_be_cancelled(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    asks(stage, sent)
+    requests, state = await required(client)
+    await again(client, state, dict.fromkeys(requests, ACCEPTED))
+    await client.tell("notifications/cancelled", {"requestId": 2})
+    await stage.alpha.wait_cancelled()
+    assert stage.alpha.cancelled == [(sent.key, "the client cancelled it")]
+    stage.answer(sent)
+    assert (await client.request("ping", request_id=3))["id"] == 3
+
+
+# --- clients that cannot, and bounds -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ANSWERS)
+async def test_a_client_that_has_not_declared_it_is_not_asked(nursery: trio.Nursery, method: str) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client, _meta=MODERN)
+    _, told = asks(stage, sent, method)
+    if method == "elicitation/create":
+        assert told.results == [{"action": "decline"}]
+    else:
+        assert [code for code, _ in told.errors] == [-32601]
+    stage.answer(sent)
+    assert (await client.get())["result"]["resultType"] == "complete"
+
+
+async def test_a_server_that_asks_without_end_is_refused(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    tolds: list[Told] = [asks(stage, sent)[1] for _ in range(MAX_ASKED + 1)]
+    assert [told.count for told in tolds] == [0] * MAX_ASKED + [1]
+    requests, state = await required(client)
+    assert len(requests) == 1
+    await again(client, state, dict.fromkeys(requests, ACCEPTED))
+    more, _ = await required(client, 2)
+    assert len(more) == MAX_ASKED - 1
+
+
+async def test_one_server_keeps_so_many_calls_parked_and_no_more(nursery: trio.Nursery) -> None:
+    assert MAX_OF_SERVER < MAX_OF_CLIENT
+    stage = Stage()
+    client = await stage.client(nursery)
+    for number in range(MAX_OF_SERVER):
+        asks(stage, await called(stage, client, request_id=number))
+        await required(client, number)
+    sent = await called(stage, client, request_id="last")
+    _, told = asks(stage, sent)
+    assert [code for code, _ in told.errors] == [-32600]
+    # The call itself goes on.
+    stage.answer(sent)
+    assert (await client.get())["id"] == "last"
+
+
+async def test_an_answer_that_is_too_much_to_keep_is_told_as_such(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    sent = await called(stage, client)
+    asks(stage, sent)
+    requests, state = await required(client)
+    stage.answer(sent, b'{"content":[],"x":"%b"}' % (b"x" * MAX_HELD_BYTES))
+    await again(client, state, dict.fromkeys(requests, ACCEPTED))
+    assert error_of(await client.get())["code"] == "RequestTooLarge"
