@@ -118,6 +118,12 @@ class PromptDisabled(CallError):
     code = "PromptDisabled"
 
 
+class UnknownResource(CallError):
+    """No server of the profile has a resource with the URI that was given."""
+
+    code = "UnknownResource"
+
+
 class ResourceDisabled(CallError):
     """The operator has switched this resource off."""
 

@@ -75,6 +75,9 @@ TASK_RESULT = "tasks/result"
 CANCEL_TASK = "tasks/cancel"
 """The method that ends a task."""
 
+INITIALIZED = "notifications/initialized"
+"""The notification that ends a handshake."""
+
 GET_PROMPT = "prompts/get"
 """The method that fills in a prompt."""
 
@@ -86,9 +89,6 @@ COMPLETE = "completion/complete"
 
 RESOURCE_NOT_FOUND = -32002
 """JSON-RPC code for an unknown resource before 2026-07-28, which has -32602 for it."""
-
-INITIALIZED = "notifications/initialized"
-"""The notification that ends a handshake."""
 
 CANCEL = "notifications/cancelled"
 """The notification that a request is cancelled."""

@@ -14,6 +14,7 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.clients.logging_levels import asked_level
 from daemon.errors import CallError, InternalError, UpstreamCallError
 from daemon.surfaces.answers import error_result
 from daemon.wire.requests import RemoteError
@@ -98,6 +99,8 @@ class Calls(Protocol):
     """The client."""
     server_requests: ServerRequests
     """What servers have asked the client."""
+    log_level: int | None
+    """The level that the client has set for the logs of servers; None if it has set none."""
     redact: Redactors
     """Removes secrets from what a server says about a failed call."""
     number: int
@@ -138,9 +141,6 @@ class Calls(Protocol):
 
     def notify(self, call: ClientCall, method: str, params: Raw) -> None:
         """Send the client a notification that came with its call, if it takes it."""
-
-    def level_for(self, call: ClientCall) -> bytes | None:
-        """The level of the log, raw, that a modern server is asked for with this call."""
 
 
 class Parked(Protocol):
@@ -251,7 +251,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def envelope(self) -> Mapping[str, bytes]:
         """What the client itself declares and sets, for a modern server (`ports.CallToSend.envelope`)."""
         told = {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
-        level = self.calls.level_for(self)
+        level = asked_level(self.level, modern=self.request.modern, level=self.calls.log_level)
         return told if level is None else {**told, protocol.LOG_LEVEL_KEY: level}
 
     def check(self) -> bool:

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.clients.links import linked_in
-from daemon.clients.logging_levels import LEVELS, takes, wished_rank
+from daemon.clients.logging_levels import takes
 from daemon.clients.parking import Parking
 from daemon.clients.rounds import InputRounds
 from daemon.clients.server_requests import ServerRequests
@@ -176,11 +176,6 @@ class CallsInFlight:
                 return
         if is_utf8(raw):
             self._peer.notify(method, raw, request.id)
-
-    def level_for(self, call: ClientCall) -> bytes | None:
-        """The level of the log, raw, that a modern server is asked for with this call."""
-        rank = wished_rank(call.level) if call.request.modern else self.log_level
-        return None if rank is None else msgspec.json.encode(LEVELS[rank])
 
     def cancel(self, request_id: bytes) -> None:
         """Abandon a call that the client cancels; it is not answered (MCP, cancellation)."""

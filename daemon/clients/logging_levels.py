@@ -81,6 +81,12 @@ def wished_rank(level: Raw | None) -> int | None:
         return None
 
 
+def asked_level(asked: Raw | None, *, modern: bool, level: int | None) -> bytes | None:
+    """The level, raw, that a modern server is asked for with a client's request (`takes`); None for none."""
+    rank = wished_rank(asked) if modern else level
+    return None if rank is None else msgspec.json.encode(LEVELS[rank])
+
+
 class LogLevels:
     """The levels that clients have set."""
 

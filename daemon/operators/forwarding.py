@@ -152,6 +152,9 @@ class _Outcome:
         else:
             self._operator.ask(request)
 
+    def notified(self, method: str, params: Raw) -> None:
+        """Do nothing: the daemon's log has it."""
+
     @property
     def asker(self) -> object:
         """The request itself: operators are no clients."""

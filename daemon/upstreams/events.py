@@ -120,11 +120,11 @@ class UpstreamEvents(UpstreamAccess):
         self.listing.are_asked_for(kinds)
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
-        """Hand a request to the call or task that it belongs to, or refuse it: never to another client."""
+        """Hand a request to the call that it belongs to, or refuse it: never to another client."""
         self.attribute(request, cause, self._admission)
 
     def attribute(self, request: PeerRequest, cause: Exchange | None, admission: Admission | None) -> None:
-        """Hand a request to a call of the connection that it came over, or to a task (`on_server_request`)."""
+        """Hand a request to its task or to a call of the connection that it came over (`on_server_request`)."""
         request.server = self.name
         if (owner := self._audience.owner_of(request)) is not None:
             owner.asked(request)
@@ -133,15 +133,30 @@ class UpstreamEvents(UpstreamAccess):
             self._audience.ask(request)
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Log a line of the server's log, and pass everything on to the clients that it is for."""
+        """Take a notification over the first connection."""
+        era = Era.HANDSHAKE if self.greeting is None else self.greeting.era
+        self.hear(method, params, cause, self._admission, era)
+
+    def hear(
+        self, method: str, params: Raw, cause: Exchange | None, admission: Admission | None, era: Era
+    ) -> None:
+        """Log a line of the server's log, and pass everything on to the clients that it is for.
+
+        Args:
+            method: the method of the notification.
+            params: its params.
+            cause: the call that it belongs to, if the transport says so.
+            admission: the calls of the connection that it came over.
+            era: the era of that connection.
+        """
         if method == ACKNOWLEDGED:
             self.subscription.acknowledged(params)
             return
         if method == LOG_MESSAGE:
             self.on_log(bytes(params))
-        if cause is None and self._admission is not None and method not in OF_NO_CALL:
-            cause = self._admission.attribution.only_call()
-        if method != LOG_MESSAGE or self.greeting is None or self.greeting.era is Era.HANDSHAKE:
+        if cause is None and admission is not None and method not in OF_NO_CALL:
+            cause = admission.attribution.only_call()
+        if method != LOG_MESSAGE or era is Era.HANDSHAKE:
             self._audience.hear(self.name, method, params, cause)
         elif cause is not None:
             # Since 2026-07-28 a line belongs to the request that has asked for it.

@@ -61,9 +61,8 @@ class Greeting:
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
     logs: bool = False
-    """Whether it declares `logging`."""
     updates: bool = False
-    """Whether it declares `resources.subscribe`."""
+    """Whether it declares `logging`, and `resources.subscribe`."""
     announced: tuple[str, ...] = ()
     """Those, `tools` included, with `listChanged`: it says when their lists change."""
     about: str = attrs.field(default="", repr=False)

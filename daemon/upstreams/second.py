@@ -215,8 +215,8 @@ class SecondConnection:
         self._first.attribute(request, cause, self._admission)
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Take it as over the first connection."""
-        self._first.on_message(method, params, cause)
+        """Take it as over the first connection, but for whose call it may belong to."""
+        self._first.hear(method, params, cause, self._admission, Era.HANDSHAKE)
 
     def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
         """Have the lists read over the first connection."""

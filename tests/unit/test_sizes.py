@@ -44,7 +44,6 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/clients/requests/tools.py": "tests/unit/actors/test_session.py",
     # Seen by clients of a real session: what is dropped, owed and forwarded.
     "daemon/clients/told.py": "tests/unit/clients/requests/test_logging.py",
-    "daemon/clients/audience.py": "tests/unit/clients/requests/test_following.py",
     "daemon/clients/task_calls.py": "tests/unit/clients/requests/test_tasks.py",
     # A Protocol, checked by mypy against the fake that stands for it.
     "daemon/clients/member.py": "tests/unit/clients/members.py",

@@ -10,7 +10,7 @@ from daemon.clients.call import ClientCall
 from daemon.counting.summary import counters, most_called
 from daemon.errors import UpstreamLost
 from tests.fakes_upstream import MODERN, Stage
-from tests.unit.clients.asking import ABLE, META, asks
+from tests.unit.clients.inputs import ABLE, META, asks
 
 if TYPE_CHECKING:
     import trio

@@ -206,24 +206,3 @@ async def test_a_secret_in_a_uri_costs_the_resource(nursery: trio.Nursery) -> No
     assert [each.name for each in fact.definitions] == ["db://host/u"]
     assert "s3cret" not in repr(fact.quarantined)
     assert len(fact.quarantined) == 1
-
-
-@pytest.mark.parametrize("subscribable", [True, False])
-async def test_a_subscription_that_ends_is_opened_again_and_one_that_is_refused_is_not(
-    nursery: trio.Nursery, autojump_clock: MockClock, *, subscribable: bool
-) -> None:
-    scene = Scene(refresh=math.inf)
-    if subscribable:
-        scene.connection.subscription = lambda: UpstreamLost("the stream broke")
-    await scene.start(nursery)
-    if not subscribable:
-        with trio.fail_after(5):
-            await scene.lists.listen(scene.connection, GREETING)
-        assert [scene.connection.asked(kind) for kind in Kind] == [1, 1, 1, 1]
-        return
-    nursery.start_soon(scene.lists.listen, scene.connection, GREETING)
-    await until(lambda: scene.connection.asked(Kind.TEMPLATE) >= 3, every=0.05)
-    filters = [params for method, params in scene.connection.said if method == "subscriptions/listen"]
-    assert len(filters) >= 3
-    assert filters[0] == {"notifications": {"toolsListChanged": True, "resourcesListChanged": True}}
-    assert scene.connection.asked(Kind.PROMPT) == 1, "it does not announce changes of these"
