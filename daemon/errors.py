@@ -94,6 +94,12 @@ class UnknownServer(CallError):
     code = "UnknownServer"
 
 
+class UnknownResource(CallError):
+    """No server of the profile has a resource with the URI that was given."""
+
+    code = "UnknownResource"
+
+
 class ToolDisabled(CallError):
     """The operator has switched this tool off."""
 

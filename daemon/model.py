@@ -45,6 +45,16 @@ class Tool:
     """Whether its server left `"type": "object"` out of its input schema, where it was added."""
 
 
+@attrs.frozen(kw_only=True)
+class StandingWishes:
+    """What clients want of one server beside answers to their requests."""
+
+    level: str | None = None
+    """The level of its log that the most talkative of them has set; None if none has set one."""
+    uris: frozenset[str] = frozenset()
+    """The resources whose updates somebody follows, by the server's own URIs."""
+
+
 class Kind(StrEnum):
     """What a server can list (MCP, server features)."""
 

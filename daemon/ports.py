@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.config.model import Config
-    from daemon.model import Era
+    from daemon.kit.mailbox import Watch
+    from daemon.model import Era, StandingWishes
     from daemon.wire.envelope import Buffer
     from daemon.wire.given_up import GivenUp
     from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, RemoteError
 
 
 class CallToSend(Protocol):
@@ -116,7 +117,7 @@ class UpstreamConnection(Protocol):
 class ConnectionEvents(Protocol):
     """The events that a connection reports to the actor that owns it, synchronously and in order."""
 
-    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+    def on_list_changed(self, kinds: tuple[Kind, ...] = tuple(Kind)) -> None:
         """The server announced that its lists of these kinds changed."""
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
@@ -149,11 +150,37 @@ class ConnectionEvents(Protocol):
         """The server wrote a line, of any length, to stderr, or sent a log notification."""
 
 
+class TaskOwner(Protocol):
+    """The client that has made a task, which its server's requests about that task are for."""
+
+    def asked(self, request: PeerRequest) -> None:
+        """Put a request to the client."""
+
+    @property
+    def asker(self) -> object:
+        """The client (`wire.requests.Exchange.asker`)."""
+
+
 class Audience(Protocol):
     """All clients, as the messages of servers reach them that belong to no call."""
 
     def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
         """Take a server's notification to the clients that it is for (`ConnectionEvents.on_message`)."""
+
+    def wishes(self, server: str) -> Watch[StandingWishes]:
+        """What clients want of a server beside answers, whether it is up or not."""
+
+    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
+        """Learn that a server tells of updates of a resource from now on, or why it does not."""
+
+    def owner_of(self, request: PeerRequest) -> TaskOwner | None:
+        """Who has made the task that a server's request belongs to; None if it belongs to none.
+
+        The request then names the task as its owner knows it.
+        """
+
+    def lost(self, server: str) -> None:
+        """Learn that a connection to a server has ended, and with it what the server had of us."""
 
     def ask(self, request: PeerRequest) -> None:
         """Take a request that no call has caused to the client that alone can be meant, or refuse it."""
@@ -196,6 +223,13 @@ class Upstream(Protocol):
 
     async def wake_to_list(self) -> bool:
         """As `wake`, for a caller that wants to know its tools: all share one wait for each of its runs."""
+
+    @property
+    def second(self) -> Upstream | None:
+        """The same server over a connection in the handshake era, for clients of that era.
+
+        None where it has only one connection (`upstreams.second`).
+        """
 
     @property
     def outlook(self) -> str:

@@ -30,6 +30,8 @@ CAPABILITIES_KEY = META + "clientCapabilities"
 CLIENT_INFO_KEY = META + "clientInfo"
 SERVER_INFO_KEY = META + "serverInfo"
 SUBSCRIPTION_KEY = META + "subscriptionId"
+LOG_LEVEL_KEY = META + "logLevel"
+RELATED_TASK_KEY = META + "related-task"
 
 SESSION_KEY = "mcpd/session"
 """The key in the `_meta` of a request that names its session. It concerns us and no server."""
@@ -40,6 +42,9 @@ of a connection may be one, or the client behind a bridge could leave the profil
 
 IDENTITY = {"name": "mcpd", "version": __version__}
 """How mcpd introduces itself, to servers and to clients."""
+
+TASKS: Mapping[str, object] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+"""The capability that mcpd declares to clients of whose servers one has it (MCP 2025-11-25, tasks)."""
 
 CLIENT_CAPABILITIES: Mapping[str, object] = {
     "roots": {"listChanged": True},
@@ -60,6 +65,15 @@ ASKED_OF_CLIENTS = frozenset({"sampling/createMessage", "elicitation/create", LI
 
 CALL_TOOL = "tools/call"
 """The method that calls a tool."""
+
+GET_TASK = "tasks/get"
+"""The method that tells how a task is."""
+
+TASK_RESULT = "tasks/result"
+"""The method that waits for a task and answers with its result."""
+
+CANCEL_TASK = "tasks/cancel"
+"""The method that ends a task."""
 
 INITIALIZED = "notifications/initialized"
 """The notification that ends a handshake."""
@@ -84,6 +98,15 @@ PROGRESS = "notifications/progress"
 
 LOG_MESSAGE = "notifications/message"
 """The notification with a line of a server's log."""
+
+RESOURCE_UPDATED = "notifications/resources/updated"
+"""The notification that a resource has changed that somebody follows."""
+
+TASK_STATUS = "notifications/tasks/status"
+"""The notification of a task's state."""
+
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+"""The notification of what a `subscriptions/listen` will be sent (MCP 2026-07-28)."""
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
 """The notification that a server's list of tools has changed."""
@@ -284,6 +307,11 @@ def wanted_notifications(params: Raw | None) -> dict[str, object]:
     """
     wanted = msgspec.json.decode(params or b"{}", type=dict[str, object]).get("notifications")
     return wanted if isinstance(wanted, dict) else {}
+
+
+def texts_in(value: object) -> list[str]:
+    """The strings in a decoded array; empty if it is none."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def already_in_flight(request_id: bytes) -> str:

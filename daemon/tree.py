@@ -87,8 +87,7 @@ class Tree:
         self.readiness = Readiness.STARTING
         """What probes over HTTP are told."""
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
-        self.audience = ConnectedClients()
-        self.states = RequestStates()
+        self.audience, self.states = ConnectedClients(), RequestStates()
         self.servers = _servers(self, config)
         self.upstreams = self.servers.upstreams
         self.supervisor = self.servers.supervisor

@@ -125,6 +125,7 @@ class FakeUpstream:
         self.can_wake = wakeable
         self.is_modern = False
         self.has_resources = False
+        self.second: FakeUpstream | None = None
         self.is_stale = False
         self.refusal: Exception | None = None
         self.on_send: Callable[[Sent], None] = lambda _sent: None
@@ -330,12 +331,12 @@ def tools_of(server: str, *names: str | dict[str, object]) -> tuple[Tool, ...]:
 
 def definition_of(server: str, kind: Kind, members: Mapping[str, object]) -> Definition:
     """A prompt, a resource or a template as the catalog keeps it."""
-    schema_hash, content_hash = hashes(members)
+    schema_hash, content_hash = hashes(dict(members))
     return Definition(
         kind=kind,
         server=server,
         name=str(members[LISTS[kind].key]),
-        raw=json.dumps(members).encode(),
+        raw=json.dumps(dict(members)).encode(),
         schema_hash=schema_hash,
         content_hash=content_hash,
     )

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
 from msgspec import Raw
 
 from daemon.errors import ConfigError, ConnectionLost, McpdError, ProtocolFault, leaf
+from daemon.operators.peer import OperatorPeer
 from daemon.operators.table import COMMANDS
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
@@ -100,7 +102,8 @@ class Control:
     async def _serve(self, command: Command[Any], request_id: bytes, params: Raw) -> None:
         try:
             asked = msgspec.json.decode(params, type=command.params)
-            answer = await command.run(self._context, asked)
+            operator = OperatorPeer(self._peer, self._context.outbox, request_id)
+            answer = await command.run(attrs.evolve(self._context, operator=operator), asked)
             self._peer.answer(request_id, msgspec.json.encode(answer))
         except ConfigError as error:
             faults = [{"path": fault.path, "message": fault.message} for fault in error.faults]

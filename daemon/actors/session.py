@@ -17,10 +17,13 @@ from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
 from daemon.clients.requests.completion import complete
+from daemon.clients.requests.following import subscribe, unsubscribe
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
+from daemon.clients.requests.logging import set_level
 from daemon.clients.requests.prompts import get_prompt, list_prompts
 from daemon.clients.requests.resources import list_resources, list_templates, read_resource
 from daemon.clients.requests.subscriptions import cancel, listen
+from daemon.clients.requests.tasks import ask_about_task, list_tasks
 from daemon.clients.requests.tools import call_tool, list_tools
 from daemon.clients.visitor import HERSELF
 from daemon.errors import ProtocolFault, RunError, leaf
@@ -54,6 +57,11 @@ OF_CONNECTIONS: Mapping[str, Callable[[ClientConnection, bytes, Raw | None], Non
 """Methods that concern the connection, independent of any session."""
 
 OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None]] = {
+    "logging/setLevel": set_level,
+    "tasks/get": partial(ask_about_task, protocol.GET_TASK),
+    "tasks/result": partial(ask_about_task, protocol.TASK_RESULT),
+    "tasks/cancel": partial(ask_about_task, protocol.CANCEL_TASK),
+    "tasks/list": list_tasks,
     "tools/list": list_tools,
     "tools/call": call_tool,
     "prompts/list": list_prompts,
@@ -61,6 +69,8 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "resources/list": list_resources,
     "resources/templates/list": list_templates,
     "resources/read": read_resource,
+    "resources/subscribe": subscribe,
+    "resources/unsubscribe": unsubscribe,
     "completion/complete": complete,
     "subscriptions/listen": listen,
 }
@@ -72,6 +82,8 @@ OPTIONAL: Mapping[str, str] = {
     "resources/list": "resources",
     "resources/templates/list": "resources",
     "resources/read": "resources",
+    "resources/subscribe": "resources",
+    "resources/unsubscribe": "resources",
     "completion/complete": "completions",
 }
 """The capability that a client must have been declared to use a method; a profile may lack it."""
@@ -114,6 +126,7 @@ class Session:
             connection.calls.abandon_all("the client is gone")
             connection.roots.end()
             self._attachments.leave()
+            self._context.audience.forget(connection.told)
             watchers.pop(self, None)
 
     @property

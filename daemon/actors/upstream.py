@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
+from daemon.config.model import EraWish
 from daemon.errors import (
     Busy,
     ConnectionLost,
@@ -27,7 +28,9 @@ from daemon.upstreams.admission import Admission
 from daemon.upstreams.events import UpstreamEvents
 from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
+from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext, connector
+from daemon.upstreams.watched import WatchedServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -84,9 +87,9 @@ class UpstreamActor(UpstreamEvents):
             outbox=outbox,
             audience=audience,
         )
-        self.greeting: Greeting | None = None
         self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
         self._greeter = Greeter()
+        self._watched = WatchedServer(server.name, audience)
         self._may_install = Path(server.command or "").name in INSTALLERS
         self._connection: UpstreamConnection | None = None
         self._end_asked = trio.Event()
@@ -102,7 +105,7 @@ class UpstreamActor(UpstreamEvents):
         """
         self._lifecycle = lifecycle
         self.log.begin(failing=self.child.status.value.attempt > 0)
-        self._greeter.begin()
+        self._greeter.begin(probing=self.server.era is not EraWish.HANDSHAKE)
         try:
             await self._connect(lifecycle)
         except ProbeKilled:
@@ -175,16 +178,21 @@ class UpstreamActor(UpstreamEvents):
         self.has_resources = "resources" in greeting.others
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
-            if greeting.era is Era.MODERN and greeting.announced:
+            if greeting.era is Era.MODERN:
                 # Before the first listing: a change between the two would be missed.
-                nursery.start_soon(self.listing.listen, connection, greeting)
-                await trio.lowlevel.checkpoint()
+                await nursery.start(self.subscription.keep, connection, greeting.wishes)
+            else:
+                nursery.start_soon(self._watched.keep, connection, greeting)
             self.listing.begin(connection, lifecycle.incarnation, greeting)
             listed = await self.listing.tools.list_now()
             connection.given_up.seconds = self.server.timeouts.call
             self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
             self._may_install = False
             self._greeter.is_up()
+            if greeting.speaks_both and self.server.era is EraWish.AUTO:
+                second = SecondConnection(self, self._context, self._start_limit)
+                self.second = second
+                nursery.start_soon(second.keep)
             nursery.start_soon(self._keep_alive, connection, greeting.era)
             nursery.start_soon(keep_expiring, self._admission, self.server.timeouts, self._context.outbox.flush)
             await nursery.start(self.listing.keep, listed, partial(self._report, lifecycle))

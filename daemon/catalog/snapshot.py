@@ -232,7 +232,9 @@ def _looks(catalog: Catalog, name: str) -> tuple[object, ...]:
     entry = catalog.servers[name]
     tools = (entry.tools or {}).values()
     hashes = {tool.name: (tool.schema_hash, (name, tool.name) in catalog.off) for tool in tools}
-    return entry.disabled, hashes, *(catalog.lists[kind].get(name, {}) for kind in BESIDE_TOOLS)
+    known = {kind: entry.lists[kind].definitions for kind in BESIDE_TOOLS if kind in entry.lists}
+    on = [catalog.lists[kind].get(name, {}).keys() for kind in BESIDE_TOOLS]
+    return entry.disabled, hashes, {kind: each for kind, each in known.items() if each}, on
 
 
 def _with_lists(catalog: Catalog) -> Catalog:

@@ -29,6 +29,12 @@ MCPD = "mcpd://"
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """The scheme that a URI begins with (RFC 3986, 3.1)."""
 
+_OWN = re.compile(r"(?!mcpd://)(?:[a-z][a-z0-9+.-]*:|[^{]*\{)", re.IGNORECASE)
+"""What may stay as it is: a URI or a template, but none that begins like ours."""
+
+_QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
+"""Each byte as it is written in a URI; `quote` takes ten times as long, and there may be ten thousand URIs."""
+
 
 @attrs.frozen
 class Spelling:
@@ -82,14 +88,14 @@ def without_client_prefix(name: str) -> str:
 def of_uri(key: ToolKey) -> Iterator[str]:
     """Possible names of a URI or a template: itself, unless it is no URI or one of ours, and `mcpd_uri`."""
     server, own = key
-    if not is_mcpd(own) and ("{" in own or SCHEME.match(own)):
+    if _OWN.match(own):
         yield own
     yield mcpd_uri(server, own)
 
 
 def mcpd_uri(server: str, own: str) -> str:
     """The URI that says itself whose it is."""
-    return f"{MCPD}{server}/{own if '{' in own else quote(own, safe='')}"
+    return f"{MCPD}{server}/{own if '{' in own else ''.join(map(_QUOTED.__getitem__, own.encode()))}"
 
 
 def is_mcpd(uri: str) -> bool:

@@ -88,7 +88,10 @@ def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
     with_some = [
         server
         for server in offer.servers_of(Kind.RESOURCE)
-        if (known := catalog.servers[server].lists.get(Kind.RESOURCE)) is not None and known.declared
+        if any(
+            (known := catalog.servers[server].lists.get(kind)) is not None and known.declared
+            for kind in (Kind.RESOURCE, Kind.TEMPLATE)
+        )
     ]
     return (with_some[0], uri) if len(with_some) == 1 else None
 

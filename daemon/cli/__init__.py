@@ -15,9 +15,13 @@ COMMANDS = {
     "doctor": ("look for what is wrong, and say what to do", "mcpd doctor"),
     "logs": ("show what a server wrote on its stderr", "mcpd logs git -f"),
     "sessions": ("show the sessions and what each has loaded", "mcpd sessions"),
-    "tools": ("show the categories, their tools, and what a model sees", "mcpd tools --surface search"),
+    "tools": ("show the categories, their tools, and what one takes", "mcpd tools git/git_log"),
     "search": ("find tools for a need, best first", "mcpd search read a file"),
+    "prompts": ("show the prompts that servers offer, with their arguments", "mcpd prompts"),
+    "resources": ("show the resources that servers offer, and templates", "mcpd resources"),
     "call": ("call one tool and print its result", "mcpd call time/get_current_time timezone=UTC"),
+    "prompt": ("print the messages of one prompt", "mcpd prompt git/review branch=main"),
+    "read": ("print what a resource holds", "mcpd read file:///srv/notes.md"),
     "restart": ("restart one server now", "mcpd restart git"),
     "reload": ("read the configuration again; restart only what changed", "mcpd reload"),
     "disable": ("switch a server, or one of its tools, off", "mcpd disable git/git_push"),
@@ -99,7 +103,7 @@ def overview() -> str:
     """The help text: all commands, with one line and an example each."""
     lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
     for command, (purpose, example) in COMMANDS.items():
-        lines += [f"  {command:<9}{purpose}", f"           $ {example}"]
+        lines += [f"  {command:<11}{purpose}", f"             $ {example}"]
     lines += ["", "`mcpd COMMAND --help` tells more; `mcpd --version` prints the version."]
     return "\n".join(lines)
 

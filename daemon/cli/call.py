@@ -6,16 +6,18 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from daemon.cli.control import EX_FAULT, ask_with, guarded
+from daemon.cli.asking.companion import add_conversation, converse
+from daemon.cli.contents import show, texts
+from daemon.cli.control import EX_FAULT, guarded
 from daemon.cli.options import add_control, add_json, parser
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
 
 CALL_SECONDS = 660.0
-"""How long to wait for the result: longer than the daemon itself waits for a call by default
-(`timeouts.callMax`, 600 s), so that its answer, which says what happened, comes first."""
+"""How long to wait for the result, without the time of questions to a person: longer than the daemon itself
+waits for a call by default (`timeouts.callMax`, 600 s), so that its answer says what happened."""
 
 Json = dict[str, Any]
 
@@ -38,7 +40,7 @@ def main(argv: list[str]) -> int:
     except BadArguments as error:
         made.error(str(error))
     params = {"server": server, "tool": tool, "arguments": arguments}
-    return guarded(lambda: _show(ask_with(options, "call", params), as_json=options.json))
+    return guarded(lambda: _show(converse(options, server, "call", params), as_json=options.json))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,17 +48,22 @@ def _parser() -> argparse.ArgumentParser:
         "call",
         "Call one tool and print its result. Arguments are one JSON object, or KEY=VALUE pairs, or - to read a"
         " JSON object from stdin. A VALUE that is JSON is taken as JSON, anything else as text: limit=3 is a"
-        " number, path=/tmp a text, tags='[\"a\"]' a list, and id='\"3\"' the text 3.",
+        " number, path=/tmp a text, tags='[\"a\"]' a list, and id='\"3\"' the text 3. Progress is shown on"
+        " stderr."
+        " What the server asks meanwhile is asked here: a form question by question, a page to open only after"
+        " a yes. Without a terminal, or with --no-input, it is declined.",
         examples=(
             "mcpd call time/get_current_time timezone=Europe/Berlin",
             'mcpd call git/git_log \'{"repo_path": ".", "max_count": 3}\'',
             "mcpd call fs/read_file - <arguments.json",
+            "mcpd tools git/git_log      # its arguments, with an example call",
         ),
         exits={0: "the tool's result is printed", 1: "the call failed: the reason is on stderr"},
     )
     made.add_argument("tool", metavar="SERVER/TOOL", help="as `mcpd tools` shows them")
     made.add_argument("arguments", metavar="ARGS", nargs="*", help="JSON object, KEY=VALUE ..., or -")
     add_json(made)
+    add_conversation(made)
     add_control(made, CALL_SECONDS)
     return made
 
@@ -119,36 +126,5 @@ def _show(result: Json, *, as_json: bool) -> int:
     else:
         stream = sys.stderr if failed else sys.stdout
         for text in texts(result):
-            # A file or a pipe gets the tool's own bytes; only a terminal can be attacked with them.
-            print(visible(text, lines=True) if stream.isatty() else text, file=stream)
+            show(text, stream)
     return EX_FAULT if failed else 0
-
-
-def texts(result: Json) -> list[str]:
-    """A CallToolResult as texts: each item of its content, or the structured content if there is none."""
-    content = result.get("content") or []
-    if not content and result.get("structuredContent") is not None:
-        return [document(result["structuredContent"])]
-    return [_text(item) for item in content]
-
-
-def _text(item: Json) -> str:
-    """One item of content: text as it is, anything else described in a line."""
-    kind = item.get("type")
-    if kind == "text":
-        return str(item.get("text", ""))
-    if kind in {"image", "audio"}:
-        return f"[{kind}: {item.get('mimeType')}, {_decoded(item.get('data'))} bytes; --json prints them]"
-    if kind == "resource_link":
-        return f"[resource_link: {item.get('uri')} {item.get('name', '')}]"
-    if kind == "resource":
-        resource = item.get("resource") or {}
-        if isinstance(resource.get("text"), str):
-            return f"[resource: {resource.get('uri')}]\n{resource['text']}"
-        return f"[resource: {resource.get('uri')}, {_decoded(resource.get('blob'))} bytes; --json prints them]"
-    return f"[{kind}; --json prints it]"
-
-
-def _decoded(base64: object) -> int:
-    """The number of bytes that base64 text encodes."""
-    return len(base64.rstrip("=")) * 3 // 4 if isinstance(base64, str) else 0

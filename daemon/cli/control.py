@@ -11,7 +11,8 @@ import os
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.bridge.unreachable import OPERATORS, explain
 from daemon.host.paths import control_socket
@@ -56,20 +57,104 @@ class RemoteFault(Exception):
         self.data = data
 
 
-def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> dict[str, Any]:
+class Wire:
+    """The messages on a connection to the control socket, a line each."""
+
+    def __init__(self, link: socket.socket) -> None:
+        """Begin on a connection that is open."""
+        self._link = link
+        self._received = bytearray()
+        self._searched = 0
+        self._kept: deque[dict[str, Any]] = deque()
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when more comes (`select`)."""
+        return self._link.fileno()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        self._link.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def keep(self, message: dict[str, Any]) -> None:
+        """Leave a message that was received for `next`."""
+        self._kept.append(message)
+
+    def forget(self, request_id: object) -> None:
+        """Drop a request that was kept, by its id."""
+        self._kept = deque(message for message in self._kept if message.get("id") != request_id)
+
+    def forget_all(self) -> None:
+        """Drop everything that was kept."""
+        self._kept.clear()
+
+    def next(self, deadline: float) -> dict[str, Any]:
+        """The next message: one that was kept, or one that comes (`receive`)."""
+        return self._kept.popleft() if self._kept else self.receive(deadline)
+
+    def receive(self, deadline: float) -> dict[str, Any]:
+        """The next message that comes.
+
+        Raises:
+            TimeoutError: there was none until `deadline`, on the clock `time.monotonic`.
+            EOFError: the connection ended before it came.
+            ValueError: what came is no JSON object, or is too large.
+        """
+        while (end := self._received.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._received)
+            if self._searched > MAX_ANSWER:
+                raise ValueError(f"its answer is larger than {MAX_ANSWER // 1024**2} MiB")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._link.settimeout(left)
+            chunk = self._link.recv(_CHUNK)
+            if not chunk:
+                raise EOFError
+            self._received += chunk
+        message = json.loads(self._received[:end])
+        del self._received[: end + 1]
+        self._searched = 0
+        if not isinstance(message, dict):
+            raise ValueError("a line of it is no JSON object")
+        return message
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a whole message was received already, which no `select` would tell."""
+        return b"\n" in self._received
+
+
+class Companion(Protocol):
+    """Takes what the daemon sends before its answer."""
+
+    def take(self, message: dict[str, Any], wire: Wire) -> float:
+        """Take a notification or a request; returns the seconds that a person took, which are not counted."""
+
+
+def ask(
+    method: str, params: dict[str, Any], *, path: str, timeout: float, companion: Companion | None = None
+) -> dict[str, Any]:
     """Ask the daemon at `path` one question; `timeout` in seconds covers connecting and answering.
+
+    Args:
+        method: the command.
+        params: its parameters.
+        path: the control socket.
+        timeout: seconds for connecting and answering.
+        companion: takes what comes before the answer; None ignores it.
 
     Raises:
         DaemonUnreachable: nothing listens, or no answer came.
         RemoteFault: the answer is an error.
     """
     named = {key: _as_text(value) if isinstance(value, str) else value for key, value in params.items()}
-    request = {"jsonrpc": "2.0", "id": _ID, "method": method, "params": named}
+    request = {"id": _ID, "method": method, "params": named}
     deadline = time.monotonic() + timeout
     with _connected(path, timeout) as link:
         try:
-            link.sendall(json.dumps(request).encode() + b"\n")
-            answer = _answer(link, deadline)
+            wire = Wire(link)
+            wire.send(request)
+            answer = _answer(wire, deadline, companion)
         except TimeoutError:
             raise DaemonUnreachable(
                 f"the daemon at {path} did not answer `{method}` within {timeout:g} s",
@@ -89,10 +174,12 @@ def ask(method: str, params: dict[str, Any], *, path: str, timeout: float) -> di
     return _result(answer, path)
 
 
-def ask_with(options: argparse.Namespace, method: str, params: dict[str, Any]) -> dict[str, Any]:
+def ask_with(
+    options: argparse.Namespace, method: str, params: dict[str, Any], companion: Companion | None = None
+) -> dict[str, Any]:
     """`ask` with the socket and the timeout of the command line (`options.add_control`)."""
     path = options.control or str(control_socket(os.environ, options.socket))
-    return ask(method, params, path=path, timeout=options.timeout)
+    return ask(method, params, path=path, timeout=options.timeout, companion=companion)
 
 
 def print_answer(
@@ -138,34 +225,15 @@ def _connected(path: str, timeout: float) -> socket.socket:
     return link
 
 
-def _answer(link: socket.socket, deadline: float) -> dict[str, Any]:
-    """The message that answers our request; notifications before it are skipped.
-
-    Raises:
-        TimeoutError: it did not come in time.
-        EOFError: the connection ended before it came.
-        ValueError: what came is not JSON-RPC.
-    """
-    received, searched = bytearray(), 0
-    while len(received) <= MAX_ANSWER:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        link.settimeout(left)
-        chunk = link.recv(_CHUNK)
-        if not chunk:
-            raise EOFError
-        received += chunk
-        while (end := received.find(b"\n", searched)) >= 0:
-            message = json.loads(received[:end])
-            del received[: end + 1]
-            searched = 0
-            if not isinstance(message, dict):
-                raise ValueError("a line of it is no JSON object")
-            if message.get("id") == _ID:
-                return message
-        searched = len(received)
-    raise ValueError(f"its answer is larger than {MAX_ANSWER // 1024**2} MiB")
+def _answer(wire: Wire, deadline: float, companion: Companion | None) -> dict[str, Any]:
+    """The message that answers our request (`Wire.receive` says what it raises)."""
+    while True:
+        message = wire.next(deadline)
+        if "method" in message:
+            if companion is not None:
+                deadline += companion.take(message, wire)
+        elif message.get("id") == _ID:
+            return message
 
 
 def _result(answer: dict[str, Any], path: str) -> dict[str, Any]:

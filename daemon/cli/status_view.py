@@ -177,6 +177,8 @@ def _oddities(server: Json) -> Iterator[tuple[str, str]]:
     noise = server.get("noise") or {}
     if noise.get("count"):
         yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "yellow"
+    if server.get("oneClientAtATime"):
+        yield "it serves one client at a time: what it asks clients could be for any of them", "dim"
 
 
 def _outlook(server: Json) -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import EX_FAULT, ask_with, guarded
+from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
 from daemon.kit.wording import BYTES_PER_TOKEN, suggestion
 from daemon.safety.escape import document, visible
@@ -19,24 +19,34 @@ Json = dict[str, Any]
 
 
 def main(argv: list[str]) -> int:
-    """Show the categories and their tools, or a surface.
+    """Show the categories and their tools, one tool, or a surface.
 
     Returns:
-        0: shown; 1: no such category; 2: usage; 3: the daemon is not reachable.
+        0: shown; 1: no such category or tool; 2: usage; 3: the daemon is not reachable.
     """
     options = _parser().parse_args(argv)
-    return guarded(lambda: _show(options))
+    names_tool = "/" in (options.category or "") and options.surface is None and options.profile is None
+    return guarded(lambda: _show_tool(options) if names_tool else _show(options))
 
 
 def _parser() -> argparse.ArgumentParser:
     made = parser(
         "tools",
         "Show the categories and the tools in them; tools that are switched off or cannot be called now are"
-        " marked. With --surface: what a model is told when it connects, with what it costs.",
-        examples=("mcpd tools", "mcpd tools files", "mcpd tools --surface search", "mcpd tools --json"),
-        exits={0: "shown", 1: "no such category, profile or surface"},
+        " marked. With SERVER/TOOL: what the tool takes, what its server says of its effects, and an example"
+        " call. With --surface: what a model is told when it connects, with what it costs.",
+        examples=(
+            "mcpd tools",
+            "mcpd tools files",
+            "mcpd tools git/git_log",
+            "mcpd tools --surface search",
+            "mcpd tools --json",
+        ),
+        exits={0: "shown", 1: "no such category, tool, profile or surface"},
     )
-    made.add_argument("category", metavar="CATEGORY", nargs="?", help="only this one")
+    made.add_argument(
+        "category", metavar="CATEGORY|SERVER/TOOL", nargs="?", help="only this category, or one tool"
+    )
     made.add_argument(
         "--surface",
         metavar="NAME",
@@ -69,6 +79,25 @@ def _show(options: argparse.Namespace) -> int:
         from daemon.cli.views import render_tools  # noqa: PLC0415
 
         print(render_tools(answer["categories"], Screen.of(sys.stdout, os.environ)))
+    return 0
+
+
+def _show_tool(options: argparse.Namespace) -> int:
+    server, _, tool = options.category.partition("/")
+    try:
+        answer = ask_with(options, "tool", {"server": server, "tool": tool})
+    except RemoteFault:
+        # The name of a category may have a slash.
+        if options.category not in ask_with(options, "tools", {})["categories"]:
+            raise
+        return _show(options)
+    if options.json:
+        print(document(answer))
+    else:
+        from daemon.cli.terminal import Screen  # noqa: PLC0415 - imports rich, which `--json` does without
+        from daemon.cli.tool_view import render_tool  # noqa: PLC0415
+
+        print(render_tool(answer, Screen.of(sys.stdout, os.environ)))
     return 0
 
 

@@ -14,6 +14,7 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.clients.logging_levels import asked_level
 from daemon.errors import CallError, InternalError, UpstreamCallError
 from daemon.surfaces.answers import error_result
 from daemon.wire.requests import RemoteError
@@ -98,6 +99,8 @@ class Calls(Protocol):
     """The client."""
     server_requests: ServerRequests
     """What servers have asked the client."""
+    log_level: int | None
+    """The level that the client has set for the logs of servers; None if it has set none."""
     redact: Redactors
     """Removes secrets from what a server says about a failed call."""
     number: int
@@ -105,6 +108,9 @@ class Calls(Protocol):
 
     def park(self, call: ClientCall, request: PeerRequest) -> None:
         """Ask a client that can only be answered: its call is parked (`clients.parking`)."""
+
+    def count_asked(self, request: PeerRequest, *, parked: bool) -> None:
+        """Count a request that was put to the client, now or in its next round, or answered in its place."""
 
     def goes_on(self, call: ClientCall, result: Buffer) -> bool:
         """Ask for what a server needs that can only answer; False if it has answered (`clients.rounds`)."""
@@ -132,6 +138,9 @@ class Calls(Protocol):
 
     def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Send the client a progress report that already has its own token."""
+
+    def notify(self, call: ClientCall, method: str, params: Raw) -> None:
+        """Send the client a notification that came with its call, if it takes it."""
 
 
 class Parked(Protocol):
@@ -195,12 +204,16 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """The other members of its params, which travel on as they are: `task`, `inputResponses`, unknown ones."""
     declared: Raw | None = None
     """The capabilities that the client declares in the request itself (MCP 2026-07-28)."""
-    convert: Callable[[Buffer], bytes] | None = None
-    """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
     parked: Parked | None = None
     """What is remembered of it while its client, of MCP 2026-07-28, gives what its server has asked."""
     round: Round | None = None
     """How often its server, of MCP 2026-07-28, has asked its client for something; None if it has not."""
+    level: Raw | None = None
+    """The level of the log that the request itself names (MCP 2026-07-28)."""
+    spared_until: float = 0.0
+    """Until when it is not given up, however silent its server is (`wire.requests.Exchange`)."""
+    convert: Callable[[Buffer], bytes] | None = None
+    """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
     finished: bytes | None = None
     """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 
@@ -227,8 +240,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def refer(self, forward: Forward, arguments: Buffer) -> None:
         """Take over where the call goes, and what is sent there."""
         self.method, self.tool, self.label = forward.method, forward.name, forward.label
-        self.convert = forward.convert
-        head = forward.head
+        self.convert, head = forward.convert, forward.head
         if self.others:
             if self.round is not None:
                 self.round.require(forward)
@@ -237,17 +249,14 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     @property
     def envelope(self) -> Mapping[str, bytes]:
-        """The client's own capabilities, for a modern server (`ports.CallToSend.envelope`)."""
-        return {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
+        """What the client itself declares and sets, for a modern server (`ports.CallToSend.envelope`)."""
+        told = {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
+        level = asked_level(self.level, modern=self.request.modern, level=self.calls.log_level)
+        return told if level is None else {**told, protocol.LOG_LEVEL_KEY: level}
 
     def check(self) -> bool:
         """Whether the call may still be sent as it is (`ports.CallToSend.check`)."""
         return self.calls.recheck(self)
-
-    def wait_scope(self) -> trio.CancelScope:
-        """A cancel scope for the task that waits on this call's behalf: withdrawing the call ends the wait."""
-        self.waiting = trio.CancelScope()
-        return self.waiting
 
     def answered(self, result: Buffer) -> None:
         """Answer the client with the result as its author wrote it."""
@@ -288,6 +297,11 @@ class ClientCall(Struct, eq=False, kw_only=True):
             self.calls.park(self, request)
         else:
             self.calls.server_requests.ask(request, self.request.id)
+        self.calls.count_asked(request, parked=self.request.modern)
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Pass on a notification that came with the call."""
+        self.calls.notify(self, method, params)
 
     @property
     def asker(self) -> object:
@@ -320,6 +334,13 @@ def read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
     """Take over the request's `_meta`: the members that travel on, and the progress token."""
     call.meta = protocol.foreign_meta(meta)
     call.declared = meta.get(protocol.CAPABILITIES_KEY)
+    call.level = meta.get(protocol.LOG_LEVEL_KEY)
     token = meta.get("progressToken")
     if token is not None and bytes(token) != b"null":
         call.token, call.wants_progress = token, True
+
+
+def wait_scope(call: ClientCall) -> trio.CancelScope:
+    """A cancel scope for the task that waits on a call's behalf: withdrawing the call ends the wait."""
+    call.waiting = trio.CancelScope()
+    return call.waiting

@@ -11,9 +11,11 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.clients.links import linked_in
+from daemon.clients.logging_levels import takes
 from daemon.clients.parking import Parking
 from daemon.clients.rounds import InputRounds
 from daemon.clients.server_requests import ServerRequests
+from daemon.wire.envelope import is_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
+    from daemon.wire.peer_requests import PeerRequest
 
 LOOKED_THROUGH = 64 * 1024
 """Bytes of the longest result that is searched for `isError`, in a quarter of a millisecond at most.
@@ -69,6 +72,8 @@ class CallsInFlight:
         """
         self.open: dict[bytes, ClientCall] = {}
         """By the ids of their requests, raw."""
+        self.log_level: int | None = None
+        """The level that the client has set for the logs of servers; None if it has set none."""
         self.total = 0
         """How many calls the client has made so far."""
         self.recheck = recheck
@@ -125,7 +130,8 @@ class CallsInFlight:
         self.open[retry.request.id] = call
 
     def _end(self, call: ClientCall) -> bool:
-        if not self.is_open(call):
+        # Not `is_open`: each call comes here, and calling that would cost it more than this look.
+        if self.open.get(call.request.id) is not call:
             return False
         del self.open[call.request.id]
         return True
@@ -145,6 +151,12 @@ class CallsInFlight:
             if outcome != "ok":
                 context.tally.refused(outcome)
 
+    def count_asked(self, request: PeerRequest, *, parked: bool) -> None:
+        """Count a request that was put to the client, now or in its next round, or answered in its place."""
+        put = "parked" if parked else "relayed"
+        became = put if request.is_open else "refused"
+        self._context.tally.relayed(request.server, request.method, became)
+
     def forget(self, call: ClientCall) -> None:
         """Drop a call without an answer."""
         self.open.pop(call.request.id, None)
@@ -152,6 +164,18 @@ class CallsInFlight:
     def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Send the client a progress report that already has its own token."""
         self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params), call.request.id)
+
+    def notify(self, call: ClientCall, method: str, params: Raw) -> None:
+        """Send the client a notification that came with its call; a log that it takes, if it is not behind."""
+        request, raw = call.request, bytes(params)
+        if method == protocol.LOG_MESSAGE:
+            limit = self._context.catalog.value.config.limits.client_queue_bytes
+            if self._peer.link.waiting(request.id) > limit or not takes(
+                params, asked=call.level, modern=request.modern, level=self.log_level
+            ):
+                return
+        if is_utf8(raw):
+            self._peer.notify(method, raw, request.id)
 
     def cancel(self, request_id: bytes) -> None:
         """Abandon a call that the client cancels; it is not answered (MCP, cancellation)."""

@@ -15,6 +15,7 @@ from daemon.clients.list_changes import ListChanges
 from daemon.clients.own_roots import OwnRoots
 from daemon.clients.paging import UnknownCursor
 from daemon.clients.subscriptions import Subscriptions
+from daemon.clients.told import ToldClient
 from daemon.clients.waits import Tasks
 from daemon.wire import envelope
 
@@ -59,6 +60,7 @@ class ClientConnection:
             peer, number, context, self.client, self.announcements, self.savings, self.tasks.later
         )
         self.calls = self.dispatch.calls
+        self.told = ToldClient(peer, self.calls, self.client, context, self.tasks.later)
         self.roots = OwnRoots(self.calls.server_requests, context, self.client, self.tasks.later)
         self.attachments = Attachments(
             self.client,
@@ -108,3 +110,6 @@ class ClientConnection:
     def _announce_changes(self) -> None:
         self.announcements.announce_if_changed()
         self.list_changes.announce_if_changed()
+        if self.told.level is not None and self.told.sees_others():
+            # Their logs are asked for, too.
+            self.context.audience.look()

@@ -19,7 +19,7 @@ from loguru import logger
 
 from daemon import protocol
 from daemon.catalog.loaded import Source
-from daemon.clients.call import NOTHING, ClientCall, read_meta
+from daemon.clients.call import NOTHING, ClientCall, read_meta, wait_scope
 from daemon.clients.calls import CallsInFlight
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
@@ -88,6 +88,7 @@ class Dispatch:
         self._number = number
         self._context = context
         self._announcements = announcements
+        self._subscriptions = announcements.subscriptions.open
         self._savings = savings
         self._later = later
         self._flush = context.outbox.flush
@@ -123,7 +124,7 @@ class Dispatch:
     def accept(self, call: ClientCall, meta: dict[str, Raw] | None) -> None:
         """Accept a call that is made already; `meta` is its request's `_meta`."""
         request, name = call.request, call.name
-        if request.id in self._open or request.id in self._announcements.subscriptions:
+        if request.id in self._open or request.id in self._subscriptions:
             self._peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
             return
         self._open[request.id] = call
@@ -170,6 +171,8 @@ class Dispatch:
         if upstream is None:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
             raise UpstreamUnavailable(text, server=forward.server, state="disabled")
+        if upstream.second is not None and not call.request.modern:
+            upstream = upstream.second
         call.upstream = upstream
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)
@@ -250,7 +253,7 @@ class Dispatch:
             self._later(self._answer_when_loaded, call, call.finished, told)
 
     async def _answer_when_loaded(self, call: ClientCall, result: bytes, told: Announcement | None) -> None:
-        with self._contained(call), call.wait_scope():
+        with self._contained(call), wait_scope(call):
             # What was acknowledged as loaded must survive whatever happens to us next.
             await call.request.session.kept()
             if told is not None:
@@ -269,7 +272,7 @@ class Dispatch:
 
     async def _act_after(self, call: ClientCall, wait: Callable[[], Awaitable[None]]) -> None:
         """Judge a call again after a wait, by what is known by then."""
-        with self._contained(call), call.wait_scope():
+        with self._contained(call), wait_scope(call):
             await wait()
             # Nothing may be awaited from here on: what is current now may be outdated in a moment.
             # A call that was abandoned or answered in the meantime must not run.

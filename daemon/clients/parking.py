@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from daemon.clients.capabilities import NOTHING, answer_instead, lacking
+from daemon.clients.forwarded import ForwardedRequest
 from daemon.clients.input_required import ASKING, RESPONSES, STATE, asking_result, fits, responses_in, state_in
 from daemon.clients.request_states import PREFIX
 from daemon.errors import InvalidArguments, RequestTooLarge, UnknownRequestState
@@ -190,13 +191,15 @@ def _client(calls: Calls, key: str | None) -> Hashable:
 def _owner(call: ClientCall) -> bytes:
     """A digest of who has made a call, and of what was called with what."""
     request, visitor = call.request, call.calls.client.visitor
+    # What the client has asked for, whatever is asked of the server for it.
+    method = call.method if isinstance(call, ForwardedRequest) else CALL_TOOL
     said = msgspec.json.encode(
         (
             (_client(call.calls, request.key), visitor.owner, visitor.token, request.key),
-            (request.profile.name, request.surface.name, call.method, call.name),
+            (request.profile.name, request.surface.name, method, call.name),
         )
     )
-    given = _of_tool(call.given) if call.method == CALL_TOOL else _of_request(call.given)
+    given = _of_tool(call.given) if method == CALL_TOOL else _of_request(call.given)
     return hashlib.sha256(b"%d %b%b" % (len(said), said, given)).digest()
 
 

@@ -45,7 +45,7 @@ MAX_HELD_BYTES = 64 * 1024 * 1024
 """Bytes of answers that came while their calls waited: four of the largest that a server may send."""
 
 
-class Waiting(Protocol):
+class AwaitsClient(Protocol):
     """A call that waits for its client to bring its state back."""
 
     owner: bytes
@@ -63,7 +63,7 @@ class Waiting(Protocol):
 
 @attrs.frozen
 class _Given:
-    waiting: Waiting
+    waiting: AwaitsClient
     until: float
     """When it expires, in seconds on trio's clock."""
 
@@ -80,7 +80,7 @@ class RequestStates:
     def __len__(self) -> int:
         return len(self._given)
 
-    def give(self, waiting: Waiting) -> str | None:
+    def give(self, waiting: AwaitsClient) -> str | None:
         """A state for a call; None if too many are waiting already."""
         others = [each.waiting for each in self._given.values()]
         if (
@@ -94,7 +94,7 @@ class RequestStates:
         self._any.set()
         return state
 
-    def find(self, state: str, owner: bytes) -> Waiting | None:
+    def find(self, state: str, owner: bytes) -> AwaitsClient | None:
         """The call that a state stands for; None if it is not good for that owner, for whatever reason."""
         given = self._given.get(_digest(state))
         if given is None or trio.current_time() >= given.until:
@@ -122,12 +122,16 @@ class RequestStates:
             self._any = trio.Event()
             while self._given:
                 await trio.sleep(CHECK_SECONDS)
-                now = trio.current_time()
-                for digest, given in list(self._given.items()):
-                    if now < given.until:
-                        break
-                    self._give_up(digest, f"the client has not answered within {TTL:g} s")
+                self.expire()
                 flush()
+
+    def expire(self) -> None:
+        """End what has expired by now."""
+        now = trio.current_time()
+        for digest, given in list(self._given.items()):
+            if now < given.until:
+                break
+            self._give_up(digest, f"the client has not answered within {TTL:g} s")
 
     def _give_up(self, digest: bytes, reason: str) -> None:
         self._given.pop(digest).waiting.give_up(reason)

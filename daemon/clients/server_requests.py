@@ -107,6 +107,8 @@ class ServerRequests:
 class RelayedRequest:
     """A request that is before a client: the `wire.requests.Exchange` of our request to it."""
 
+    spared_until = 0.0
+
     def __init__(self, asking: ServerRequests, request: PeerRequest, request_id: bytes | None) -> None:
         """Begin; `uid` is set once the request is sent."""
         self.uid = 0
@@ -154,6 +156,9 @@ class RelayedRequest:
     def asked(self, request: PeerRequest) -> None:
         """Refuse: a client asks nothing back."""
         request.refuse(INVALID_REQUEST, "a client cannot ask anything of a server in return")
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Ignore it: a client's notifications concern the daemon."""
 
     @property
     def asker(self) -> object:

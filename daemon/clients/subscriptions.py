@@ -36,16 +36,13 @@ class Subscriptions:
         """Whether the client has sent `initialize`: then it is notified without having subscribed."""
         self._peer = peer
         self._outbox = outbox
-        self._open: dict[bytes, Mapping[str, object]] = {}
-
-    def __contains__(self, request_id: bytes) -> bool:
-        """Whether there is an open subscription with this id."""
-        return request_id in self._open
+        self.open: dict[bytes, Mapping[str, object]] = {}
+        """By their ids, what they were promised; always the same object, which each call is compared with."""
 
     @property
     def is_full(self) -> bool:
         """Whether the client has as many subscriptions as it may have."""
-        return len(self._open) >= MAX_SUBSCRIPTIONS
+        return len(self.open) >= MAX_SUBSCRIPTIONS
 
     def add(self, request_id: bytes, honoured: Mapping[str, object]) -> None:
         """Tell this subscription, too.
@@ -54,15 +51,16 @@ class Subscriptions:
             request_id: the id of the `subscriptions/listen`, raw.
             honoured: the members of its filter that it was promised (MCP, `SubscriptionFilter`).
         """
-        self._open[request_id] = honoured
+        self.open[request_id] = honoured
 
     def end(self, request_id: bytes) -> None:
         """End a subscription, if there is one with this id."""
-        self._open.pop(request_id, None)
+        self.open.pop(request_id, None)
 
     def end_all(self) -> None:
         """Answer all subscriptions: the daemon ends them (MCP 2026-07-28)."""
-        ended, self._open = self._open, {}
+        ended = list(self.open)
+        self.open.clear()
         for each in ended:
             self._peer.answer(each, protocol.of_subscription(each, resultType="complete"))
         self._outbox.flush()
@@ -73,7 +71,7 @@ class Subscriptions:
 
     def asking(self, wish: str) -> Iterator[bytes]:
         """The ids of the subscriptions that were promised what this member of a filter asks for."""
-        return (each for each, honoured in self._open.items() if honoured.get(wish))
+        return (each for each, honoured in self.open.items() if honoured.get(wish))
 
     def announce(self, changed: ListOf) -> None:
         """Tell the client that a list has changed, wherever it is told that."""

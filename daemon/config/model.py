@@ -92,6 +92,14 @@ class StartMode(StrEnum):
     LAZY = "lazy"
 
 
+class EraWish(StrEnum):
+    """Which of the two eras of MCP is spoken with a server."""
+
+    AUTO = "auto"
+    HANDSHAKE = "handshake"
+    MODERN = "modern"
+
+
 @attrs.frozen(kw_only=True)
 class Server:
     """One MCP server that mcpd runs or connects to."""
@@ -118,6 +126,9 @@ class Server:
     """false: never started, its tools are not offered, its ${...} are not looked up."""
     start: StartMode = StartMode.EAGER
     """eager: started with the daemon; lazy: with the first call to one of its tools."""
+    era: EraWish = EraWish.AUTO
+    """auto: the newest that it speaks, and a second connection for clients of the revisions before 2026-07-28
+    if it speaks those, too; handshake or modern: one connection, with one of them."""
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     """How long to wait for it."""
     limits: ServerLimits = attrs.field(factory=ServerLimits)

@@ -71,10 +71,9 @@ REQUESTS = frozenset(
 )
 """The methods, other than `tools/call`, with which clients' requests go to servers."""
 
-RELAYS = frozenset({"relayed", "parked", "declined", "refused", "uncertain"})
+RELAYS = frozenset({"relayed", "parked", "refused"})
 """What becomes of a request of a server to its client: put to the client, kept until the client answers it with
-its next request (MCP 2026-07-28), declined or refused in place of a client that cannot, or refused because it
-is not certain which client caused it."""
+its next request (MCP 2026-07-28), or answered in place of a client that cannot, or has too many before it."""
 
 SOURCES = frozenset(map(str, Source))
 """The sources of loaded tools."""

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from daemon.counting.tally import Tally
     from daemon.facts import Fact
     from daemon.kit.mailbox import Watch
+    from daemon.operators.peer import OperatorPeer
     from daemon.processes.peers import Connections
     from daemon.state.health import Persistence
     from daemon.state.session_notes import Totals
     from daemon.supervision.child import Child
     from daemon.surfaces.base import Means
+    from daemon.upstreams.attribution import Apart
     from daemon.upstreams.listing import ListingStatus
     from daemon.upstreams.own_requests import Greeting
     from daemon.wire.outbox import Outbox
@@ -114,6 +116,7 @@ class ObservedUpstream(Upstream, Protocol):
     stats: CallStats
     noise: Noise
     stderr: StderrTail
+    apart: Apart
     greeting: Greeting | None
     pid: int | None
     mark: int | None
@@ -255,6 +258,8 @@ class OperatorContext:
     """Returns the time in seconds since the epoch."""
     access: Access | None = None
     """The tokens that let clients in over HTTP; None if nobody comes in that way."""
+    operator: OperatorPeer | None = None
+    """Who gave this command, for what a server says and asks meanwhile; None if nobody could be told."""
     switching: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
     """Held during a switch: the set of what is off is told as a whole, so each must see the one before."""
 

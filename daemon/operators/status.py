@@ -155,6 +155,7 @@ _NOT_RUNNING: dict[str, object] = {
     "others": [],
     "serverInfo": "",
     "noise": {"count": 0, "first": ""},
+    "oneClientAtATime": False,
 }
 """The fields of a disabled server, which has nothing to observe."""
 
@@ -231,4 +232,5 @@ def _running(
         "others": list(greeting.others) if greeting else [],
         "serverInfo": redact(greeting.server_info) if greeting else "",
         "noise": {"count": upstream.noise.count, "first": redact(upstream.noise.first)},
+        "oneClientAtATime": upstream.apart.is_on,
     }

@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daemon.operators.call import CALL
+from daemon.operators.locate import LOCATE
 from daemon.operators.logs import LOGS
 from daemon.operators.metrics import METRICS
 from daemon.operators.move import MOVE
+from daemon.operators.prompt import PROMPT
+from daemon.operators.prompts import PROMPTS
+from daemon.operators.read import READ
 from daemon.operators.refresh import REFRESH
 from daemon.operators.reload import RELOAD
+from daemon.operators.resources import RESOURCES
 from daemon.operators.restart import RESTART
 from daemon.operators.search import SEARCH
 from daemon.operators.sessions import SESSIONS
 from daemon.operators.status import STATUS
 from daemon.operators.switch import SWITCH
 from daemon.operators.tokens import TOKENS
+from daemon.operators.tool import TOOL
 from daemon.operators.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -26,8 +32,14 @@ COMMANDS: dict[str, Command[Any]] = {
     for command in (
         STATUS,
         TOOLS,
+        TOOL,
         SEARCH,
         CALL,
+        PROMPTS,
+        PROMPT,
+        RESOURCES,
+        LOCATE,
+        READ,
         RESTART,
         RELOAD,
         SWITCH,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.config.tuning import Timeouts
     from daemon.facts import Fact, ServerStatus
-    from daemon.ports import CallToSend
+    from daemon.ports import CallToSend, Upstream
     from daemon.safety.redact import Redactor
     from daemon.supervision.child import Child
     from daemon.upstreams.admission import Admission
@@ -160,6 +160,7 @@ class UpstreamAccess:
         """
         self.name = server.name
         self.has_resources = False
+        self.second: Upstream | None = None
         self.server = server
         self.is_modern = False
         """Whether it speaks MCP 2026-07-28 (`ports.Upstream`)."""
@@ -185,6 +186,11 @@ class UpstreamAccess:
     def queued(self) -> int:
         """Calls in line for the server."""
         return 0 if self._admission is None else self._admission.queued
+
+    @property
+    def is_up(self) -> bool:
+        """Whether calls are taken."""
+        return self._admission is not None
 
     @property
     def can_wake(self) -> bool:

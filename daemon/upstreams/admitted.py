@@ -74,6 +74,15 @@ class Admitted(Struct, eq=False):
         """Pass a request on."""
         self.exchange.asked(request)
 
+    def notified(self, method: str, params: Raw) -> None:
+        """Pass a notification on."""
+        self.exchange.notified(method, params)
+
+    @property
+    def spared_until(self) -> float:
+        """Until when it is not given up."""
+        return self.exchange.spared_until
+
     @property
     def asker(self) -> object:
         """Who has made the call."""

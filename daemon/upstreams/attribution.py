@@ -112,6 +112,14 @@ class Attribution:
             return self._guess(request)
         return True
 
+    def only_call(self) -> Exchange | None:
+        """The newest call in flight, if nobody else can have caused what the server says just now."""
+        calls = list(self._calls.values())
+        askers = {
+            id(asker) for asker in (*self._given_up.askers(self._clock()), *(each.asker for each in calls))
+        }
+        return calls[-1] if calls and len(askers) == 1 else None
+
     def ended(self, ticket: int, reason: str = "the call that it belongs to has ended") -> None:
         """End the requests that only this call can have caused: it has ended."""
         for request, tickets in list(self.open.items()):

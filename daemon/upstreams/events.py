@@ -13,9 +13,10 @@ import trio
 from daemon.causes import Cause, Reason
 from daemon.counting.measures import STDERR_LINE, Noise, StderrTail
 from daemon.errors import ProtocolFault
-from daemon.model import Kind
-from daemon.protocol import LOG_MESSAGE
+from daemon.model import Era, Kind
+from daemon.protocol import ACKNOWLEDGED, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
 from daemon.upstreams.access import UpstreamAccess
+from daemon.upstreams.held_subscription import HeldSubscription
 from daemon.upstreams.runlog import RunLog
 
 if TYPE_CHECKING:
@@ -28,9 +29,14 @@ if TYPE_CHECKING:
     from daemon.ports import Audience
     from daemon.safety.redact import Redactor
     from daemon.supervision.lifecycle import Lifecycle
+    from daemon.upstreams.admission import Admission
+    from daemon.upstreams.own_requests import Greeting
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
+
+OF_NO_CALL = frozenset({RESOURCE_UPDATED, TASK_STATUS})
+"""Notifications that say themselves whom they are for."""
 
 
 class UpstreamEvents(UpstreamAccess):
@@ -62,6 +68,8 @@ class UpstreamEvents(UpstreamAccess):
         """
         super().__init__(server, tell=tell, wall=wall, redact=redact, settle=settle, start_limit=start_limit)
         self.log = RunLog(server.name, stable_after=server.restart.stable_after, wall=wall)
+        self.greeting: Greeting | None = None
+        self.subscription = HeldSubscription(server.name, audience, self.listing.may_have_changed)
         self.noise = Noise()
         self.stderr = StderrTail()
         self.pid: int | None = None
@@ -78,7 +86,9 @@ class UpstreamEvents(UpstreamAccess):
 
     def _shut(self) -> None:
         """Take no more calls, and give back those in line."""
+        self.second = None
         self.listing.end()
+        self._audience.lost(self.name)
         if self._admission is not None:
             admission, self._admission = self._admission, None
             admission.close()
@@ -105,22 +115,52 @@ class UpstreamEvents(UpstreamAccess):
         if too_much and self._admission is not None and self._lifecycle is not None:
             self._lifecycle.degraded(Reason(text, Cause.NOISE, {"first": self.noise.first}))
 
-    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+    def on_list_changed(self, kinds: tuple[Kind, ...] = tuple(Kind)) -> None:
         """Have the lists read again."""
         self.listing.are_asked_for(kinds)
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
         """Hand a request to the call that it belongs to, or refuse it: never to another client."""
+        self.attribute(request, cause, self._admission)
+
+    def attribute(self, request: PeerRequest, cause: Exchange | None, admission: Admission | None) -> None:
+        """Hand a request to its task or to a call of the connection that it came over (`on_server_request`)."""
         request.server = self.name
-        admission = self._admission
+        if (owner := self._audience.owner_of(request)) is not None:
+            owner.asked(request)
+            return
         if admission is None or not admission.attribution.take(request, cause):
             self._audience.ask(request)
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Log a line of the server's log, and pass everything on to the clients that it is for."""
+        """Take a notification over the first connection."""
+        era = Era.HANDSHAKE if self.greeting is None else self.greeting.era
+        self.hear(method, params, cause, self._admission, era)
+
+    def hear(
+        self, method: str, params: Raw, cause: Exchange | None, admission: Admission | None, era: Era
+    ) -> None:
+        """Log a line of the server's log, and pass everything on to the clients that it is for.
+
+        Args:
+            method: the method of the notification.
+            params: its params.
+            cause: the call that it belongs to, if the transport says so.
+            admission: the calls of the connection that it came over.
+            era: the era of that connection.
+        """
+        if method == ACKNOWLEDGED:
+            self.subscription.acknowledged(params)
+            return
         if method == LOG_MESSAGE:
             self.on_log(bytes(params))
-        self._audience.hear(self.name, method, params, cause)
+        if cause is None and admission is not None and method not in OF_NO_CALL:
+            cause = admission.attribution.only_call()
+        if method != LOG_MESSAGE or era is Era.HANDSHAKE:
+            self._audience.hear(self.name, method, params, cause)
+        elif cause is not None:
+            # Since 2026-07-28 a line belongs to the request that has asked for it.
+            cause.notified(method, params)
 
     def on_child(self, pid: int, mark: int) -> None:
         """Remember the child for `mcpd status`."""

@@ -7,17 +7,13 @@ waits for a server to come up finds its prompts and resources with its tools.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import trio
-from loguru import logger
 
-from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
-from daemon.errors import UpstreamLost
+from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.model import Kind
-from daemon.upstreams.listing import RELIST_AFTER_FAILURE, Listing
-from daemon.wire.requests import RemoteError
+from daemon.upstreams.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -54,7 +50,6 @@ class ServerLists:
         self.tools = of(Kind.TOOL)
         """The list of tools: calls wait for it, and it decides whether the server is of use."""
         self._beside = {kind: of(kind) for kind in BESIDE_TOOLS}
-        self._log = logger.bind(server=server.name)
         self._greeting: Greeting | None = None
 
     @property
@@ -75,7 +70,8 @@ class ServerLists:
     def are_asked_for(self, kinds: Iterable[Kind]) -> None:
         """Note that the server announced that its lists of these kinds changed."""
         for kind in kinds:
-            self._all[kind].is_asked_for()
+            if kind is Kind.TOOL or self._beside[kind].is_declared:
+                self._all[kind].is_asked_for()
 
     async def refresh(self) -> str:
         """List everything again now; return what went wrong with the tools, empty if nothing did."""
@@ -108,19 +104,8 @@ class ServerLists:
                     await listing.wait_first()
             task_status.started()
 
-    async def listen(self, connection: UpstreamConnection, greeting: Greeting) -> None:
-        """Keep a subscription open: in the modern era changes are announced only within one."""
-        announced = [kind for kind in Kind if greeting.announces(kind)]
-        wishes = {LISTS[kind].wish: True for kind in announced}
-        while True:
-            try:
-                await connection.request("subscriptions/listen", {"notifications": wishes}, timeout=math.inf)
-            except RemoteError as error:
-                self._log.info("takes no subscription ({}); its lists are refreshed by time", error)
-                return
-            except UpstreamLost as lost:
-                # Over HTTP only this stream may have broken; the loss of the connection has a task of its own.
-                self._log.debug("the subscription ended: {}", lost)
-            await trio.sleep(RELIST_AFTER_FAILURE)
-            for kind in announced:
-                self._all[kind].read_again()
+    def may_have_changed(self) -> None:
+        """Read the lists again whose changes the server announces: some may have been missed."""
+        for kind, listing in self._all.items():
+            if self._greeting is not None and self._greeting.announces(kind):
+                listing.read_again()

@@ -54,10 +54,15 @@ class Greeting:
     """The protocol revision agreed on."""
     lists_tools: bool
     """Whether it declares tools."""
+    speaks_both: bool = False
+    """Whether it speaks the handshake era as well as the modern one."""
     server_info: str
     """The server's name and version, for people."""
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
+    logs: bool = False
+    updates: bool = False
+    """Whether it declares `logging`, and `resources.subscribe`."""
     announced: tuple[str, ...] = ()
     """Those, `tools` included, with `listChanged`: it says when their lists change."""
     about: str = attrs.field(default="", repr=False)
@@ -72,6 +77,11 @@ class Greeting:
     def announces(self, kind: Kind) -> bool:
         """Whether it says when its list of this kind changes."""
         return LISTS[kind].capability in self.announced
+
+    @property
+    def wishes(self) -> dict[str, bool]:
+        """The members of a `subscriptions/listen` filter that ask for what it announces (MCP 2026-07-28)."""
+        return {LISTS[kind].wish: True for kind in Kind if self.announces(kind)}
 
 
 ABOUT_CHARACTERS = 2000
@@ -167,7 +177,8 @@ async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | No
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or MODERN_VERSION not in versions:
         return None
-    return _greeting(Era.MODERN, MODERN_VERSION, result)
+    both = any(version in versions for version in HANDSHAKE_VERSIONS)
+    return attrs.evolve(_greeting(Era.MODERN, MODERN_VERSION, result), speaks_both=both)
 
 
 async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
@@ -238,6 +249,8 @@ def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
         version=version,
         lists_tools="tools" in capabilities,
         others=tuple(each for each in OTHERS if each in capabilities),
+        logs="logging" in capabilities,
+        updates=_member(capabilities, "resources").get("subscribe") is True,
         announced=tuple(
             each for each in ("tools", *OTHERS) if _member(capabilities, each).get("listChanged") is True
         ),

@@ -134,6 +134,10 @@ class FdLink(FdWriter):
         """A snapshot of the link."""
         return LinkStatistics(self.queued, self._lines.held, self.turns, self._reading, self._blocked)
 
+    def waiting(self, _request_id: bytes | None = None, /) -> float:
+        """Bytes that wait for the peer: all of its requests share one queue (`wire.outbox.Link.waiting`)."""
+        return self.queued
+
     def resume(self) -> None:
         """Read again: the links that were behind have caught up (`wire.outbox.Pausable`)."""
         self.is_held = False

@@ -244,6 +244,13 @@ class Link(Protocol):
             ends: whether it is the answer to that request.
         """
 
+    def waiting(self, request_id: bytes | None = None, /) -> float:
+        """Bytes that wait where a frame would be queued; infinite where nobody takes one.
+
+        Args:
+            request_id: the request of the peer's that the frame would belong to (`send`).
+        """
+
     async def run(self, receiver: Receiver) -> None:
         """Move bytes until the connection ends.
 

@@ -43,6 +43,13 @@ class Exchange(Protocol):
     def asked(self, request: PeerRequest) -> None:
         """Take a request that the peer asks while it works on this request; answer it now or later."""
 
+    def notified(self, method: str, params: Raw) -> None:
+        """Take a notification of the peer's that came with this request: a line of its log."""
+
+    @property
+    def spared_until(self) -> float:
+        """Until when it is not given up, however long the peer is silent about it (seconds, trio's clock)."""
+
     @property
     def asker(self) -> object:
         """Who has made the request: two exchanges belong to one client exactly if this is the same object."""
@@ -209,7 +216,7 @@ class Requests:
     def overdue(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> list[int]:
         """The ids of forwarded requests without life for `idle` seconds, or sent `total` seconds ago.
 
-        Those that are `alive` have shown it just now.
+        Those that are `alive` have shown it just now. If all are asked for, for 0 seconds each, none is spared.
         """
         now = self._clock()
         for uid in alive:
@@ -218,7 +225,9 @@ class Requests:
         return [
             uid
             for uid, entry in self._pending.items()
-            if entry.forwarded and (now - entry.touched >= idle or now - entry.sent >= total)
+            if entry.forwarded
+            and (now - entry.touched >= idle or now - entry.sent >= total)
+            and (now >= entry.exchange.spared_until or not (idle or total))
         ]
 
     def lose_all(self, reason: str) -> None:
@@ -231,6 +240,8 @@ class Requests:
 
 class AwaitedAnswer:
     """An exchange that one task waits for: how the control plane asks."""
+
+    spared_until = 0.0
 
     def __init__(self) -> None:
         """Start without an answer."""
@@ -272,6 +283,9 @@ class AwaitedAnswer:
     def asked(self, request: PeerRequest) -> None:
         """Refuse: there is no client behind a request of the daemon's own."""
         request.refuse(envelope.INVALID_REQUEST, NO_CLIENT)
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Ignore it: the daemon's log has it already."""
 
     @property
     def asker(self) -> object:

@@ -143,6 +143,8 @@ class Recorder:
 class Answer:
     """An exchange that a test can wait for. Fails if it ends twice."""
 
+    spared_until = 0.0
+
     def __init__(self) -> None:
         self.key = 0
         self.result: Json | None = None
@@ -172,6 +174,9 @@ class Answer:
 
     def asked(self, question: PeerRequest) -> None:
         question.refuse(-32600, "nobody is here")
+
+    def notified(self, method: str, params: Raw) -> None:
+        raise AssertionError(method)
 
     @property
     def asker(self) -> object:

@@ -42,6 +42,11 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/clients/requests/initialize.py": "tests/unit/actors/test_session.py",
     "daemon/clients/requests/subscriptions.py": "tests/unit/actors/test_session.py",
     "daemon/clients/requests/tools.py": "tests/unit/actors/test_session.py",
+    # Seen by clients of a real session: what is dropped, owed and forwarded.
+    "daemon/clients/told.py": "tests/unit/clients/requests/test_logging.py",
+    "daemon/clients/task_calls.py": "tests/unit/clients/requests/test_tasks.py",
+    # A Protocol, checked by mypy against the fake that stands for it.
+    "daemon/clients/member.py": "tests/unit/clients/members.py",
     "daemon/state/values.py": "tests/process/state/test_store.py",
     # The recorder's own half that knows no trio task: what it does shows in what the recorder does.
     "daemon/state/rounds.py": "tests/unit/actors/test_recorder.py",

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from daemon import protocol
+from daemon.clients.tasks import offers_tasks
 from daemon.surfaces.own_words import server_lines
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
     if fields.capabilities is not UNSET:
         connection.calls.server_requests.capabilities = fields.capabilities
     instructions = _instructions(connection)
-    result = protocol.initialize_result(fields.protocolVersion, instructions, declared(connection))
+    capabilities: dict[str, object] = dict(declared(connection))
+    if offers_tasks(connection.attachments.own.view()):
+        capabilities["tasks"] = protocol.TASKS
+    result = protocol.initialize_result(fields.protocolVersion, instructions, capabilities)
     connection.protocol = msgspec.json.decode(result)["protocolVersion"]
     connection.subscriptions.handshaken = True
     connection.peer.answer(request_id, result)

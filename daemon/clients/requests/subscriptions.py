@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
+from daemon.clients.requests.following import follow, unfollow
 from daemon.clients.requests.initialize import declared
 from daemon.clients.subscriptions import MAX_SUBSCRIPTIONS
 from daemon.model import Kind
@@ -28,10 +29,11 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         msgspec.MsgspecError: its params are no object.
     """
     subscriptions, peer = connection.subscriptions, connection.peer
-    if request.id in connection.calls.open or request.id in subscriptions:
+    pending = connection.told.listens
+    if request.id in connection.calls.open or request.id in subscriptions.open or request.id in pending:
         peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
         return
-    if subscriptions.is_full:
+    if subscriptions.is_full or len(pending) >= MAX_SUBSCRIPTIONS:
         text = f"{MAX_SUBSCRIPTIONS} subscriptions are open; cancel one first"
         peer.refuse(request.id, envelope.INVALID_REQUEST, text)
         return
@@ -41,13 +43,27 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         for each in LISTS.values()
         if wanted.get(each.wish) is True and each.capability in offered
     }
+    acknowledge = partial(_acknowledge, connection, request, honoured)
+    uris = protocol.texts_in(wanted.get("resourceSubscriptions")) if "resources" in offered else []
+    if uris:
+        follow(connection, request, uris, acknowledge)
+    else:
+        acknowledge([])
+
+
+def _acknowledge(
+    connection: ClientConnection, request: Request, honoured: dict[str, object], uris: list[str]
+) -> None:
+    """Tell what a subscription will be sent, and begin to send it."""
+    if uris:
+        honoured["resourceSubscriptions"] = uris
     if honoured:
         if LISTS[Kind.TOOL].wish in honoured:
             connection.announcements.follow(request.key, partial(_list, request.session))
         connection.list_changes.follow(honoured)
-        subscriptions.add(request.id, honoured)
+        connection.subscriptions.add(request.id, honoured)
     told = protocol.of_subscription(request.id, notifications=honoured)
-    peer.notify("notifications/subscriptions/acknowledged", told, request.id)
+    connection.peer.notify(protocol.ACKNOWLEDGED, told, request.id)
 
 
 def _list(session: Attachment) -> tuple[bytes, ...]:
@@ -63,7 +79,8 @@ def cancel(connection: ClientConnection, params: Raw) -> None:
     request_id = protocol.cancelled_id(params)
     connection.calls.cancel(request_id)
     connection.attachments.forget(request_id)
-    if request_id in connection.subscriptions:
+    unfollow(connection, request_id)
+    if request_id in connection.subscriptions.open:
         connection.subscriptions.end(request_id)
         connection.announcements.unfollow()
         connection.list_changes.unfollow()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
 from daemon.clients.requests.lists import answer_list, answer_page
+from daemon.clients.requests.tasks import call_as_task
 from daemon.model import Kind
 from daemon.surfaces.base import AwaitListing
 
@@ -25,6 +26,9 @@ def call_tool(connection: ClientConnection, params: Raw | None, request: Request
         msgspec.MsgspecError: its params are not those of a call.
     """
     wanted = protocol.decode_call(params or b"{}")
+    if "task" in wanted.others:
+        call_as_task(connection, wanted, request)
+        return
     connection.dispatch.begin(request, wanted.name, bytes(wanted.arguments), wanted.meta, wanted.others)
 
 

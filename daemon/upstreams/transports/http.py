@@ -162,7 +162,7 @@ class HttpLink(PostLink):
                     if not (reached or response.is_server_error):
                         return
                     if reached and opened:
-                        # Notifications may have been missed; only a change of the list is worth asking about.
+                        # Notifications may have been missed; only changes of the lists are worth asking about.
                         self._context.events.on_list_changed()
                     if reached:
                         opened, failures = True, 0

@@ -133,6 +133,10 @@ class PostLink(ABC):
         self._out.append(post)
         self._kick.set()
 
+    def waiting(self, _request_id: bytes | None = None, /) -> float:
+        """Bytes of what keeps its order (`wire.outbox.Link.waiting`)."""
+        return self.queued
+
     def flush(self) -> None:  # noqa: B027 - empty for both ways of answering
         """Nothing to do: a POST is expensive enough to deserve its task."""
 
@@ -255,33 +259,32 @@ class PostLink(ABC):
                 if response.is_success:
                     await self.receive(response, post)
                 else:
-                    await self._take_refusal(response, post)
+                    await _take_refusal(self, response, post)
         except NETWORK_ERRORS as error:
             self.fail(post.uid, of_error(error, self.place))
 
-    async def _take_refusal(self, response: httpx2.Response, post: Post) -> None:
-        """An HTTP error: a failure, or an answer in JSON-RPC whatever its body says."""
-        body = await read_body(response, ERROR_BYTES) or b""
-        over = await self.session_over(response, body, post)
-        failure = of_status(response, self.place, session_over=over)
-        # 403 to a call may be about its tool alone, and the body says more.
-        is_answer = failure is None or (
-            failure.cause is Cause.FORBIDDEN and self.peer.requests.is_forwarded(post.uid)
-        )
-        if failure is not None and not is_answer:
-            self.fail(post.uid, failure)
-        elif post.uid is not None:
-            missing = response.status_code == httpx2.codes.NOT_FOUND
-            code = envelope.METHOD_NOT_FOUND if missing else envelope.INTERNAL_ERROR
-            text = f"{self.place} answered HTTP {response.status_code} {response.reason_phrase}".rstrip()
-            text += not_followed(response)
-            said = error_in(body)
-            if said is None and self.peer.requests.is_forwarded(post.uid) is False:
-                lost = UpstreamLost(text)
-                lost.__cause__ = HttpRefusal(code, text, status=response.status_code, place=self.place)
-                self.peer.requests.lose(post.uid, lost)
-            else:
-                await self.deliver(error_line(post.uid, said or made_error(code, text)))
+
+async def _take_refusal(link: PostLink, response: httpx2.Response, post: Post) -> None:
+    """An HTTP error: a failure, or an answer in JSON-RPC whatever its body says."""
+    body = await read_body(response, ERROR_BYTES) or b""
+    over = await link.session_over(response, body, post)
+    failure = of_status(response, link.place, session_over=over)
+    forwarded = link.peer.requests.is_forwarded(post.uid)
+    # 403 to a call may be about its tool alone, and the body says more.
+    if failure is not None and not (failure.cause is Cause.FORBIDDEN and forwarded):
+        link.fail(post.uid, failure)
+    elif post.uid is not None:
+        missing = response.status_code == httpx2.codes.NOT_FOUND
+        code = envelope.METHOD_NOT_FOUND if missing else envelope.INTERNAL_ERROR
+        text = f"{link.place} answered HTTP {response.status_code} {response.reason_phrase}".rstrip()
+        text += not_followed(response)
+        said = error_in(body)
+        if said is None and forwarded is False:
+            lost = UpstreamLost(text)
+            lost.__cause__ = HttpRefusal(code, text, status=response.status_code, place=link.place)
+            link.peer.requests.lose(post.uid, lost)
+        else:
+            await link.deliver(error_line(post.uid, said or made_error(code, text)))
 
 
 class PostConnection(RawConnection):

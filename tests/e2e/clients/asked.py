@@ -1,4 +1,6 @@
-"""A client on the `mcp` SDK 2.x that answers what servers ask: `NAME TIMES socket PATH` or `http URL TOKEN`.
+"""A client on the `mcp` SDK 2.x that answers what servers ask.
+
+argv: its name, how often, `socket PATH` or `http URL TOKEN`.
 
 It calls the tools of server-everything that ask for something, and answers with its own name each time. Prints
 one JSON object: what the tools answered, and how often it was asked.

@@ -39,7 +39,12 @@ async def test_a_slow_call_holds_up_nothing_else(nursery: trio.Nursery) -> None:
         ("call", None, -32602, "server"),
         ("tools", {"category": 7}, -32602, "category"),
         ("tools", [1], -32602, "params must be an object"),
-        ("reboot", {}, -32601, "status, tools, search, call, restart, reload, switch, refresh"),
+        (
+            "reboot",
+            {},
+            -32601,
+            "status, tools, tool, search, call, prompts, prompt, resources",
+        ),
         ("switch", {"name": "alpha"}, -32602, "off"),
         ("switch", {"name": "alpha", "off": 1}, -32602, "Expected `bool`"),
         ("refresh", {"server": 1}, -32602, "Expected `str | null`"),

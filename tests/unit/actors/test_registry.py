@@ -17,6 +17,7 @@ from daemon.config.model import Category, Config, Server, ToolSelection
 from daemon.facts import ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.kit.mailbox import ActorGone
 from daemon.states import ServerState
+from tests.unit.catalog.samples import prompts, resources, templates
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -223,3 +224,30 @@ async def test_a_list_that_changes_leaves_one_line_that_names_what_is_other(logg
     assert told[1].startswith("epoch 3: its tools have changed: 1000 came (tool0, tool1,")
     assert told[1].endswith(", tool9 and 990 more)")
     assert len(told) == 2
+
+
+async def test_lists_of_one_kind_replace_one_another_and_no_list_of_another_kind() -> None:
+    async with registry() as found:
+        found.tell(resources("a", "x:1"))
+        found.tell(prompts("a", "plan"))
+        found.tell(prompts("a", "plan", "review"))
+        found.tell(templates("a", "x:{n}"))
+        await found.settle()
+        entry = found.catalog.value.servers["a"]
+        assert [list(known.definitions) for known in entry.lists.values()] == [
+            ["x:1"],
+            ["plan", "review"],
+            ["x:{n}"],
+        ]
+        assert entry.epoch == 3
+
+
+async def test_a_changed_list_is_logged_and_a_first_one_is_not(logged: list[str]) -> None:
+    async with registry() as found:
+        found.tell(listed("a", "read"))
+        found.tell(prompts("a", "plan"))
+        await found.settle()
+        assert not any("epoch" in line for line in logged)
+        found.tell(prompts("a", "review"))
+        await found.settle()
+    assert "epoch 3: its prompts have changed: 1 came (review); 1 went (plan)" in logged

@@ -8,10 +8,12 @@ import msgspec
 from msgspec import Raw
 
 from daemon.catalog.definitions import fingerprint
-from daemon.catalog.listing import read_tools
+from daemon.catalog.kinds import LISTS
+from daemon.catalog.listing import read_definitions, read_tools
 from daemon.catalog.snapshot import begin, fold
 from daemon.facts import (
     Configured,
+    DefinitionsListed,
     ListingFailed,
     Recalled,
     ServerStatus,
@@ -19,6 +21,7 @@ from daemon.facts import (
     Switched,
     ToolsListed,
 )
+from daemon.model import Kind
 from daemon.states import ServerState
 from tests.unit.config.reading import config_of
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
-    from daemon.model import Tool
+    from daemon.model import Definition, Tool
 
 OBJECT = {"type": "object"}
 
@@ -40,6 +43,18 @@ def tool_json(name: str, **members: object) -> bytes:
 def tool(server: str, name: str, **members: object) -> Tool:
     """One usable tool of a server."""
     (read,), quarantined = read_tools(server, [Raw(tool_json(name, **members))])
+    assert not quarantined
+    return read
+
+
+def definition_json(kind: Kind, name: str, **members: object) -> bytes:
+    """A prompt, resource or template as a server would list it."""
+    return msgspec.json.encode({"name": name, LISTS[kind].key: name, **members})
+
+
+def definition(kind: Kind, server: str, name: str, **members: object) -> Definition:
+    """One usable prompt, resource or template of a server."""
+    (read,), quarantined = read_definitions(kind, server, [Raw(definition_json(kind, name, **members))])
     assert not quarantined
     return read
 
@@ -75,6 +90,29 @@ def listed(
     """A server lists these tools, plain ones by name."""
     full = tuple(tool(server, each) if isinstance(each, str) else each for each in tools)
     return ToolsListed(server=server, incarnation=incarnation, tools=full, quarantined=quarantined or {})
+
+
+def has(
+    server: str, kind: Kind, *names: str | Definition, incarnation: int = 1, **more: Any
+) -> DefinitionsListed:
+    """A server lists these prompts, resources or templates, plain ones by name."""
+    full = tuple(definition(kind, server, each) if isinstance(each, str) else each for each in names)
+    return DefinitionsListed(server=server, incarnation=incarnation, kind=kind, definitions=full, **more)
+
+
+def prompts(server: str, *names: str | Definition, **more: Any) -> DefinitionsListed:
+    """A server lists these prompts."""
+    return has(server, Kind.PROMPT, *names, **more)
+
+
+def resources(server: str, *uris: str | Definition, **more: Any) -> DefinitionsListed:
+    """A server lists these resources."""
+    return has(server, Kind.RESOURCE, *uris, **more)
+
+
+def templates(server: str, *texts: str | Definition, **more: Any) -> DefinitionsListed:
+    """A server lists these templates."""
+    return has(server, Kind.TEMPLATE, *texts, **more)
 
 
 def failed(server: str, reason: str = "timed out", *, incarnation: int = 1) -> ListingFailed:

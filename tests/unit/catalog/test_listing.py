@@ -10,18 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
 from daemon.catalog.listing import (
     _TOOLS,
     MAX_DEFINITION_BYTES,
     MAX_DEPTH,
     MAX_LISTED,
+    URI_BYTES,
     Parts,
+    read_definitions,
     read_page,
     read_tools,
 )
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Kind
-from tests.unit.catalog.samples import tool_json
+from tests.unit.catalog.samples import definition_json, tool_json
 
 GOOD = tool_json("good")
 
@@ -253,3 +256,74 @@ def test_members_are_found_when_they_are_asked_for() -> None:
     assert parts.get("y", b"{}") == b"{}"
     with pytest.raises(KeyError):
         parts["y"]
+
+
+# --- prompts, resources, templates ---------------------------------------------------------------------------
+
+
+UNNAMED = "its arguments are no list of objects with a name"
+LONG = b"n" * MAX_DEFINITION_BYTES
+
+
+@pytest.mark.parametrize("kind", BESIDE_TOOLS)
+def test_a_definition_keeps_the_bytes_it_came_as_and_is_one_object(kind: Kind) -> None:
+    raw = b'{"name":"n", "%b": "x:y" ,"_meta":{"a":[1.0]},"icons":[]}' % LISTS[kind].key.encode()
+    if kind is Kind.PROMPT:
+        raw = b'{"name" : "x:y","arguments":[{"name":"a"}]}'
+    (first,), quarantined = read_definitions(kind, "s", [Raw(raw)])
+    assert (first.raw, first.name, first.kind, quarantined) == (raw, "x:y", kind, {})
+    ((again,), _) = read_definitions(kind, "s", [Raw(raw)])
+    assert again is first
+    assert read_definitions(kind, "other", [Raw(raw)])[0] != (first,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "name", "reason"),
+    [
+        (Kind.PROMPT, b"{}", "(prompt 1)", "has no name"),
+        (Kind.PROMPT, b"7", "(prompt 1)", "not an object"),
+        (Kind.PROMPT, b'{"name":7}', "(prompt 1)", "its name is no string"),
+        (Kind.PROMPT, b'{"name":"p","arguments":{}}', "p", UNNAMED),
+        (
+            Kind.PROMPT,
+            b'{"name":"p","arguments":[{}]}',
+            "p",
+            "its arguments are no list of objects with a name",
+        ),
+        (Kind.PROMPT, b'{"name":"p\\u0007"}', "'p\\x07'", "a name has 1 to 128 printable bytes"),
+        (Kind.RESOURCE, b'{"name":"n"}', "(resource 1)", "has no uri"),
+        (Kind.RESOURCE, b'{"uri":"x:y"}', "x:y", "has no name, which MCP requires"),
+        (Kind.RESOURCE, b'{"uri":["x:y"],"name":"n"}', "(resource 1)", "its uri is no string"),
+        (Kind.RESOURCE, b'{"uri":"","name":"n"}', "''", f"a uri has 1 to {URI_BYTES} printable bytes"),
+        (Kind.TEMPLATE, b'{"uriTemplate":"x:{y}","name":1}', "x:{y}", "has no name, which MCP requires"),
+        (Kind.TEMPLATE, b'{"name":"n"}', "(template 1)", "has no uriTemplate"),
+        (
+            Kind.RESOURCE,
+            b'{"uri":"x:y","name":"' + b"n" * MAX_DEFINITION_BYTES + b'"}',
+            "x:y",
+            "its definition has",
+        ),
+        (Kind.PROMPT, b'{"name":"p","_meta":' + b"[" * 500 + b"]" * 500 + b"}", "p", "nested too deeply"),
+    ],
+)
+def test_what_is_malformed_costs_itself_alone(kind: Kind, raw: bytes, name: str, reason: str) -> None:
+    good = definition_json(kind, "good:one")
+    usable, quarantined = read_definitions(kind, "s", [Raw(raw), Raw(good)])
+    assert [each.name for each in usable] == ["good:one"]
+    ((found, why),) = quarantined.items()
+    assert found == name
+    assert why.startswith(reason)
+
+
+def test_null_arguments_are_none() -> None:
+    (prompt,), _ = read_definitions(Kind.PROMPT, "s", [Raw(b'{"name":"p","arguments":null}')])
+    assert prompt.name == "p"
+
+
+def test_the_second_of_two_with_one_uri_and_those_beyond_the_bound_are_left_out() -> None:
+    twice = [Raw(definition_json(Kind.RESOURCE, "x:1")), Raw(definition_json(Kind.RESOURCE, "x:1", size=2))]
+    usable, quarantined = read_definitions(Kind.RESOURCE, "s", twice)
+    assert (len(usable), quarantined) == (1, {"x:1": "listed twice; the first one counts"})
+    many = [Raw(definition_json(Kind.RESOURCE, f"x:{number}")) for number in range(MAX_LISTED + 2)]
+    usable, quarantined = read_definitions(Kind.RESOURCE, "s", many)
+    assert (len(usable), list(quarantined)) == (MAX_LISTED, ["(further resources)"])

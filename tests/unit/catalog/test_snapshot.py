@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.listing import read_tools
 from daemon.catalog.snapshot import _assembled, fold, fold_all
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
@@ -20,6 +21,7 @@ from tests.unit.catalog.samples import (
     catalog_of,
     configured,
     failed,
+    has,
     listed,
     recalled,
     servers,
@@ -427,7 +429,9 @@ CONFIGS = [
     {**CONFIG, "categories": {"c": {"tools": {"includeNames": ["git/a"], "overrides": {"fs/b": OFF}}}}},
     {**CONFIG, "categories": {"c": {"server": "git", "tools": {"overrides": {"a": OFF, "c": OFF}}}}},
 ]
-WORDS = st.sets(st.sampled_from(["git", "fs", "stranger", "git/a", "git/zzz", "fs/b", "fs/c"]))
+WORDS = st.sets(
+    st.sampled_from(["git", "fs", "stranger", "git/a", "git/zzz", "fs/b", "fs/c", "git/prompt:x:a"])
+)
 
 
 def own(server: str, facts_tools: list[Tool]) -> list[Tool]:
@@ -474,6 +478,17 @@ FACT: st.SearchStrategy[Fact] = st.one_of(
         st.sampled_from(["x", "y"]),
         st.integers(0, 3),
     ),
+    st.builds(
+        lambda server, kind, names, incarnation, first, problem: has(
+            server, kind, *names, incarnation=incarnation, first=first, problem=problem
+        ),
+        SERVER,
+        st.sampled_from(BESIDE_TOOLS),
+        st.lists(st.sampled_from(["x:a", "x:b"]), unique=True),
+        INCARNATION,
+        st.booleans(),
+        st.sampled_from(["", "", "broken"]),
+    ),
     st.builds(lambda words: switched(*words), WORDS),
     st.sampled_from([configured(config) for config in CONFIGS]),
 )
@@ -500,7 +515,13 @@ def looks(catalog: Catalog, name: str) -> object:
     """What anybody can see of a server: whether it is on, and each tool with whether that is."""
     entry = catalog.servers[name]
     tools = (entry.tools or {}).values()
-    return entry.disabled, {each.name: (each.schema_hash, (name, each.name) in catalog.off) for each in tools}
+    hashes = {each.name: (each.schema_hash, (name, each.name) in catalog.off) for each in tools}
+    others = {
+        (kind, own): own in catalog.lists[kind].get(name, ())
+        for kind, known in entry.lists.items()
+        for own in known.definitions
+    }
+    return entry.disabled, hashes, others
 
 
 @given(FACTS)
@@ -538,6 +559,7 @@ def test_categories_names_and_what_is_off_are_always_those_of_the_rest(facts: li
     catalog = after(BEGUN, facts)
     anew = _assembled(catalog)
     assert (catalog.categories, catalog.off, catalog.names) == (anew.categories, anew.off, anew.names)
+    assert (catalog.lists, catalog.prompt_names, catalog.uris) == (anew.lists, anew.prompt_names, anew.uris)
     assert list(catalog.servers) == list(catalog.config.mcp_servers)
 
 
@@ -585,6 +607,7 @@ def test_facts_that_are_told_together_mean_what_they_mean_one_by_one(
         one_by_one.switched,
         one_by_one.departed,
     )
+    assert at_once.lists == one_by_one.lists
     assert at_once.names == _assembled(at_once).names
     assert len(set(at_once.names.given.values())) == len(at_once.names.given)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.call import BadArguments, main, parse_arguments, texts
+from daemon.cli.call import BadArguments, main, parse_arguments
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
@@ -64,7 +64,8 @@ def test_a_result_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureF
     daemon = control({"call": OK})
     assert main(["time/now", "tz=UTC"]) == 0
     assert capsys.readouterr() == ("12:00\n\x1b[31m\n", "")
-    assert daemon.asked == [("call", {"server": "time", "tool": "now", "arguments": {"tz": "UTC"}})]
+    asked = {"server": "time", "tool": "now", "arguments": {"tz": "UTC"}, "progress": True}
+    assert daemon.asked == [("call", asked)]
 
 
 def test_a_terminal_gets_it_escaped(
@@ -103,29 +104,3 @@ def test_what_names_no_tool_or_arguments_is_two(words: list[str], capsys: pytest
         main(words)
     assert ended.value.code == 2
     assert "mcpd call: error: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("item", "text"),
-    [
-        (
-            {"type": "image", "mimeType": "image/png", "data": "QUJDRA=="},
-            "[image: image/png, 4 bytes; --json prints them]",
-        ),
-        ({"type": "audio", "mimeType": "audio/wav"}, "[audio: audio/wav, 0 bytes; --json prints them]"),
-        ({"type": "resource_link", "uri": "file:///a", "name": "a"}, "[resource_link: file:///a a]"),
-        ({"type": "resource", "resource": {"uri": "u:1", "text": "body"}}, "[resource: u:1]\nbody"),
-        (
-            {"type": "resource", "resource": {"uri": "u:1", "blob": "QUI="}},
-            "[resource: u:1, 2 bytes; --json prints them]",
-        ),
-        ({"type": "hologram"}, "[hologram; --json prints it]"),
-    ],
-)
-def test_what_is_no_text_is_a_line(item: dict[str, Any], text: str) -> None:
-    assert texts({"content": [item]}) == [text]
-
-
-def test_structured_content_stands_in_for_missing_text() -> None:
-    assert texts({"content": [], "structuredContent": {"a": 1}}) == ['{\n  "a": 1\n}']
-    assert texts({"content": []}) == []

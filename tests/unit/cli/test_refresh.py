@@ -55,8 +55,10 @@ def test_all_are_asked_for_without_a_name_and_one_failure_is_one(
         ({}, "no server is up"),
         (
             {"git": NEWS},
-            "git: epoch 3, 12 tools; came: fresh; went: gone; changed: log; renamed: old to new;"
-            " prompts that came: review; prompts that changed: plan",
+            (
+                "git: epoch 3, 12 tools; came: fresh; went: gone; changed: log; renamed: old to new;"
+                " prompts that came: review; prompts that changed: plan"
+            ),
         ),
         ({"git": {"problem": "server \x1bgit was removed"}}, "git: server \\x1bgit was removed"),
     ],

@@ -112,6 +112,7 @@ def test_faults_of_a_server_that_serves_are_told_too() -> None:
                 hidden={"sly": "1 hidden character: U+202E"},
                 completed=["bare", "bald"],
                 noise={"count": 3, "first": "Listening on stdio"},
+                oneClientAtATime=True,
                 listingError="timed out",
             )
         }
@@ -121,6 +122,7 @@ def test_faults_of_a_server_that_serves_are_told_too() -> None:
     assert "tool sly has 1 hidden character: U+202E: spelt out for models" in text
     assert '2 of its tools lack "type": "object" in the inputSchema' in text
     assert "3 lines on its stdout were not MCP; the first: Listening on stdio" in text
+    assert "it serves one client at a time: what it asks" in text
     assert "its tools could not be listed: timed out" in text
 
 

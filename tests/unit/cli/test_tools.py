@@ -97,3 +97,37 @@ def test_costs_are_bytes_of_utf8_and_add_up() -> None:
     assert "(no description)" in text
     assert "\\x1b[2J" in text
     assert "surface 'full': 2 tools and the instructions, 51 bytes, about 12 tokens" in text
+
+
+ONE: dict[str, Any] = {
+    "server": "git",
+    "tool": "git_log",
+    "categories": ["history"],
+    "enabled": True,
+    "available": True,
+    "state": "ready",
+    "reason": "",
+    "definition": {"name": "git_log", "inputSchema": {"type": "object"}},
+    "example": {},
+}
+
+
+def test_one_tool_can_be_asked_for(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = control({"tool": ONE})
+    assert main(["git/git_log", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ONE
+    assert main(["git/git_log"]) == 0
+    assert "example\n  mcpd call git/git_log\n" in capsys.readouterr().out
+    assert daemon.asked == [("tool", {"server": "git", "tool": "git_log"})] * 2
+
+
+def test_a_category_whose_name_has_a_slash_is_found(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {"error": {"code": -32602, "message": "no server is named 'in'"}}
+    known = {"in/out": ANSWER["categories"]["files"]}
+    control({"tool": refused, "tools": {**ANSWER, "categories": known}})
+    assert main(["in/out"]) == 0
+    assert "read" in capsys.readouterr().out
+    assert main(["in/side"]) == 1
+    assert capsys.readouterr().err == "mcpd: no server is named 'in'\n"

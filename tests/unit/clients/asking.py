@@ -1,4 +1,4 @@
-"""A server that asks clients, as tests of its requests need it: what it asks, and what it is told."""
+"""A client of a real session that a server asks something, and the server's end of the question."""
 
 from __future__ import annotations
 
@@ -6,69 +6,83 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import trio
+import trio.testing
 from msgspec import Raw
 
-from daemon.protocol import CAPABILITIES_KEY
 from daemon.wire.peer_requests import PeerRequest
-from tests.fakes_upstream import MODERN
+from tests.fakes_upstream import Client, Guest, Stage
+from tests.unit.wire.test_peer_requests import Noted
 
 if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
-    from tests.fakes_upstream import Sent, Stage
 
-ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
-"""The capabilities of a client that can be asked anything."""
+ALL = {"roots": {"listChanged": True}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
+FORM = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 
-META = {**MODERN, CAPABILITIES_KEY: ABLE}
-"""What such a client of 2026-07-28 puts into `_meta`."""
 
-QUESTION = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+def url(elicitation: str) -> dict[str, Any]:
+    """The params of an elicitation that sends to a URL."""
+    return {"mode": "url", "message": "?", "url": "https://x.test/", "elicitationId": elicitation}
 
-ACCEPTED = {"action": "accept", "content": {"name": "Ada"}}
-SAMPLED = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Paris"}}
-ROOTS = {"roots": [{"uri": "file:///work"}]}
 
-ANSWERS = {"elicitation/create": ACCEPTED, "sampling/createMessage": SAMPLED, "roots/list": ROOTS}
-"""A good answer to each thing that can be asked."""
+def on_full_surface(**more: Any) -> Stage:
+    """A stage on which tools have their own names."""
+    return Stage(profiles={"default": {"surface": "full"}, **more.pop("profiles", {})}, **more)
 
 
 @attrs.define(eq=False)
-class Told:
-    """`wire.peer_requests.Responder` of a server that writes down what it is told."""
+class Question:
+    """What a server has asked, and what it was answered."""
 
-    results: list[Any] = attrs.field(factory=list)
-    errors: list[tuple[int, str]] = attrs.field(factory=list)
-
-    def answer(self, result: Buffer) -> None:
-        self.results.append(json.loads(bytes(result)))
-
-    def refuse(self, code: int, message: str, data: object = None) -> None:
-        self.errors.append((code, message))
-
-    def refuse_as(self, error: Buffer) -> None:
-        told = json.loads(bytes(error))
-        self.errors.append((told["code"], told["message"]))
-
-    def report(self, params: dict[str, Raw]) -> None: ...
+    request: PeerRequest
+    back: Noted
 
     @property
-    def count(self) -> int:
-        """How often it was told anything."""
-        return len(self.results) + len(self.errors)
+    def answers(self) -> list[Any]:
+        """What it was answered: results and errors decoded."""
+        return [
+            (kind, json.loads(rest[0]) if kind in {"result", "error"} else rest[0])
+            for kind, *rest in self.back.said
+        ]
 
 
-def raw(value: object) -> Raw:
-    """JSON."""
-    return Raw(json.dumps(value).encode())
+def question(method: str, params: Any = None, server: str = "alpha") -> Question:
+    """A server's request."""
+    back = Noted()
+    made = PeerRequest(method, None if params is None else Raw(json.dumps(params).encode()), back)
+    made.server = server
+    return Question(made, back)
 
 
-def asks(
-    stage: Stage, sent: Sent, method: str = "elicitation/create", params: object = QUESTION
-) -> tuple[PeerRequest, Told]:
-    """A server asks while it works on a call."""
-    told = Told()
-    request = PeerRequest(method, None if params is None else raw(params), told)
-    request.server = "alpha"
-    sent.exchange.asked(request)
+async def greeted(stage: Stage, nursery: trio.Nursery, capabilities: Any = ALL, *, done: bool = True) -> Guest:
+    """A client that has shaken hands."""
+    guest = await stage.connect(nursery)
+    params = {"protocolVersion": "2025-11-25", "capabilities": capabilities}
+    assert "result" in await guest.client.request("initialize", params, request_id=0)
+    if done:
+        await guest.client.tell("notifications/initialized", {})
+        await trio.testing.wait_all_tasks_blocked()
+    return guest
+
+
+async def called(stage: Stage, client: Client, request_id: object = 7, tool: str = "echo") -> None:
+    """The client has called `echo` of alpha; the call is at the server."""
+    before = len(stage.alpha.sent)
+    await client.ask("tools/call", {"name": tool, "arguments": {}}, request_id=request_id)
+    await stage.alpha.wait_sent(before + 1)
+
+
+def asks(stage: Stage, method: str, params: Any = None, *, call: int = -1) -> Question:
+    """The server asks on account of a call."""
+    asked = question(method, params)
+    stage.alpha.sent[call].exchange.asked(asked.request)
     stage.outbox.flush()
-    return request, told
+    return asked
+
+
+async def answer(client: Client, uid: int, result: Buffer | Any) -> None:
+    """The client answers, and the answer has arrived."""
+    raw = bytes(result) if isinstance(result, bytes) else json.dumps(result).encode()
+    await client.send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (uid, raw))
+    await trio.testing.wait_all_tasks_blocked()

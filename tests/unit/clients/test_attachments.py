@@ -334,3 +334,18 @@ async def test_whoever_keeps_nothing_may_call_what_is_not_loaded_and_shares_the_
     offer, view = kept.offer, own.view()
     assert (kept.auto_load, view.auto_load) == (False, True)
     assert view.offer is offer is kept.offer
+
+
+async def test_whoever_keeps_nothing_shares_links_with_those_who_are_allowed_the_same(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+
+    def own(owner: str) -> Attachment:
+        client = Client(stage.config, stage.context.surfaces, Visitor(owner=owner, keeps=False))
+        return Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon).own
+
+    own("token ci: ").links.note("alpha", ["made:up"])
+    assert own("token ci: ").links.servers == {"made:up": "alpha"}
+    assert own("token other: ").links.servers == {}
+    assert attachments(stage, nursery).own.links.servers == {}

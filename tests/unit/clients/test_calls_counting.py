@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from daemon.clients.call import ClientCall
 from daemon.counting.summary import counters, most_called
 from daemon.errors import UpstreamLost
-from tests.fakes_upstream import Stage
+from tests.fakes_upstream import MODERN, Stage
+from tests.unit.clients.inputs import ABLE, META, asks
 
 if TYPE_CHECKING:
     import trio
@@ -42,3 +43,28 @@ async def test_a_call_is_one_and_no_request(nursery: trio.Nursery) -> None:
     await client.get()
     assert stage.tally.servers["alpha"].requests == {}
     assert most_called(counters(stage.tally)) == [("alpha", "echo")]
+
+
+@pytest.mark.parametrize(("meta", "became"), [(META, "parked"), (MODERN, "refused")])
+async def test_what_a_modern_client_is_asked_is_counted(
+    nursery: trio.Nursery, meta: dict[str, Any], became: str
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo", _meta=meta)
+    asks(stage, await stage.alpha.wait_sent())
+    assert stage.tally.servers["alpha"].relays == {("elicitation/create", became): 1}
+
+
+@pytest.mark.parametrize(("capabilities", "became"), [(ABLE, "relayed"), ({}, "refused")])
+async def test_what_a_client_is_asked_is_counted(
+    nursery: trio.Nursery, capabilities: dict[str, Any], became: str
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    who = {"name": "tester", "version": "1"}
+    said = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": who}
+    await client.request("initialize", said)
+    await client.call("alpha", "echo", request_id="x")
+    asks(stage, await stage.alpha.wait_sent(), "roots/list", None)
+    assert stage.tally.servers["alpha"].relays == {("roots/list", became): 1}

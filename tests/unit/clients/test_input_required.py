@@ -23,7 +23,7 @@ from daemon.clients.input_required import (
 from daemon.errors import UpstreamUnavailable
 from daemon.surfaces.base import Forward
 from daemon.wire.peer_requests import PeerRequest
-from tests.unit.clients.asking import ACCEPTED, QUESTION, ROOTS, SAMPLED, Told, raw
+from tests.unit.clients.inputs import ACCEPTED, QUESTION, ROOTS, SAMPLED, Told, raw
 
 
 @pytest.mark.parametrize(

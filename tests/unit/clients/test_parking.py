@@ -12,9 +12,10 @@ from daemon.clients.parking import MAX_ASKED, MAX_COMPARED
 from daemon.clients.request_states import MAX_HELD_BYTES, MAX_OF_CLIENT, MAX_OF_SERVER, PREFIX, TTL
 from daemon.clients.visitor import Visitor
 from daemon.errors import UpstreamLost
+from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
 from tests.fakes_upstream import MODERN, PATIENCE, Stage, error_of
-from tests.unit.clients.asking import ABLE, ACCEPTED, ANSWERS, META, QUESTION, ROOTS, Told, asks
+from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION, ROOTS, Told, asks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -265,6 +266,33 @@ async def test_the_state_of_a_server_goes_to_it_as_it_is(nursery: trio.Nursery, 
     asked = b'{"resultType":"input_required","inputRequests":{},"requestState":"\\u0076"}'
     stage.answer(sent, asked)
     assert asked in await client.line()
+
+
+async def test_a_request_for_a_prompt_is_parked_and_bound_to_all_that_it_asks_for(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    stage.offers("alpha", Kind.PROMPT, "greet", "part")
+    client = await stage.client(nursery)
+    wanted: dict[str, Any] = {"name": "greet", "arguments": {"to": "Ada", "n": "1"}}
+    await client.ask("prompts/get", {**wanted, "_meta": {**META, "progressToken": 1}})
+    sent = await stage.alpha.wait_sent()
+    _, told = asks(stage, sent)
+    requests, state = await required(client)
+    more = {"requestState": state, "inputResponses": dict.fromkeys(requests, ACCEPTED), "_meta": META}
+    for other in ({"name": "part"}, {"arguments": {"to": "Eve", "n": "1"}}):
+        await client.ask("prompts/get", {**wanted, **other, **more}, request_id=2)
+        await refused(client)
+    again = {"arguments": {"n": "1", "to": "Ada"}, "name": "greet"}
+    await client.ask("prompts/get", {**more, **again}, request_id=3)
+    await until(lambda: told.count)
+    assert told.results == [ACCEPTED]
+    stage.answer(sent, b'{"messages":[]}')
+    assert await client.get() == {
+        "jsonrpc": "2.0",
+        "id": 3,
+        "result": {"resultType": "complete", "messages": []},
+    }
 
 
 # --- over HTTP, where a connection is no client ------------------------------------------------------------

@@ -14,7 +14,7 @@ from daemon.clients.rounds import MAX_ROUNDS
 from daemon.clients.server_requests import MAX_OF_SERVER
 from daemon.facts import Switched
 from tests.fakes_upstream import Stage, error_of
-from tests.unit.clients.asking import ABLE, ACCEPTED, ANSWERS, QUESTION
+from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, QUESTION
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -42,7 +42,7 @@ def test_the_summary_says_what_loading_spared_and_cost() -> None:
     tally.request("gone", "prompts/get", "UpstreamLost")
     tally.relayed("git", "roots/list", "relayed")
     tally.relayed("git", "elicitation/create", "relayed")
-    tally.relayed("gone", "elicitation/create", "declined")
+    tally.relayed("gone", "elicitation/create", "refused")
     tally.meta_call("load", "load_mcp_tool", OK)
     tally.meta_call("browse", "get_tools", "UnknownCategory")
     tally.spared("load", 4000)
@@ -58,7 +58,7 @@ def test_the_summary_says_what_loading_spared_and_cost() -> None:
         "repairs": {min(REPAIRS): 1},
         "refusals": {"ToolNotLoaded": 1},
         "requests": {"prompts/get": 2},
-        "serverRequests": {"relayed": 2, "declined": 1},
+        "serverRequests": {"relayed": 2, "refused": 1},
         "extraRoundTrips": 2,
         "estimatedTokensSpared": 1100,
         "estimatedTokensSentInstead": 50,

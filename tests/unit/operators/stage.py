@@ -23,6 +23,7 @@ from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
+from daemon.upstreams.attribution import Apart
 from daemon.upstreams.listing import ListingStatus
 from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
@@ -62,6 +63,7 @@ class FakeServer(FakeUpstream):
         self.stats = CallStats()
         self.noise = Noise()
         self.stderr = StderrTail()
+        self.apart = Apart(name)
         self.greeting: Greeting | None = None
         self.pid: int | None = None
         self.mark: int | None = None

@@ -175,7 +175,9 @@ def test_a_server_that_runs_shows_how_it_does() -> None:
     for number in range(20):
         alpha.stderr.add(f"line {number}")
     alpha.noise.add(b"banner", 0.0, Redactor(()).cut)
+    alpha.apart.begin()
     server = daemon.server({500: 1234, 501: 1})
+    assert server["oneClientAtATime"] is True
     assert (server["state"], server["pid"], server["rssBytes"]) == ("ready", 99, 1234)
     assert (server["calls"], server["errors"], server["inFlight"]) == (100, 10, 2)
     assert server["p50Ms"] == pytest.approx(50, abs=2)

@@ -79,6 +79,8 @@ class Server:
 class Caller:
     """An exchange that keeps how it ended."""
 
+    spared_until = 0.0
+
     ended: list[object] = attrs.field(factory=list)
     progress: int = 0
 
@@ -96,6 +98,9 @@ class Caller:
 
     def asked(self, question: PeerRequest) -> None:
         question.refuse(-32600, "nobody is here")
+
+    def notified(self, method: str, params: Raw) -> None:
+        raise AssertionError(method)
 
     @property
     def asker(self) -> object:

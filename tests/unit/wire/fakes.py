@@ -62,6 +62,9 @@ class ScriptedLink:
         self.queued = sum(map(len, self._waiting))
         self._outbox.touch(self)
 
+    def waiting(self, request_id: bytes | None = None) -> float:
+        return self.queued
+
     def flush(self) -> None:
         self.sent += self._waiting
         self._waiting.clear()
@@ -96,6 +99,8 @@ class ScriptedLink:
 class RecordingExchange:
     """An owner of a request: what it was told, in order."""
 
+    spared_until = 0.0
+
     def __init__(self) -> None:
         self.endings: list[tuple[str, str]] = []
         self.progress: list[dict[str, bytes]] = []
@@ -111,6 +116,9 @@ class RecordingExchange:
 
     def progressed(self, params: dict[str, Raw]) -> None:
         self.progress.append({key: bytes(value) for key, value in params.items()})
+
+    def notified(self, method: str, params: Raw) -> None:
+        raise AssertionError(method)
 
     def asked(self, question: PeerRequest) -> None:
         question.refuse(-32600, "nobody is here")

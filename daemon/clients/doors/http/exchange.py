@@ -23,6 +23,8 @@ class Responding(Protocol):
 
     exchange: HttpExchange | None
     """The request whose response is not complete."""
+    queued: int
+    """Bytes that wait for the client."""
 
     def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
         """Send a whole response."""
@@ -71,6 +73,11 @@ class HttpExchange:
     def is_open(self) -> bool:
         """Whether the response is not complete, and the client is there."""
         return self.connection.exchange is self
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for the client on its connection."""
+        return self.connection.queued
 
     def respond(
         self, status: HTTPStatus, parts: Sequence[Buffer] = (), headers: Mapping[str, str] | None = None

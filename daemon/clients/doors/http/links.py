@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -55,6 +56,11 @@ class ExchangeLink(Generic[R]):
             reply.answer(frame)
         else:
             reply.notify(frame)
+
+    def waiting(self, request_id: bytes | None = None) -> float:
+        """Bytes that wait on the connection of a request (`wire.outbox.Link.waiting`)."""
+        reply = None if request_id is None else self.replies.get(request_id)
+        return math.inf if reply is None else reply.waiting
 
     def say(self, frame: Sequence[Buffer]) -> None:
         """Send what belongs to no request: there is no way to, in MCP 2026-07-28."""

@@ -42,6 +42,11 @@ class PostReply:
         self._streams = False
         self._wait()
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for the client on its connection."""
+        return self._exchange.waiting
+
     def notify(self, frame: Sequence[Buffer]) -> None:
         """Send what comes before the result."""
         self._open()

@@ -82,6 +82,12 @@ class HttpSession(ExchangeLink[ResumableReply]):
         self._listening = [each for each in self._listening if each.is_open]
         return bool(self.replies or self._listening)
 
+    def waiting(self, request_id: bytes | None = None) -> float:
+        """As of any link; what belongs to no request waits on the newest stream, if there is one."""
+        if request_id is None and self.is_busy and self._listening:
+            return self._listening[-1].waiting
+        return super().waiting(request_id)
+
     def say(self, frame: Sequence[Buffer]) -> None:
         """Send what belongs to no request over the newest stream, now or once there is one."""
         if self.is_busy and self._listening:

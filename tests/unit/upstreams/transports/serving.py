@@ -84,6 +84,8 @@ class Events:
 class Caller:
     """An exchange that remembers how it ended, and insists that it ends once."""
 
+    spared_until = 0.0
+
     ended: trio.Event = attrs.field(factory=trio.Event)
     result: Any = None
     error: Any = None
@@ -107,6 +109,9 @@ class Caller:
 
     def asked(self, question: PeerRequest) -> None:
         question.refuse(-32600, "nobody is here")
+
+    def notified(self, method: str, params: Raw) -> None:
+        raise AssertionError(method)
 
     @property
     def asker(self) -> object:

@@ -57,6 +57,9 @@ class TestLink:
     def send(self, frame: Iterable[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         self.sent.append(b"".join(map(bytes, frame)))
 
+    def waiting(self, request_id: bytes | None = None) -> float:
+        return self.queued
+
     async def run(self, receiver: Receiver) -> None:
         async for lines in self._from_server:
             receiver.on_lines([line for line in lines if not line.startswith(HUGE)])

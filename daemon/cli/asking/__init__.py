@@ -1,0 +1,1 @@
+"""What a server asks while a call runs: questions in a terminal, and their answers."""

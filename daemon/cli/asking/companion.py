@@ -1,0 +1,267 @@
+"""What happens between a request to the daemon and its answer: progress, and a server's questions.
+
+The control socket carries both ways: the daemon reports progress as notifications and passes a server's
+questions on as requests, by MCP's names for them, and is answered on the same connection. So an operator's
+call stays a call of an operator's, which sees what profiles hide, and needs no session as a client's does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from daemon.cli.asking.person import Interrupted, Terminal, forget_typed, is_coloured
+from daemon.cli.control import RemoteFault, ask_with
+from daemon.cli.progress import Progress
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from daemon.cli.control import Wire
+
+Json = dict[str, Any]
+
+MAX_ROUNDS = 20
+"""How often a server of MCP 2026-07-28 may ask for more before it answers."""
+
+REST_SECONDS = 10.0
+"""Seconds for the rest of a message whose beginning has come."""
+
+METHOD_NOT_FOUND = -32601
+URL_REQUIRED = -32042
+"""The code of a server's error that sends its user to a page first (MCP 2025-11-25)."""
+INVALID_REQUEST = -32600
+
+ELICITATION: Json = {"form": {}, "url": {}}
+"""What a person at a terminal can be asked (MCP, `ClientCapabilities.elicitation`)."""
+
+
+class Withdrawn(Exception):
+    """A question was taken back while it was before the person."""
+
+
+def add_conversation(parsed: argparse.ArgumentParser) -> None:
+    """Add the options of commands whose server may report progress and ask something."""
+    parsed.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    parsed.add_argument(
+        "--no-input",
+        action="store_true",
+        help="answer no questions of the server: they are declined, as they are without a terminal",
+    )
+    parsed.add_argument(
+        "--root",
+        metavar="DIR",
+        action="append",
+        default=[],
+        type=Path,
+        help="a directory that the server is told it may work in, if it asks (MCP roots); repeatable",
+    )
+
+
+def converse(options: argparse.Namespace, server: str, method: str, params: Json) -> Json:
+    """Ask the daemon for what a server is to do, and answer the server's questions meanwhile.
+
+    Raises:
+        DaemonUnreachable, RemoteFault: as `control.ask_with`.
+    """
+    companion = CallCompanion.of(options, server)
+    wishes: Json = {"progress": True} if companion.progress is not None else {}
+    if capabilities := companion.capabilities:
+        wishes["capabilities"] = capabilities
+    asked = {**params, **wishes}
+    for _ in range(MAX_ROUNDS):
+        try:
+            answer = ask_with(options, method, asked, companion)
+        finally:
+            companion.clear()
+        if answer.get("resultType") == "input_required":
+            asked = {**params, **wishes, **companion.inputs(answer)}
+        elif not companion.visits(pages_of(answer)):
+            return answer
+    raise RemoteFault(INVALID_REQUEST, f"server {server} has asked {MAX_ROUNDS} times, and not answered")
+
+
+def pages_of(result: Json) -> list[Json]:
+    """The pages that a person is to open before a call is made again (MCP 2025-11-25); usually none."""
+    place: object = result
+    for key in ("structuredContent", "error", "upstream"):
+        place = place.get(key) if isinstance(place, dict) else None
+    if not isinstance(place, dict) or place.get("code") != URL_REQUIRED:
+        return []
+    data = place.get("data")
+    pages = data.get("elicitations") if isinstance(data, dict) else None
+    return [each for each in pages if isinstance(each, dict)] if isinstance(pages, list) else []
+
+
+class CallCompanion:
+    """Takes what a server says and asks while it works (`control.Companion`)."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        stdin: TextIO | None,
+        stderr: TextIO,
+        progress: Progress | None,
+        roots: Sequence[Path] = (),
+        colour: bool = False,
+    ) -> None:
+        """Begin.
+
+        Args:
+            server: the name of the server.
+            stdin: the terminal where questions are answered; None declines them.
+            stderr: where they are asked.
+            progress: where progress is shown; None does not ask for it.
+            roots: the directories that the server is told.
+            colour: whether `stderr` takes bold text.
+        """
+        self.progress = progress
+        self._server = server
+        self._stdin = stdin
+        self._stderr = stderr
+        self._roots = roots
+        self._colour = colour
+
+    @classmethod
+    def of(cls, options: argparse.Namespace, server: str) -> CallCompanion:
+        """The companion that a command line wants (`add_conversation`)."""
+        stderr = sys.stderr
+        there = not options.no_input and sys.stdin is not None and sys.stdin.isatty() and stderr.isatty()
+        columns = None
+        if stderr.isatty() and os.environ.get("TERM") != "dumb":
+            import shutil  # noqa: PLC0415 - only with a terminal
+
+            columns = shutil.get_terminal_size().columns
+        shows = not options.quiet and not options.json
+        return cls(
+            server,
+            stdin=sys.stdin if there else None,
+            stderr=stderr,
+            progress=Progress(stderr, columns=columns, clock=time.monotonic) if shows else None,
+            roots=[path.resolve() for path in options.root],
+            colour=is_coloured(stderr, os.environ),
+        )
+
+    @property
+    def capabilities(self) -> Json:
+        """What the server may ask (MCP, `ClientCapabilities`)."""
+        asked = {"elicitation": ELICITATION} if self._stdin is not None else {}
+        return {**asked, **({"roots": {}} if self._roots else {})}
+
+    def clear(self) -> None:
+        """Leave the terminal as it was."""
+        if self.progress is not None:
+            self.progress.clear()
+
+    def take(self, message: Json, wire: Wire) -> float:
+        """Take a message of the daemon's; returns the seconds for which a person was asked."""
+        method, request_id = message.get("method"), message.get("id")
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        if request_id is None:
+            if method == "notifications/progress" and self.progress is not None:
+                self.progress.show(params)
+            return 0.0
+        begun = time.monotonic()
+        try:
+            told = self._answer(str(method), params, (wire, request_id))
+        except Withdrawn as reason:
+            print(f"mcpd: {reason}", file=self._stderr)
+        else:
+            wire.send({"id": request_id, **told})
+        return time.monotonic() - begun
+
+    def inputs(self, wants: Json) -> Json:
+        """The answers to an `input_required` result, as the members of the next request (MCP 2026-07-28)."""
+        requests = wants.get("inputRequests")
+        responses = {}
+        for key, request in (requests if isinstance(requests, dict) else {}).items():
+            members = request if isinstance(request, dict) else {}
+            params = members.get("params")
+            told = self._answer(str(members.get("method")), params if isinstance(params, dict) else {}, None)
+            if "error" in told:
+                raise RemoteFault(METHOD_NOT_FOUND, f"server {self._server}: {told['error']['message']}")
+            responses[key] = told["result"]
+        state = {"requestState": wants["requestState"]} if "requestState" in wants else {}
+        return {"inputResponses": responses, **state}
+
+    def visits(self, pages: list[Json]) -> bool:
+        """Send the person to pages; whether all were agreed to, so that the call is worth another try."""
+        if not pages or self._stdin is None:
+            return False
+        if any(self._elicit({**page, "mode": "url"}, None)["action"] != "accept" for page in pages):
+            return False
+        try:
+            self._person(None).line("Enter when you are done there: the call is made again. ")
+        except Interrupted:
+            return False
+        return True
+
+    def _answer(self, method: str, params: Json, asked: tuple[Wire, object] | None) -> Json:
+        """The rest of the JSON-RPC answer to a request: its `result` or `error`."""
+        if method == "elicitation/create":
+            return {"result": self._elicit(params, asked)}
+        if method == "roots/list" and self._roots:
+            roots = [{"uri": path.as_uri(), "name": path.name or str(path)} for path in self._roots]
+            return {"result": {"roots": roots}}
+        return {"error": {"code": METHOD_NOT_FOUND, "message": f"nobody at a terminal can answer {method}"}}
+
+    def _elicit(self, params: Json, asked: tuple[Wire, object] | None) -> Json:
+        if self._stdin is None:
+            return {"action": "decline"}
+        # A form needs more than most calls do, which load nothing of it.
+        from daemon.cli.asking.elicitation import answer  # noqa: PLC0415
+
+        self.clear()
+        forget_typed(self._stdin)
+        meanwhile = None
+        if asked is not None:
+            meanwhile = asked[0].fileno(), lambda: _attend(*asked)
+            if asked[0].has_line:
+                _attend(*asked)
+        return answer(self._server, params, self._person(meanwhile), _browse)
+
+    def _person(self, meanwhile: tuple[int, Callable[[], None]] | None) -> Terminal:
+        assert self._stdin is not None, "somebody is there"
+        return Terminal(self._stdin, self._stderr, colour=self._colour, meanwhile=meanwhile)
+
+
+def _attend(wire: Wire, request_id: object) -> None:
+    """Take what the daemon sends while a question is before the person.
+
+    Raises:
+        Withdrawn: the question is no longer wanted, or the call has ended.
+    """
+    while True:
+        # It is readable, so this waits for the rest of a message at most.
+        message = wire.receive(time.monotonic() + REST_SECONDS)
+        params = message.get("params")
+        if "method" not in message:
+            # Further questions have ended with the call.
+            wire.forget_all()
+            wire.keep(message)
+            raise Withdrawn("the call has ended before this was answered")
+        if message["method"] == "notifications/cancelled" and isinstance(params, dict):
+            cancelled = params.get("requestId")
+            if cancelled == request_id:
+                raise Withdrawn("the server no longer wants an answer")
+            wire.forget(cancelled)
+        elif "id" in message:
+            wire.keep(message)
+        if not wire.has_line:
+            return
+
+
+def _browse(url: str) -> bool:
+    """Open a page; returns whether there is a browser to do it."""
+    import webbrowser  # noqa: PLC0415 - rarely needed
+
+    try:
+        return webbrowser.open(url)
+    except (webbrowser.Error, OSError):
+        return False

@@ -1,0 +1,185 @@
+"""An elicitation: what a server asks the person at the terminal, and the answer that MCP has for it."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from daemon.cli.asking.fields import Field, Unfit, read, shown, wanted
+from daemon.cli.asking.forms import Unaskable, fields_of
+from daemon.cli.asking.person import Declined, Interrupted
+from daemon.config.credentials import names_credential
+from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from urllib.parse import SplitResult
+
+    from daemon.cli.asking.person import Person
+
+Json = dict[str, Any]
+
+MAX_TEXT = 4000
+"""Characters of a message or description of a server that are shown: two screens."""
+
+DECLINE = "decline"
+"""What is typed to decline; the text itself is typed with a backslash before it."""
+
+_HELP = (
+    f"Enter takes what is in brackets, or leaves out what is optional; {DECLINE!r} declines, Ctrl-C cancels."
+)
+_ABSENT = object()
+_WARNING = (
+    "! This looks like a secret. MCP forbids servers to ask for one like this: decline, unless you are sure."
+)
+
+
+def answer(server: str, params: Json, person: Person, browse: Callable[[str], bool]) -> Json:
+    """Ask, and return the result of `elicitation/create`.
+
+    Args:
+        server: the name of the server that asks.
+        params: the params of its request.
+        person: who is asked.
+        browse: opens a page in a browser; returns whether there is one.
+    """
+    try:
+        message = params.get("message")
+        said = message if isinstance(message, str) else ""
+        if params.get("mode") == "url":
+            return _url(server, said, params.get("url"), person, browse)
+        content = _form(server, said, params.get("requestedSchema"), person)
+    except Declined:
+        return {"action": "decline"}
+    except Interrupted:
+        return {"action": "cancel"}
+    return {"action": "accept", "content": content}
+
+
+def _form(server: str, message: str, schema: object, person: Person) -> Json:
+    try:
+        fields = fields_of(schema)
+    except Unaskable as error:
+        person.say(f"{visible(server)} asks: {_told(message)}")
+        person.say(f"  Declined: this form cannot be asked here, because {visible(str(error))}.")
+        raise Declined from None
+    person.say(f"{person.loud(visible(server))} asks: {_told(message)}")
+    if not fields:
+        _confirm(person, f"Agree? [y/N, {DECLINE}] ", default=False)
+        return {}
+    person.say(_HELP)
+    while True:
+        content = {field.name: value for field in fields if (value := _ask(field, person)) is not _ABSENT}
+        titles = {field.name: field for field in fields}
+        person.say("")
+        for name, value in content.items():
+            person.say(f"  {visible(titles[name].title)}: {visible(shown(titles[name], value))}")
+        if _agrees(person, f"Send this to {visible(server)}? [Y/n, {DECLINE}] ", default=True):
+            return content
+
+
+def _ask(field: Field, person: Person) -> object:
+    """The value of one field; `_ABSENT` if it is left out."""
+    person.say("")
+    optional = "" if field.required else " (optional)"
+    about = f": {_told(field.about)}" if field.about else ""
+    person.say(f"{person.loud(visible(field.title))}{optional}{about}")
+    if names_credential(field.name) or names_credential(field.title):
+        person.say(f"  {person.loud(_WARNING)}")
+    for number, choice in enumerate(field.choices, 1):
+        person.say(f"  {f'{number})' if field.numbered else '-'} {visible(choice.title)}")
+    default = "" if field.default is None else f" [{visible(shown(field, field.default))}]"
+    while True:
+        line = _line(person, f"  {visible(wanted(field))}{default}: ")
+        if not line.strip():
+            if field.default is not None or not field.required:
+                return _ABSENT if field.default is None else field.default
+            person.say("  This one is needed.")
+            continue
+        try:
+            return read(field, "decline" if line.strip() == f"\\{DECLINE}" else line)
+        except Unfit as error:
+            person.say(f"  {visible(str(error)).capitalize()}.")
+
+
+def _url(server: str, message: str, url: object, person: Person, browse: Callable[[str], bool]) -> Json:
+    parts = _page(url)
+    if parts is None:
+        person.say(f"{visible(server)} asks: {_told(message)}")
+        person.say(f"  Declined: {visible(str(url)[:MAX_TEXT])} is no address of a page on the web.")
+        raise Declined
+    host = parts.hostname or ""
+    person.say(f"{person.loud(visible(server))} asks you to open a page: {_told(message)}")
+    before, _, after = parts.geturl().partition(parts.netloc)
+    around = parts.netloc.rpartition(parts.netloc.rpartition("@")[2])
+    person.say(f"  {before}{around[0]}{person.loud(around[1])}{after}")
+    person.say(f"  Host: {person.loud(host)}")
+    for warning in _warnings(parts):
+        person.say(f"  {person.loud('! ' + warning)}")
+    while True:
+        word = _line(person, "Open it? [y: in a browser, m: I open it myself, N] ").strip().casefold()
+        if word in {"m", "myself"}:
+            return {"action": "accept"}
+        if word in {"y", "yes"}:
+            if not browse(parts.geturl()):
+                person.say("  No browser could be started here: open it yourself.")
+            return {"action": "accept"}
+        if word in {"", "n", "no"}:
+            raise Declined
+
+
+def _page(url: object) -> SplitResult | None:
+    """The parts of an address that may be opened; None for anything else."""
+    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        return None
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        return None
+    return parts if good else None
+
+
+def _warnings(parts: SplitResult) -> list[str]:
+    """What to look at before a page is opened."""
+    host, told = parts.hostname or "", []
+    if "@" in parts.netloc:
+        told.append(f"What stands before the @ is a name to log in with. The page is one of {host}.")
+    if any(label.startswith("xn--") for label in host.split(".")):
+        told.append("The host's name has letters beyond ASCII, which may look like others.")
+    if parts.scheme == "http" and not _is_here(host):
+        told.append("The page is not encrypted (http).")
+    return told
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _line(person: Person, prompt: str) -> str:
+    line = person.line(prompt)
+    if line.strip() == DECLINE:
+        raise Declined
+    return line
+
+
+def _confirm(person: Person, prompt: str, *, default: bool) -> None:
+    if not _agrees(person, prompt, default=default):
+        raise Declined
+
+
+def _agrees(person: Person, prompt: str, *, default: bool) -> bool:
+    while True:
+        word = _line(person, prompt).strip().casefold()
+        if word in {"", "y", "yes", "n", "no"}:
+            return default if not word else word.startswith("y")
+
+
+def _told(text: str) -> str:
+    """What a server says, safe to show and not endless; further lines are indented."""
+    cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… (cut)"
+    return visible(cut.strip(), lines=True).replace("\n", "\n  ")

@@ -1,0 +1,46 @@
+"""`mcpd resources`: the resources that servers offer, and the templates of their URIs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from daemon.cli.control import ask_with, guarded
+from daemon.cli.options import add_control, add_json, parser
+from daemon.safety.escape import document
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def main(argv: list[str]) -> int:
+    """List the resources and templates.
+
+    Returns:
+        0: shown; 1: no such server; 2: usage; 3: the daemon is not reachable.
+    """
+    made = parser(
+        "resources",
+        "Show the resources that servers offer, by URI, and the templates of further URIs (RFC 6570). What is"
+        " switched off, or cannot be read now because its server is down, is marked.",
+        examples=("mcpd resources", "mcpd resources everything", "mcpd resources --json"),
+        exits={0: "shown", 1: "no such server"},
+    )
+    made.add_argument("server", metavar="SERVER", nargs="?", help="only this server's")
+    add_json(made)
+    add_control(made)
+    options = made.parse_args(argv)
+    return guarded(lambda: _show(options))
+
+
+def _show(options: argparse.Namespace) -> int:
+    answer = ask_with(options, "resources", {} if options.server is None else {"server": options.server})
+    if options.json:
+        print(document(answer))
+    else:
+        from daemon.cli.definition_views import render_resources  # noqa: PLC0415 - imports rich
+        from daemon.cli.terminal import Screen  # noqa: PLC0415
+
+        print(render_resources(answer, Screen.of(sys.stdout, os.environ)))
+    return 0

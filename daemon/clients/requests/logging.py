@@ -1,0 +1,37 @@
+"""`logging/setLevel` (MCP to 2025-11-25)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw, Struct
+
+from daemon.clients.logging_levels import rank_of
+from daemon.wire import envelope
+
+if TYPE_CHECKING:
+    from daemon.clients.attachment import Request
+    from daemon.clients.connection import ClientConnection
+
+
+class _SetLevel(Struct):
+    level: Raw
+
+
+_decode = msgspec.json.Decoder(_SetLevel).decode
+
+
+def set_level(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Note from which level on the client gets the logs of its servers.
+
+    Raises:
+        msgspec.MsgspecError: its params name no level.
+    """
+    if request.modern:
+        text = "Method not found: logging/setLevel. Since 2026-07-28 each request names its level in _meta"
+        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
+        return
+    connection.calls.log_level = rank_of(_decode(params or b"{}").level)
+    connection.context.audience.levels.join(connection.told)
+    connection.peer.answer(request.id, b"{}")

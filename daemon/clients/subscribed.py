@@ -1,0 +1,211 @@
+"""Which clients follow which resources, over all servers (MCP, resource subscriptions).
+
+A server is asked once for each of its URIs, whoever follows it and under whatever name: that is counted here,
+and `upstreams.watched` asks. An update reaches those that follow the resource, each under the URI that it has
+used itself, and in MCP 2026-07-28 under its subscription.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+import trio
+from msgspec import Raw, Struct
+
+from daemon.catalog.spelling import mcpd_uri
+from daemon.errors import Overloaded
+from daemon.protocol import RESOURCE_UPDATED, SUBSCRIPTION_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from daemon.clients.member import ClientMember
+    from daemon.wire.requests import RemoteError
+
+MAX_FOLLOWED = 1000
+"""Subscriptions of one client: an editor that follows each open file has some hundred."""
+
+MAX_FOLLOWED_AT_SERVER = 10_000
+"""URIs that are followed at one server: each is asked for again when it comes back, a millisecond apiece."""
+
+MAX_PARTS = 32
+"""Slashes from the end at which an updated URI may be cut to find the resource that somebody follows."""
+
+MAX_PARAMS = 64 * 1024
+"""Bytes of an update that is passed on as its server wrote it; of a longer one, only the URI is."""
+
+
+class _Updated(Struct):
+    uri: str
+
+
+_decode_updated = msgspec.json.Decoder(_Updated).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.encode
+
+
+@attrs.frozen
+class Following:
+    """One subscription of a client to one resource."""
+
+    told: ClientMember
+    """The client."""
+    server: str
+    """The server that has the resource."""
+    own: str
+    """The server's own URI of it."""
+    uri: str
+    """The URI that the client has used."""
+    listen: bytes | None = None
+    """The request that subscribes, raw, as of MCP 2026-07-28: updates belong to it."""
+
+
+@attrs.define(eq=False)
+class _Followed:
+    """One resource that somebody follows."""
+
+    by: dict[Following, None] = attrs.field(factory=dict)
+    settled: trio.Event = attrs.field(factory=trio.Event)
+    """Set once its server has said whether it tells of updates."""
+    refusal: RemoteError | None = None
+
+
+class ResourceSubscriptions:
+    """All subscriptions of all clients."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        """Begin without any; `changed` is called with a server when other URIs of it are followed."""
+        self._servers: dict[str, dict[str, _Followed]] = {}
+        self._of: dict[ClientMember, dict[Following, None]] = {}
+        self._changed = changed
+
+    def wished(self, server: str) -> frozenset[str]:
+        """The URIs that are followed at a server, by its own names."""
+        return frozenset(self._servers.get(server, ()))
+
+    def of(self, told: ClientMember) -> tuple[Following, ...]:
+        """What a client follows."""
+        return tuple(self._of.get(told, ()))
+
+    def begin(self, following: Following) -> None:
+        """Follow a resource; nothing happens if the client follows it already in this way.
+
+        Raises:
+            Overloaded: the client, or all clients at that server, follow too many.
+        """
+        own = self._of.setdefault(following.told, {})
+        if following in own:
+            return
+        at_server = self._servers.setdefault(following.server, {})
+        if len(own) >= MAX_FOLLOWED:
+            text = f"{MAX_FOLLOWED} resources are followed by this client: unsubscribe from one first"
+            raise Overloaded(text)
+        if following.own not in at_server and len(at_server) >= MAX_FOLLOWED_AT_SERVER:
+            text = f"{MAX_FOLLOWED_AT_SERVER} resources of server {following.server} are followed already"
+            raise Overloaded(text, server=following.server)
+        own[following] = None
+        is_first = following.own not in at_server
+        at_server.setdefault(following.own, _Followed()).by[following] = None
+        if is_first:
+            self._changed(following.server)
+
+    def end(self, following: Following) -> None:
+        """Follow a resource no more. Idempotent."""
+        own = self._of.get(following.told, {})
+        if following not in own:
+            return
+        del own[following]
+        following.told.forgive(following)
+        at_server = self._servers[following.server]
+        followed = at_server[following.own]
+        del followed.by[following]
+        if not followed.by:
+            del at_server[following.own]
+            followed.settled.set()
+            self._changed(following.server)
+
+    def leave(self, told: ClientMember) -> None:
+        """End all that a client follows: it is gone."""
+        for each in self.of(told):
+            self.end(each)
+        self._of.pop(told, None)
+
+    async def wait_settled(self, following: Following) -> RemoteError | None:
+        """Return once the server tells of updates of a resource, with the reason if it does not."""
+        followed = self._find(following)
+        if followed is None:
+            return None
+        while not followed.settled.is_set():
+            await followed.settled.wait()
+        return followed.refusal
+
+    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
+        """Note what a server has said (`ports.Audience.settled`)."""
+        if (followed := self._servers.get(server, {}).get(uri)) is not None:
+            followed.refusal = refusal
+            followed.settled.set()
+
+    def lost(self, server: str) -> None:
+        """Note that a server has to be asked again."""
+        for each in self._servers.get(server, {}).values():
+            if each.settled.is_set():
+                each.settled, each.refusal = trio.Event(), None
+
+    def hear(self, server: str, params: Raw) -> None:
+        """Take an update to those that follow the resource, or one that it is a part of (MCP)."""
+        at_server = self._servers.get(server)
+        if not at_server:
+            return
+        try:
+            updated = _decode_updated(params).uri
+            members = _decode_members(params) if len(params) <= MAX_PARAMS else {}
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        for own in _with_wholes(updated):
+            for each in list(at_server[own].by) if own in at_server else ():
+                if each.told.sees(server):
+                    # Of a client that is behind, who knows how many parts: the whole has changed, too.
+                    what = own if each.told.is_owed(each) else updated
+                    each.told.owe(each, RESOURCE_UPDATED, _told(each, what, members), each.listen)
+
+    def _find(self, following: Following) -> _Followed | None:
+        return self._servers.get(following.server, {}).get(following.own)
+
+
+def _with_wholes(uri: str) -> Iterator[str]:
+    """A URI, and those of the resources that it may be a part of."""
+    yield uri
+    _scheme, _, path = uri.partition("://")
+    start = len(uri) - len(path)
+    end = len(uri)
+    for _ in range(MAX_PARTS):
+        end = uri.rfind("/", start, end)
+        if end <= start:
+            return
+        yield uri[: end + 1]
+        yield uri[:end]
+
+
+def _told(following: Following, updated: str, members: dict[str, Raw]) -> bytes:
+    """The params of an update as one client is told: under its own URI, and its own subscription."""
+    told: dict[str, object] = {**members, "uri": _as_used(following, updated)}
+    meta: dict[str, object] = {}
+    with suppress(msgspec.MsgspecError, RecursionError):
+        meta = dict(_decode_members(members.get("_meta", Raw(b"{}"))))
+    meta.pop(SUBSCRIPTION_KEY, None)
+    if following.listen is not None:
+        meta[SUBSCRIPTION_KEY] = Raw(following.listen)
+    told.pop("_meta", None)
+    return _encode({**told, "_meta": meta} if meta else told)
+
+
+def _as_used(following: Following, updated: str) -> str:
+    if updated == following.own:
+        return following.uri
+    if following.uri == following.own:
+        return updated
+    # A part of a resource that the client names by its server.
+    return mcpd_uri(following.server, updated)

@@ -1,0 +1,269 @@
+"""The tasks that clients have made at servers (MCP 2025-11-25, tasks).
+
+A task has two ids: the server's own, which may repeat at another server, and ours, which nobody can guess and
+which is worth something only to the session that has made it. What a client asks about one of its tasks goes to
+the server that works on it; what that server asks, or tells, about it goes to its client, and to no other.
+
+A task lasts as long as its server keeps it, but not longer than the connection to that server: what was lost
+with it is told to be failed until it would have been forgotten anyway.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+import trio
+from msgspec import Raw, Struct
+
+from daemon.errors import Overloaded
+from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from daemon.clients.member import ClientMember
+    from daemon.ports import TaskOwner
+    from daemon.surfaces.base import View
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.peer_requests import PeerRequest
+
+MAX_OWN_TASKS = 256
+"""ClientTasks of one session: as many as it may have calls in flight."""
+
+MAX_TASKS = 10_000
+"""ClientTasks of all sessions, some 10 MB."""
+
+MAX_TASK_BYTES = 8 * 1024
+"""Bytes of a task's state that are kept for `tasks/list`; of a longer one, only what MCP requires."""
+
+LONGEST_SECONDS = 24 * 3600.0
+"""Seconds after which every task is forgotten, also one that its server keeps without end (`ttl`: null)."""
+
+ENDED = frozenset({"completed", "failed", "cancelled"})
+"""States in which a task stays."""
+
+_REQUIRED = ("taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval")
+_RELATED = RELATED_TASK_KEY.encode()
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_ttl = msgspec.json.Decoder(float | None).decode
+_encode = msgspec.json.encode
+
+
+@attrs.define(eq=False, kw_only=True)
+class Task:
+    """One task of a client at a server."""
+
+    id: str
+    """Our id, which its client knows."""
+    server: str
+    """The server that works on it."""
+    theirs: str
+    """The server's own id."""
+    owner: Hashable
+    """The session that has made it (`owner_in`)."""
+    told: ClientMember
+    """The connection of that session that has last asked about it."""
+    expires: float
+    """When it is forgotten, on trio's clock."""
+    state: dict[str, Raw] = attrs.field(factory=dict, repr=False)
+    """The last that is known of it, under our id."""
+    gone: bool = False
+    """Whether it was lost with its server's connection."""
+    waiting: TaskOwner | None = None
+    """The `tasks/result` that waits for it: what its server asks goes with that."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen to it."""
+        with suppress(msgspec.MsgspecError):
+            return self.gone or _decode_text(self.state.get("status", Raw(b'""'))) in ENDED
+        return self.gone
+
+    # --- wire.requests.Exchange, as far as servers ask -----------------------------------------------------
+
+    def asked(self, request: PeerRequest) -> None:
+        """Put a request of its server to its client, on the stream of the `tasks/result` that waits."""
+        if self.waiting is not None:
+            self.waiting.asked(request)
+        else:
+            self.told.ask(request, self.expires)
+
+    @property
+    def asker(self) -> object:
+        """Its client."""
+        return self.told.asker
+
+
+class ClientTasks:
+    """The tasks of all clients."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._known: dict[str, Task] = {}
+        self._theirs: dict[tuple[str, str], Task] = {}
+
+    def __len__(self) -> int:
+        """How many are known."""
+        return len(self._known)
+
+    def require_room(self, owner: Hashable) -> None:
+        """Check that a session may make one more.
+
+        Raises:
+            Overloaded: there are too many.
+        """
+        self._forget_old()
+        if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
+            raise Overloaded("too many tasks are known. Wait until some of them are forgotten (their ttl).")
+
+    def made(self, server: str, owner: Hashable, told: ClientMember, members: Mapping[str, Raw]) -> Task | None:
+        """Take over a task that a server has just made; None if it has no id.
+
+        Args:
+            server: the server.
+            owner: the session that it was made for.
+            told: that session's connection.
+            members: the members of the task, raw.
+        """
+        try:
+            theirs = _decode_text(members["taskId"])
+        except (KeyError, msgspec.MsgspecError):
+            return None
+        if (before := self._theirs.get((server, theirs))) is not None:
+            # A server that gives an id twice has one task of that id.
+            self._forget(before)
+        ours = secrets.token_urlsafe(24)
+        task = Task(id=ours, server=server, theirs=theirs, owner=owner, told=told, expires=_expiry(members))
+        self._known[ours] = self._theirs[server, theirs] = task
+        self.note(task, members)
+        return task
+
+    def find(self, task_id: str, owner: Hashable) -> Task | None:
+        """The task with this id; None if there is none, or it is not this session's."""
+        self._forget_old()
+        task = self._known.get(task_id)
+        return task if task is not None and task.owner == owner else None
+
+    def of(self, owner: Hashable) -> list[Task]:
+        """The tasks of a session, oldest first."""
+        self._forget_old()
+        return [task for task in self._known.values() if task.owner == owner]
+
+    def note(self, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
+        """Keep what is known of a task; return its members with our id."""
+        told = {**members, "taskId": Raw(_encode(task.id))}
+        kept = {key: value for key, value in told.items() if key != "_meta"}
+        if sum(map(len, kept.values())) > MAX_TASK_BYTES:
+            kept = {key: kept[key] for key in _REQUIRED if key in kept and len(kept[key]) < MAX_TASK_BYTES}
+        if "status" in kept:
+            task.state = kept
+        return told
+
+    def leave(self, told: ClientMember) -> None:
+        """Forget the tasks of a client that is gone, unless its session may come back for them."""
+        for task in list(self._known.values()):
+            if task.owner is told.asker:
+                self._forget(task)
+
+    def hear(self, server: str, params: Raw) -> None:
+        """Take what a server tells about a task to its client."""
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+            members = _decode_members(params)
+            task = self._theirs.get((server, _decode_text(members["taskId"])))
+            if task is not None and not task.gone:
+                told = _encode(renamed(self.note(task, members), task))
+                task.told.owe(task, TASK_STATUS, told)
+
+    def owner_of(self, request: PeerRequest) -> Task | None:
+        """The task that a server's request belongs to, which is then named by our id in it."""
+        if request.params is None or _RELATED not in bytes(request.params):
+            return None
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+            members = _decode_members(request.params)
+            related = _decode_members(_decode_members(members["_meta"])[RELATED_TASK_KEY])
+            task = self._theirs.get((request.server, _decode_text(related["taskId"])))
+            if task is not None and not task.gone:
+                request.params = Raw(_encode(renamed(members, task)))
+                return task
+        return None
+
+    def lost(self, server: str) -> None:
+        """Tell the clients of a server's tasks that they have failed: its connection has ended."""
+        for task in list(self._known.values()):
+            if task.server == server and not task.gone:
+                was_over, task.gone = task.has_ended, True
+                self._theirs.pop((server, task.theirs), None)
+                if not was_over:
+                    text = Raw(_encode(f"the connection to server {server} was lost, and the task with it"))
+                    task.state = {**task.state, "status": Raw(b'"failed"'), "statusMessage": text}
+                    task.told.owe(task, TASK_STATUS, _encode(task.state))
+
+    def _forget_old(self) -> None:
+        now = trio.current_time()
+        for task in [each for each in self._known.values() if each.expires <= now]:
+            self._forget(task)
+
+    def _forget(self, task: Task) -> None:
+        self._known.pop(task.id, None)
+        if self._theirs.get((task.server, task.theirs)) is task:
+            del self._theirs[task.server, task.theirs]
+
+
+def renamed(members: Mapping[str, Raw], task: Task) -> dict[str, Raw]:
+    """Members of a message about a task, of whose `_meta` what names the task names it by our id."""
+    told = dict(members)
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+        meta = _decode_members(members["_meta"])
+        related = _decode_members(meta[RELATED_TASK_KEY])
+        meta[RELATED_TASK_KEY] = Raw(_encode({**related, "taskId": task.id}))
+        told["_meta"] = Raw(_encode(meta))
+    return told
+
+
+def renamed_result(result: Buffer, task: Task) -> Buffer:
+    """A result as its server wrote it, but for what names the task, if anything does."""
+    raw = bytes(result)
+    if _RELATED not in raw:
+        return result
+    try:
+        return _encode(renamed(_decode_members(raw), task))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return result
+
+
+def _expiry(members: Mapping[str, Raw]) -> float:
+    seconds: float | None = None
+    with suppress(msgspec.MsgspecError):
+        milliseconds = _decode_ttl(members.get("ttl", Raw(b"null")))
+        seconds = None if milliseconds is None else milliseconds / 1000
+    seconds = LONGEST_SECONDS if seconds is None else seconds
+    return trio.current_time() + min(max(seconds, 0.0), LONGEST_SECONDS)
+
+
+class _Execution(Struct):
+    taskSupport: str = "forbidden"  # noqa: N815 - the wire's name
+
+
+_decode_execution = msgspec.json.Decoder(_Execution).decode
+
+
+def offers_tasks(view: View) -> bool:
+    """Whether a server that a client sees has a tool that can be called as a task."""
+    return any(
+        _makes_tasks(tool.parts["execution"])
+        for entry in view.servers.values()
+        for tool in (entry.tools or {}).values()
+        if "execution" in tool.parts
+    )
+
+
+def _makes_tasks(execution: bytes) -> bool:
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _decode_execution(execution).taskSupport in {"optional", "required"}
+    return False

@@ -1,0 +1,161 @@
+"""A request of an operator's to one server: sent as a call is, awaited, and talked about meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from daemon.clients.call import read_refusal
+from daemon.errors import UnknownServer, UpstreamUnavailable
+from daemon.ports import OwnCall
+from daemon.protocol import CALL_TOOL, CAPABILITIES_KEY, members_before
+from daemon.wire.envelope import INVALID_REQUEST
+from daemon.wire.requests import NO_CLIENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.catalog.entry import ServerEntry
+    from daemon.errors import CallError
+    from daemon.operators.base import OperatorContext
+    from daemon.operators.peer import OperatorPeer
+    from daemon.ports import CallToSend, Upstream
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.peer_requests import PeerRequest
+
+
+class Forwarding(msgspec.Struct, kw_only=True):
+    """What an operator can do while a server works, and answers to what it has asked before."""
+
+    progress: bool = False
+    """Whether progress is wanted."""
+    capabilities: Raw = Raw(b"{}")
+    """What the operator can be asked (MCP, `ClientCapabilities`)."""
+    inputResponses: Raw | None = None  # noqa: N815 - the wire's name
+    """Answers to an `input_required` result (MCP 2026-07-28)."""
+    requestState: Raw | None = None  # noqa: N815 - the wire's name
+    """What came with that result."""
+
+
+def known_server(context: OperatorContext, server: str) -> tuple[Upstream, ServerEntry]:
+    """A server that can be asked something.
+
+    Raises:
+        UnknownServer: there is none of that name.
+    """
+    upstream = context.upstreams.get(server)
+    if upstream is None:
+        raise context.unknown(server)
+    entry = context.catalog.servers.get(server)
+    if entry is None:
+        # A new configuration leaves the server out, and its child is being stopped.
+        raise UnknownServer(f"server {server} is no longer in mcpd's configuration", server=server)
+    return upstream, entry
+
+
+async def forward(
+    context: OperatorContext, upstream: Upstream, method: str, params: tuple[Buffer, ...], given: Forwarding
+) -> Raw:
+    """Ask a server and return its result, undecoded; the request is cancelled if the operator disconnects.
+
+    Args:
+        context: what commands work in.
+        upstream: the server.
+        method: the MCP method.
+        params: the members of its `params`, raw (`ports.CallToSend.params`).
+        given: what the operator can do meanwhile.
+
+    Raises:
+        CallError: there is no result, and why.
+    """
+    answers = {"inputResponses": given.inputResponses, "requestState": given.requestState}
+    others = members_before({key: value for key, value in answers.items() if value is not None})
+    own = OwnCall(
+        method=method,
+        params=(others, *params) if others else params,
+        wants_progress=given.progress and context.operator is not None,
+        envelope={CAPABILITIES_KEY: bytes(given.capabilities)},
+    )
+    if context.operator is not None:
+        context.operator.declare(given.capabilities)
+    outcome = _Outcome(context.redact.of(upstream.name), context.operator, reports=own.wants_progress)
+    started = trio.current_time()
+    key = await _send(upstream, own, outcome)
+    context.outbox.flush()
+    try:
+        return Raw(await outcome.wait())
+    finally:
+        upstream.cancel(key, "the operator went away")
+        if method == CALL_TOOL:
+            upstream.record(trio.current_time() - started, ok=outcome.ok)
+
+
+async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> int:
+    try:
+        return upstream.send(wanted, outcome)
+    except UpstreamUnavailable:
+        if not upstream.can_wake:
+            raise
+    await upstream.wake()
+    return upstream.send(wanted, outcome)
+
+
+class _Outcome:
+    """The exchange of an operator's request, whose task waits for the outcome."""
+
+    spared_until = 0.0
+
+    def __init__(self, redact: Callable[[str], str], operator: OperatorPeer | None, *, reports: bool) -> None:
+        self._redact = redact
+        self._operator = operator
+        self._reports = reports
+        self._done = trio.Event()
+        self._result = b""
+        self._error: CallError | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self._done.is_set() and self._error is None
+
+    async def wait(self) -> bytes:
+        await self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Do nothing: the daemon's log has it."""
+
+    def answered(self, result: Buffer) -> None:
+        self._result = bytes(result)
+        self._done.set()
+
+    def refused(self, error: Buffer) -> None:
+        self.lost(read_refusal(error, self._redact))
+
+    def lost(self, error: CallError) -> None:
+        self._error = error
+        self._done.set()
+
+    def progressed(self, params: dict[str, Raw]) -> None:
+        """Report it to an operator who wants progress: some servers report it to everybody."""
+        if self._operator is not None and self._reports:
+            self._operator.report(params)
+
+    def asked(self, request: PeerRequest) -> None:
+        """Put it to the operator; where there is no connection to one, refuse."""
+        if self._operator is None:
+            request.refuse(INVALID_REQUEST, NO_CLIENT)
+        else:
+            self._operator.ask(request)
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Do nothing: the daemon's log has it."""
+
+    @property
+    def asker(self) -> object:
+        """The request itself: operators are no clients."""
+        return self

@@ -1,0 +1,45 @@
+"""`mcpd read`: what a resource holds, undecoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon.catalog.kinds import switch_of
+from daemon.errors import ResourceDisabled
+from daemon.model import Kind
+from daemon.operators.base import Command
+from daemon.operators.definitions import is_off
+from daemon.operators.forwarding import Forwarding, forward, known_server
+from daemon.protocol import READ_RESOURCE
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from daemon.operators.base import OperatorContext
+
+
+class ReadParams(Forwarding, kw_only=False):
+    """A server, and its own URI of a resource; it need not be listed."""
+
+    server: str
+    uri: str
+
+
+async def read(context: OperatorContext, params: ReadParams) -> Raw:
+    """Read a resource; the request is cancelled if the operator disconnects.
+
+    Raises:
+        CallError: there is no such server, or it refuses; or the resource is switched off.
+    """
+    server, uri = params.server, params.uri
+    upstream, entry = known_server(context, server)
+    if is_off(context, entry, Kind.RESOURCE, uri):
+        on = f"{server}/{switch_of(Kind.RESOURCE, uri)}"
+        raise ResourceDisabled(f"resource {uri} is switched off; `mcpd enable {on}` switches it on again")
+    members = (b'"uri":', msgspec.json.encode(uri))
+    return await forward(context, upstream, READ_RESOURCE, members, params)
+
+
+READ = Command("read", ReadParams, read)

@@ -1,0 +1,37 @@
+"""`mcpd resources`: the resources that servers offer, and the templates of their URIs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon.model import Kind
+from daemon.operators.base import Command
+from daemon.operators.definitions import listed, problems, servers_of
+
+if TYPE_CHECKING:
+    from daemon.operators.base import OperatorContext
+
+
+class ResourcesParams(msgspec.Struct):
+    """Whose resources are asked for; None is all servers'."""
+
+    server: str | None = None
+
+
+async def resources(context: OperatorContext, params: ResourcesParams) -> dict[str, object]:
+    """The resources and templates, and what is wrong with servers that have some.
+
+    Raises:
+        UnknownServer: there is no such server.
+    """
+    servers = servers_of(context, params.server)
+    return {
+        "resources": listed(context, servers, Kind.RESOURCE),
+        "templates": listed(context, servers, Kind.TEMPLATE),
+        "servers": problems(context, servers, (Kind.RESOURCE, Kind.TEMPLATE)),
+    }
+
+
+RESOURCES = Command("resources", ResourcesParams, resources)

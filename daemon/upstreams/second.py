@@ -1,0 +1,236 @@
+"""A second connection to a server that speaks both eras, for clients of the handshake era.
+
+In the modern era a server asks nothing while it works on a call: it returns what it needs to know, and is
+called again. A tool that was written to ask in the middle, as all were before 2026-07-28, fails there. So a
+client of the handshake era is served over a connection of its own era, as it would be directly. It is opened
+when the first such call comes, and closed when none has come for a while. Where it cannot be opened, these
+calls go over the first connection, and so they do where the configuration names the server's era.
+
+Both connections are one server's: what is listed, told and logged of it comes from the first one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from daemon.causes import Cause
+from daemon.errors import ConnectionLost, RunError, UpstreamUnavailable, leaf
+from daemon.model import Era, Kind
+from daemon.upstreams.admission import Admission
+from daemon.upstreams.expiry import keep_expiring
+from daemon.upstreams.own_requests import fallen_silent, initialize
+from daemon.upstreams.transports.opening import connector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from msgspec import Raw
+
+    from daemon.ports import CallToSend, Upstream, UpstreamConnection
+    from daemon.upstreams.events import UpstreamEvents
+    from daemon.upstreams.transports.opening import OpenContext
+    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import Exchange
+
+IDLE_SECONDS = 600.0
+"""Seconds without a call after which the connection is closed: for a child, its memory is worth more than the
+second that its next start takes; a person who thinks is not idle yet."""
+
+REFUSED_SECONDS = 300.0
+"""Seconds for which calls go over the first connection after the second could not be opened: as long as a
+server that failed is left alone."""
+
+
+class SecondConnection:
+    """`ports.Upstream` for the calls of handshake clients, beside the first connection's."""
+
+    def __init__(
+        self,
+        first: UpstreamEvents,
+        context: OpenContext,
+        limit: Callable[[], float],
+        idle: float = IDLE_SECONDS,
+    ) -> None:
+        """Begin closed.
+
+        Args:
+            first: the server, over its first connection.
+            context: what opens a connection to it.
+            limit: seconds that a handshake may take.
+            idle: seconds without a call after which it is closed.
+        """
+        self.name = first.name
+        self.record, self.wait_current = first.record, first.wait_current
+        self.wake_to_list = first.wake_to_list
+        self.is_modern, self.has_resources = False, first.has_resources
+        self.second: Upstream | None = None
+        self._first = first
+        self._context = attrs.evolve(context, events=self)
+        self._limit = limit
+        self._idle_seconds = idle
+        self._admission: Admission | None = None
+        self._wanted = trio.Event()
+        self._settled = trio.Event()
+        self._refused_until = -float("inf")
+        self._called = False
+        self._is_open = False
+        """Whether it is being opened, or is up."""
+
+    def __repr__(self) -> str:
+        return f"<Second connection to {self.name}: {'up' if self._admission else 'down'}>"
+
+    # --- ports.Upstream ------------------------------------------------------------------------------------
+
+    @property
+    def outlook(self) -> str:
+        """The state of the server in words."""
+        return self._first.outlook
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server has announced that its tools changed, and has not listed them since."""
+        return self._first.is_stale
+
+    @property
+    def can_wake(self) -> bool:
+        """Whether a call should wait for `wake`: also while only this connection is down."""
+        return self._first.is_up or self._first.can_wake
+
+    def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
+        """Forward a call (`ports.Upstream.send`).
+
+        Raises:
+            UpstreamUnavailable: the connection is not open yet; nothing was sent.
+        """
+        self._called = True
+        if self._admission is not None:
+            return self._admission.admit(call, exchange, client)
+        if self._is_refused or not self._first.is_up:
+            return self._first.send(call, exchange, client)
+        text = f"server {self.name} is not connected yet for clients of your revision of MCP. Try again."
+        raise UpstreamUnavailable(text, server=self.name)
+
+    def notify(self, method: str) -> None:
+        """Tell the server over both connections."""
+        self._first.notify(method)
+        if self._admission is not None:
+            self._admission.connection.notify(method)
+
+    def cancel(self, key: int, reason: str) -> None:
+        """Give up a call, over whichever connection it went; no two calls have the same key."""
+        if self._admission is not None:
+            self._admission.cancel(key, reason)
+        self._first.cancel(key, reason)
+
+    async def wake(self) -> bool:
+        """Open the connection if the server is up or comes up; if that fails, calls go over the first one."""
+        if not await self._first.wake():
+            return False
+        if self._admission is None and not self._is_refused:
+            self._wanted.set()
+            with trio.move_on_after(self._limit()):
+                await self._settled.wait()
+            if self._admission is None:
+                self._refuse()
+        return True
+
+    @property
+    def _is_refused(self) -> bool:
+        return trio.current_time() < self._refused_until
+
+    def _refuse(self) -> None:
+        self._refused_until = trio.current_time() + REFUSED_SECONDS
+
+    # --- its life ------------------------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Open it when it is wanted, until cancelled with the first connection."""
+        while True:
+            await self._wanted.wait()
+            self._is_open = True
+            try:
+                await self._serve()
+                self._first.log.say("INFO", "closed its second connection, which nobody used")
+            except Exception as error:
+                plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+                if not isinstance(plain, (RunError, UpstreamUnavailable)):
+                    raise
+                if self._is_open and self._admission is None:
+                    self._refuse()
+                self._first.log.say("WARNING", f"its connection for clients of older revisions ended: {plain}")
+            finally:
+                self._close()
+
+    async def _serve(self) -> None:
+        timeouts = self._context.server.timeouts
+        async with await connector(self._context) as connection, trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run)
+            await initialize(connection, self._limit())
+            connection.given_up.seconds = timeouts.call
+            server = self._context.server
+            self._admission = Admission(self.name, connection, server.limits, apart=self._first.apart)
+            self._settled.set()
+            nursery.start_soon(keep_expiring, self._admission, timeouts, self._context.outbox.flush)
+            nursery.start_soon(partial(self._keep_alive, connection))
+            await self._idle(connection)
+            nursery.cancel_scope.cancel()
+
+    async def _keep_alive(self, connection: UpstreamConnection) -> None:
+        reason = await fallen_silent(connection, Era.HANDSHAKE, self._context.server.timeouts)
+        raise ConnectionLost(reason.text, Cause.NOT_ANSWERING, **reason.data)
+
+    async def _idle(self, connection: UpstreamConnection) -> None:
+        """Return once nobody has called for a while."""
+        while True:
+            self._called = False
+            await trio.sleep(self._idle_seconds)
+            if not self._called and not connection.in_flight:
+                return
+
+    def _close(self) -> None:
+        """Take no more calls; from now on it may be wanted again, even before it is cleaned up."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._settled.set()
+        self._wanted, self._settled = trio.Event(), trio.Event()
+        if self._admission is not None:
+            admission, self._admission = self._admission, None
+            admission.close()
+            self._context.outbox.flush()
+
+    # --- ports.ConnectionEvents ----------------------------------------------------------------------------
+
+    def on_lost(self, reason: str) -> None:
+        """Take no more calls."""
+        del reason
+        self._close()
+
+    def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
+        """Hand a request to the client whose call over this connection it belongs to."""
+        self._first.attribute(request, cause, self._admission)
+
+    def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
+        """Take it as over the first connection, but for whose call it may belong to."""
+        self._first.hear(method, params, cause, self._admission, Era.HANDSHAKE)
+
+    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
+        """Have the lists read over the first connection."""
+        self._first.on_list_changed(kinds)
+
+    def on_noise(self, line: bytes, problem: str) -> None:
+        """Count it as the server's."""
+        self._first.on_noise(line, problem)
+
+    def on_log(self, said: bytes) -> None:
+        """Keep it as the server's."""
+        self._first.on_log(said)
+
+    def on_child(self, pid: int, mark: int) -> None:
+        """Log it: status and memory tell of the first connection's child."""
+        del mark
+        self._first.log.say("INFO", f"started a second time, as pid {pid}, for clients of older revisions")

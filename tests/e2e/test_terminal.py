@@ -1,0 +1,189 @@
+"""The whole protocol from a terminal: a person who is asked, told of progress, and reads what servers offer."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.harness import Daemon, node_server, running
+from tests.e2e.terminals import INTERRUPT, Typing
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+FORM = "everything/trigger-elicitation-request"
+PAGE = (
+    "call",
+    "everything/trigger-url-elicitation",
+    "url=https://login.example.org/start",
+    "message=Log in",
+    "elicitationId=e1",
+)
+SEND = "Send this to everything? [Y/n, decline] "
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with running({"mcpServers": {"everything": node_server("server-everything")}}) as daemon:
+        daemon.ready()
+        yield daemon
+
+
+def test_a_form_is_filled_in(daemon: Daemon) -> None:
+    answers = {
+        "text: ": "Ada",
+        "yes or no: ": "y",
+        "text [It was a dark and stormy night.]: ": "",
+        "an e-mail address: ": "ada@example.org",
+        "a URI, as https://example.org/page: ": "",
+        "a date, as 2026-11-23: ": "1815-12-10",
+        "a whole number, 1 to 100 [42]: ": "7",
+        "a number, 0 to 1000 [3.14]: ": "",
+        "one of them [Monica]: ": "Joey",
+        "1 to 3 of them [Guitar]: ": "2, Drums",
+        "one of them [Superman]: ": "3",
+        "1 to 3 of them [Tuna]: ": "",
+        "one of them [Cats]: ": "dogs",
+    }
+    with Typing(daemon, "call", FORM) as person:
+        assert "everything asks: Please provide inputs" in person.until("text: ")
+        person.write("")
+        assert "This one is needed." in person.until("text: ")
+        person.write(answers.pop("text: "))
+        for prompt, line in answers.items():
+            person.until(prompt)
+            if prompt.startswith("an e-mail"):
+                person.write("nobody")
+                assert "Wanted is an e-mail address." in person.until(prompt)
+            person.write(line)
+        assert "Titled Single Select Enum: Wonder Woman" in person.until(SEND)
+        person.write("")
+        status, shown = person.end()
+    assert status == 0
+    sent = json.loads(shown.partition("Raw result: ")[2])
+    assert sent == {
+        "action": "accept",
+        "content": {
+            "name": "Ada",
+            "check": True,
+            "firstLine": "It was a dark and stormy night.",
+            "email": "ada@example.org",
+            "birthdate": "1815-12-10",
+            "integer": 7,
+            "number": 3.14,
+            "untitledSingleSelectEnum": "Joey",
+            "untitledMultipleSelectEnum": ["Piano", "Drums"],
+            "titledSingleSelectEnum": "hero-3",
+            "titledMultipleSelectEnum": ["fish-1"],
+            "legacyTitledEnum": "pet-2",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "action"), [("decline\n", "decline"), (INTERRUPT, "cancel"), ("\x04", "cancel")]
+)
+def test_a_form_need_not_be_filled_in(daemon: Daemon, key: str, action: str) -> None:
+    with Typing(daemon, "call", FORM) as person:
+        person.until("text: ")
+        person.press(key)
+        status, shown = person.end()
+    assert status == 0
+    assert f'"action": "{action}"' in shown
+
+
+@pytest.mark.parametrize("words", [(), ("--no-input",)])
+def test_without_a_person_a_form_is_declined(daemon: Daemon, words: tuple[str, ...]) -> None:
+    if words:
+        with Typing(daemon, "call", FORM, *words) as person:
+            shown = person.end()[1]
+    else:
+        shown = daemon.run("call", FORM)
+    assert '"action": "decline"' in shown
+
+
+def test_a_page_is_opened_by_nobody_but_the_person(daemon: Daemon) -> None:
+    for line, action in (("m", "accept"), ("", "decline")):
+        with Typing(daemon, *PAGE) as person:
+            shown = person.until("N] ")
+            assert "everything asks you to open a page: Log in\n  https://login.example.org/start\n" in shown
+            assert "Host: login.example.org" in shown
+            person.write(line)
+            assert f'"action": "{action}"' in person.end()[1]
+
+
+def test_a_call_that_needs_a_page_first_is_made_again(daemon: Daemon) -> None:
+    with Typing(daemon, *PAGE, "errorPath=true") as person:
+        person.until("N] ")
+        person.write("m")
+        person.until("the call is made again. ")
+        person.write("")
+        # Made again, this call asks in the usual way.
+        assert "https://login.example.org/start" in person.until("N] ")
+        person.write("m")
+        status, shown = person.end()
+    assert status == 0
+    assert '"action": "accept"' in shown
+
+
+def test_a_call_that_needs_a_page_first_fails_without_a_person(daemon: Daemon) -> None:
+    words = [*PAGE[:-1], "elicitationId=e2", "errorPath=true"]
+    result = json.loads(daemon.run(*words, "--json", check=1))
+    assert result["structuredContent"]["error"]["upstream"]["code"] == -32042
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(daemon: Daemon) -> None:
+    words = ("call", "everything/trigger-long-running-operation", "duration=0.4", "steps=4")
+    with Typing(daemon, *words) as person:
+        assert "[############------------]  50 %" in person.until("100 %")
+        assert person.end()[1].endswith(
+            "\r\x1b[KLong running operation completed. Duration: 0.4 seconds, Steps: 4.\n"
+        )
+    with Typing(daemon, *words, "-q") as person:
+        assert person.end()[1] == "Long running operation completed. Duration: 0.4 seconds, Steps: 4.\n"
+
+
+def test_roots_are_what_the_command_names(daemon: Daemon) -> None:
+    assert "file:///" in daemon.run("call", "everything/get-roots-list", "--root", ".")
+
+
+def test_a_tool_is_told_in_words_with_a_call_that_works(daemon: Daemon) -> None:
+    shown = daemon.run("tools", "everything/get-sum")
+    assert "a  number (required)\n" in shown
+    program, *words = shlex.split(shown.splitlines()[-1])
+    assert program == "mcpd"
+    assert daemon.run(*words).startswith("The sum of ")
+    daemon.run("tools", "everything/get-smu", check=1)
+
+
+def test_prompts_are_listed_and_got(daemon: Daemon) -> None:
+    eventually(lambda: daemon.ask("prompts")["prompts"], daemon.said)
+    assert "everything/args-prompt" in daemon.run("prompts")
+    assert "city=…, state=… [optional]" in daemon.run("prompts", "everything")
+    assert daemon.run("prompt", "everything/args-prompt", "city=Rome") == "user: What's weather in Rome?\n"
+    daemon.run("prompt", "everything/args-prompt", check=1)
+    daemon.run("prompt", "everything/args", check=1)
+
+
+def test_resources_are_listed_and_read(daemon: Daemon) -> None:
+    eventually(lambda: daemon.ask("resources")["templates"], daemon.said)
+    shown = daemon.run("resources")
+    assert "everything/demo://resource/static/document/features.md" in shown
+    assert "everything/demo://resource/dynamic/text/{resourceId}" in shown
+    assert daemon.run("read", "demo://resource/static/document/features.md").startswith("# Everything Server")
+    assert "Resource 1" in daemon.run("read", "everything/demo://resource/dynamic/blob/1")
+    with Typing(daemon, "read", "demo://resource/dynamic/blob/1") as person:
+        status, shown = person.end()
+    assert (status, "is binary" in shown) == (1, True)
+    daemon.run("read", "demo://elsewhere", check=1)
+
+
+def test_where_no_daemon_runs_it_is_said_what_to_do(daemon: Daemon) -> None:
+    for words in (("prompts",), ("resources",), ("read", "x:y"), ("prompt", "a/b"), ("tools", "a/b")):
+        daemon.run(*words, "--control", str(daemon.directory / "none"), check=3)

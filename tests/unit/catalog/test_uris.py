@@ -1,0 +1,184 @@
+"""A URI is read from the server that it belongs to, whatever other servers list, link to or fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.catalog.offer import Offer
+from daemon.catalog.spelling import is_mcpd, mcpd_uri
+from daemon.catalog.uris import locate
+from daemon.config.model import Profile
+from daemon.model import Kind
+from tests.unit.catalog.samples import (
+    after,
+    catalog_of,
+    listed,
+    resources,
+    servers,
+    switched,
+    templates,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.facts import Fact
+    from daemon.model import ToolKey
+
+NAMES = ("a", "b", "c")
+CONFIG = {"mcpServers": servers(*NAMES)}
+
+
+def catalog(*facts: Fact, **config: Any) -> Catalog:
+    return after(catalog_of({**CONFIG, **config}), facts)
+
+
+def located(of: Catalog, uri: str, linked: Mapping[str, str] | None = None, **profile: Any) -> ToolKey | None:
+    return locate(of, Offer(of, Profile(name="p", **profile)), uri, linked or {})
+
+
+X = "file:///x"
+BOTH = catalog(resources("a", X), resources("b", X, "file:///y"))
+
+
+def test_a_listed_uri_is_read_from_its_owner_and_the_second_one_s_under_its_own_form() -> None:
+    assert located(BOTH, X) == ("a", X)
+    assert located(BOTH, "mcpd://b/file%3A%2F%2F%2Fx") == ("b", X)
+    assert located(BOTH, "mcpd://a/file%3A%2F%2F%2Fx") == ("a", X), "this form always works"
+    assert located(BOTH, "mcpd://b/file:///unlisted") == ("b", "file:///unlisted")
+
+
+def test_a_profile_without_the_owner_reads_from_whom_it_has() -> None:
+    categories = {"only": {"server": "b", "description": "b's"}}
+    of = catalog(listed("b", "t"), resources("a", X), resources("b", X), categories=categories)
+    assert located(of, X, categories=("only",)) == ("b", X)
+    assert located(of, "mcpd://a/file%3A%2F%2F%2Fx", categories=("only",)) is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "linker", "owner"),
+    [
+        (X, "a", "a"),
+        # The linking server lists it, too.
+        (X, "b", "b"),
+        # A link to what is another's: that one's is read.
+        (X, "c", "a"),
+        ("file:///y", "a", "b"),
+        # Nobody lists it.
+        ("file:///z", "c", "c"),
+        ("file:///z", "gone", None),
+    ],
+)
+def test_what_was_linked_to_is_the_linking_servers_unless_only_others_list_it(
+    uri: str, linker: str, owner: str | None
+) -> None:
+    assert located(BOTH, uri, {uri: linker}) == (None if owner is None else (owner, uri))
+
+
+def test_a_uri_with_the_beginning_or_a_fragment_of_another_servers_is_not_that_one() -> None:
+    of = catalog(resources("a", X), resources("b", "file:///x/deeper", "file:///x#part"))
+    assert located(of, "file:///x/deeper") == ("b", "file:///x/deeper")
+    assert located(of, "file:///x#part") == ("b", "file:///x#part")
+    assert located(of, "file:///x#other") is None
+    assert located(of, "file:///x/deeper/still") is None
+
+
+def test_the_template_with_the_longest_literal_beginning_wins_and_never_against_a_listed_uri() -> None:
+    of = catalog(
+        templates("a", "file:///{+path}"), templates("b", "file:///b/{name}"), resources("c", "file:///b/c")
+    )
+    assert located(of, "file:///b/x") == ("b", "file:///b/x")
+    assert located(of, "file:///b/x/y") == ("a", "file:///b/x/y")
+    assert located(of, "file:///b/c") == ("c", "file:///b/c")
+
+
+def test_a_template_that_fits_everything_counts_if_it_is_the_only_one_of_its_sort() -> None:
+    everything = catalog(templates("a", "{+uri}"), resources("b", X), templates("b", "db://{table}"))
+    assert located(everything, X) == ("b", X)
+    assert located(everything, "db://t") == ("b", "db://t")
+    assert located(everything, "other://t") == ("a", "other://t")
+    two = after(everything, [templates("c", "{scheme}://{+rest}")])
+    assert located(two, "other://t") is None
+
+
+def test_of_two_servers_with_the_same_template_each_gets_its_own() -> None:
+    of = catalog(templates("a", "file:///{path}"), templates("b", "file:///{path}"))
+    shown = list(Offer(of, Profile(name="p")).definitions(Kind.TEMPLATE))
+    assert shown == ["file:///{path}", "mcpd://b/file:///{path}"]
+    assert located(of, "file:///a%2Fb") == ("a", "file:///a%2Fb")
+    assert located(of, "mcpd://b/file:///a%2Fb") == ("b", "file:///a%2Fb")
+
+
+def test_what_nobody_knows_is_the_only_servers_that_has_resources() -> None:
+    one = catalog(resources("a", X), resources("b", declared=False))
+    assert located(one, "file:///unknown") == ("a", "file:///unknown")
+    assert located(BOTH, "file:///unknown") is None
+    assert located(one, "mcpd://nobody/x") is None, "what names a server is no other's"
+
+
+def test_another_daemons_uri_behind_this_one_is_read_from_who_linked_to_it() -> None:
+    inner = "mcpd://inner/file%3A%2F%2F%2Fx"
+    of = catalog(resources("b", inner))
+    assert list(Offer(of, Profile(name="p")).definitions(Kind.RESOURCE)) == [mcpd_uri("b", inner)]
+    assert located(of, mcpd_uri("b", inner)) == ("b", inner)
+    assert located(of, inner) is None
+    assert located(of, inner, {inner: "b"}) == ("b", inner)
+    assert located(of, "mcpd://a/x", {"mcpd://a/x": "b"}) == ("a", "x"), "what names our server is that one's"
+
+
+def test_what_is_switched_off_cannot_be_read_by_any_way() -> None:
+    of = catalog(resources("a", X, "file:///y"), templates("a", "db://{table}", "db://{+all}"))
+    off = after(of, [switched(f"a/resource:{X}", "a/template:db://{+all}")])
+    for uri in (X, mcpd_uri("a", X)):
+        assert located(of, uri) == ("a", X)
+        assert located(off, uri) is None
+        assert located(off, uri, {uri: "a"}) is None
+    assert located(off, "file:///y") == ("a", "file:///y")
+    assert located(off, "db://t") == ("a", "db://t"), "another template still fits"
+    assert located(off, "db://t/u") is None
+    assert located(off, "mcpd://a/db%3A%2F%2Ft%2Fu") is None
+    assert located(after(of, [switched("a")]), X, {X: "a"}) is None
+
+
+def test_a_profile_without_resources_reads_none() -> None:
+    assert located(BOTH, X, {X: "a"}, resources=False) is None
+
+
+TEXT = st.sampled_from(
+    ["x", "file:///x", "file:///x#f", "file:///x/y", "mcpd://a/x", "mcpd://b/file%3A%2F%2F%2Fx"]
+)
+TEMPLATES = st.sampled_from(["file:///{p}", "file:///{+p}", "{+any}", "{s}://{r}", "mcpd://a/{p}", "mcpd{+p}"])
+SERVER = st.sampled_from(NAMES)
+FACTS = st.lists(
+    st.one_of(
+        st.builds(lambda server, uris: resources(server, *uris), SERVER, st.lists(TEXT, unique=True)),
+        st.builds(lambda server, texts: templates(server, *texts), SERVER, st.lists(TEMPLATES, unique=True)),
+    ),
+    max_size=8,
+)
+
+
+@given(FACTS)
+def test_every_shown_uri_is_read_from_the_server_that_lists_it(facts: list[Fact]) -> None:
+    of = catalog(*facts)
+    offer = Offer(of, Profile(name="p"))
+    shown = offer.definitions(Kind.RESOURCE)
+    assert len(shown) == sum(map(len, of.lists[Kind.RESOURCE].values()))
+    for uri, offered in shown.items():
+        assert locate(of, offer, uri, {}) == (offered.definition.server, offered.definition.name)
+
+
+@given(FACTS, TEXT, SERVER)
+def test_what_others_list_never_goes_to_who_claims_it(facts: list[Fact], uri: str, claims: str) -> None:
+    of = catalog(*facts)
+    listing = [name for name in NAMES if uri in of.lists[Kind.RESOURCE].get(name, ())]
+    found = located(of, uri, {uri: claims})
+    if listing and not is_mcpd(uri):
+        assert found is not None
+        assert found[0] in listing
+    assert located(of, mcpd_uri(claims, uri)) == (claims, uri)

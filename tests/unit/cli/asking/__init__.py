@@ -1,0 +1,1 @@
+"""Questions of servers, asked in a terminal."""

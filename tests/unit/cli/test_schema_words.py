@@ -1,0 +1,112 @@
+"""Schemas in words: each keyword that servers use, references, and schemas that hold themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.cli.schema_words import MAX_LINES, arguments_of, in_words
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "string"}, "text"),
+        ({"type": "string", "minLength": 1, "maxLength": 9}, "text, 1 to 9 characters"),
+        ({"type": "string", "format": "uri"}, "URI"),
+        ({"type": "string", "pattern": "^a"}, "text, spelt like ^a"),
+        ({"type": "integer", "minimum": 0, "maximum": 5}, "whole number, 0 to 5"),
+        ({"type": "number", "exclusiveMinimum": 0}, "number, more than 0"),
+        (
+            {"type": "number", "exclusiveMaximum": 1, "multipleOf": 0.5},
+            "number, less than 1, a multiple of 0.5",
+        ),
+        ({"type": "boolean"}, "true or false"),
+        ({"type": ["string", "null"]}, "text or null"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "whole number or null"),
+        ({"enum": ["a", 1, None]}, 'one of "a", 1, null'),
+        ({"enum": list(range(40))}, f"one of {', '.join(map(str, range(30)))} and 10 more"),
+        ({"const": "x"}, 'always "x"'),
+        ({"oneOf": [{"const": 1}, {"const": 2}]}, "one of 1, 2"),
+        ({"type": "array", "items": {"type": "string"}, "maxItems": 3}, "list of text, at most 3 of them"),
+        ({"type": "array"}, "list of anything"),
+        ({"items": {"type": "object"}}, "list of objects"),
+        ({"type": "object", "additionalProperties": {"type": "number"}}, "object, each value: number"),
+        ({"properties": {}}, "object"),
+        ({"allOf": [{"type": "integer"}]}, "whole number"),
+        ({"$ref": "#/$defs/x"}, "whole number"),
+        ({"$ref": "#/$defs/nowhere"}, "anything"),
+        ({"$ref": "#/$defs/self"}, "anything"),
+        ({}, "anything"),
+        (True, "anything"),
+        ({"type": "quantum"}, "anything"),
+        ({"type": []}, "anything"),
+    ],
+)
+def test_a_schema_is_told_in_words(schema: object, words: str) -> None:
+    root = {"$defs": {"x": {"type": "integer"}, "self": {"$ref": "#/$defs/self"}}}
+    assert in_words(schema, root) == words
+
+
+def test_required_arguments_come_first_and_members_below_their_object() -> None:
+    point = {"type": "object", "properties": {"x": {"type": "number"}, "y": {}}, "required": ["y"]}
+    schema = {
+        "type": "object",
+        "properties": {
+            "note": {"type": "string", "description": "What\n it is", "default": "-"},
+            "points": {"type": "array", "items": {"$ref": "#/$defs/point"}},
+        },
+        "required": ["points"],
+        "$defs": {"point": point},
+    }
+    found = [(each.depth, each.name, each.kind, each.required, each.about) for each in arguments_of(schema)]
+    assert found == [
+        (0, "points", "list of objects", True, ""),
+        (1, "y", "anything", True, ""),
+        (1, "x", "number", False, ""),
+        (0, "note", 'text; default "-"', False, "What it is"),
+    ]
+
+
+def test_a_schema_that_holds_itself_ends() -> None:
+    node: dict[str, Any] = {"properties": {str(n): {"$ref": "#"} for n in range(9)}}
+    assert len(arguments_of(node)) == MAX_LINES
+
+
+@pytest.mark.parametrize("key", ["allOf", "anyOf", "oneOf"])
+def test_alternatives_that_hold_themselves_end(key: str) -> None:
+    schema: dict[str, Any] = {key: [{"$ref": "#"}] * 100, "properties": {"a": {"$ref": "#"}}}
+    assert 0 < len(arguments_of(schema)) <= MAX_LINES
+    assert arguments_of({key: [{"$ref": "#"}] * 100}) == []
+    assert in_words(schema, schema)
+
+
+def test_alternatives_are_all_told() -> None:
+    schema = {"oneOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}], "properties": {"c": {}}}
+    assert [each.name for each in arguments_of(schema)] == ["c", "a", "b"]
+
+
+KEYS = st.sampled_from(
+    ["type", "properties", "items", "anyOf", "allOf", "enum", "required", "$ref", "default", "minimum"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["object", "array", "#"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@given(schema=VALUES)
+def test_whatever_a_server_calls_a_schema_is_told_somehow(schema: object) -> None:
+    assert in_words(schema, schema)
+    assert all(each.kind for each in arguments_of(schema))
+
+
+def test_real_schemas_are_told() -> None:
+    config = json.loads((Path(__file__).parents[3] / "config" / "mcpd.schema.json").read_text())
+    assert any(each.name == "mcpServers" for each in arguments_of(config))

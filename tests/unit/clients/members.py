@@ -1,0 +1,63 @@
+"""A client as what all clients share knows it, which keeps what it is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from msgspec import Raw
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from daemon.wire.peer_requests import PeerRequest
+
+
+@attrs.define(eq=False)
+class TestMember:
+    """A `clients.member.ClientMember`."""
+
+    __test__ = False
+
+    level: int | None = None
+    servers: set[str] = attrs.field(factory=lambda: {"alpha", "beta"})
+    told: list[tuple[str, Any, bytes | None]] = attrs.field(factory=list)
+    asked: list[tuple[PeerRequest, float]] = attrs.field(factory=list)
+    is_behind: bool = False
+    owed: dict[Hashable, Any] = attrs.field(factory=dict)
+
+    @property
+    def asker(self) -> object:
+        return self
+
+    def sees(self, server: str) -> bool:
+        return server in self.servers
+
+    def say(self, method: str, params: bytes) -> None:
+        self.told.append((method, json.loads(params), None))
+
+    def owe(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
+        if self.is_behind:
+            self.owed[key] = json.loads(params)
+        else:
+            self.told.append((method, json.loads(params), request_id))
+
+    def is_owed(self, key: Hashable) -> bool:
+        return key in self.owed
+
+    def forgive(self, key: Hashable) -> None:
+        self.owed.pop(key, None)
+
+    def ask(self, request: PeerRequest, until: float) -> None:
+        self.asked.append((request, until))
+
+    def params(self) -> list[Any]:
+        """What it was told, and is not asked about again."""
+        told, self.told = self.told, []
+        return [params for _method, params, _request in told]
+
+
+def raw(value: object) -> Any:
+    """A value as it comes off the wire."""
+    return Raw(json.dumps(value).encode())

@@ -1,0 +1,112 @@
+"""Completion: asked of the server that has what is referred to, in that server's own words."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.model import Kind
+from tests.fakes_upstream import MODERN, Stage
+
+if TYPE_CHECKING:
+    import trio
+
+TEMPLATE = "note://{id}"
+GIVEN = "mcpd://beta/note://{id}"
+"""How beta's template of that name is listed."""
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    for server in ("alpha", "beta"):
+        stage.offers(server, Kind.PROMPT, "ask")
+        stage.offers(server, Kind.RESOURCE, "note://1")
+        stage.offers(server, Kind.TEMPLATE, TEMPLATE)
+    return stage
+
+
+async def test_the_second_of_two_templates_is_listed_as_this_test_knows_it(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    client = await stage.client(nursery)
+    listed = (await client.request("resources/templates/list"))["result"]["resourceTemplates"]
+    assert [each["uriTemplate"] for each in listed] == [TEMPLATE, GIVEN]
+
+
+@pytest.mark.parametrize(
+    ("ref", "server", "own"),
+    [
+        (b'"type":"ref/prompt","name":"ask"', "alpha", {"type": "ref/prompt", "name": "ask"}),
+        (b'"type":"ref/prompt","name":"beta__ask"', "beta", {"type": "ref/prompt", "name": "ask"}),
+        (b'"type":"ref/resource","uri":"note://{id}"', "alpha", {"type": "ref/resource", "uri": TEMPLATE}),
+        (
+            b'"type":"ref/resource","uri":"%b"' % GIVEN.encode(),
+            "beta",
+            {"type": "ref/resource", "uri": TEMPLATE},
+        ),
+        (b'"type":"ref/resource","uri":"note://1"', "alpha", {"type": "ref/resource", "uri": "note://1"}),
+        (b'"type":"ref/resource","uri":"note://7"', "alpha", {"type": "ref/resource", "uri": "note://7"}),
+    ],
+)
+async def test_a_completion_is_asked_of_its_server_and_only_the_name_is_replaced(
+    stage: Stage, nursery: trio.Nursery, ref: bytes, server: str, own: dict[str, str]
+) -> None:
+    client = await stage.client(nursery)
+    rest = b'"argument":{"name":"who","value":"\\u00e4"},"context":{"arguments":{"x" : "y"}}'
+    params = b'{"ref":{"title":"T\\u0041",%b},%b}' % (ref, rest)
+    await client.send(b'{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":%b}' % params)
+    sent = await stage.upstreams[server].wait_sent()
+    said = b"".join(map(bytes, sent.call.params))
+    assert sent.call.method == "completion/complete"
+    assert said.startswith(rest + b',"ref":{"title":"T\\u0041",')
+    assert json.loads(b"{%b}" % said)["ref"] == {"title": "TA", **own}
+    stage.answer(sent, b'{"completion":{"values":["a"] ,"hasMore":false}}')
+    assert await client.line() == (
+        b'{"jsonrpc":"2.0","id":1,"result":{"completion":{"values":["a"] ,"hasMore":false}}}'
+    )
+
+
+@pytest.mark.parametrize("modern", [True, False])
+async def test_a_server_that_completes_nothing_has_no_completions(
+    stage: Stage, nursery: trio.Nursery, *, modern: bool
+) -> None:
+    client = await stage.client(nursery)
+    params = {"ref": {"type": "ref/prompt", "name": "ask"}, "argument": {"name": "x", "value": ""}}
+    await client.ask("completion/complete", {**params, "_meta": MODERN} if modern else params)
+    stage.refuse(await stage.alpha.wait_sent(), b'{"code":-32601,"message":"Method not found"}')
+    kind = {"resultType": "complete"} if modern else {}
+    assert (await client.get())["result"] == {**kind, "completion": {"values": []}}
+
+
+async def test_another_error_of_the_server_is_the_answer(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await stage.client(nursery)
+    await client.ask("completion/complete", {"ref": {"type": "ref/prompt", "name": "ask"}})
+    stage.refuse(await stage.alpha.wait_sent(), b'{"code":-32602,"message":"no argument"}')
+    assert (await client.get())["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize(
+    ("ref", "code"),
+    [
+        (None, -32602),
+        ({}, -32602),
+        ([], -32602),
+        ("ref/prompt", -32602),
+        ({"type": "ref/tool", "name": "ask"}, -32602),
+        ({"type": 7}, -32602),
+        ({"type": "ref/prompt"}, -32602),
+        ({"type": "ref/prompt", "name": 7}, -32602),
+        ({"type": "ref/prompt", "name": "none"}, -32602),
+        ({"type": "ref/resource"}, -32602),
+        ({"type": "ref/resource", "uri": "none:"}, -32002),
+    ],
+)
+async def test_what_refers_to_nothing_is_refused(
+    stage: Stage, nursery: trio.Nursery, ref: object, code: int
+) -> None:
+    client = await stage.client(nursery)
+    params = {} if ref is None else {"ref": ref}
+    assert (await client.request("completion/complete", params))["error"]["code"] == code

@@ -1,0 +1,134 @@
+"""A client follows resources in the way of its era, and is told why where it cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from daemon.clients.requests.following import SETTLED_SECONDS
+from daemon.model import Kind
+from daemon.wire.requests import RemoteError
+from tests.fakes_upstream import MODERN, Client, Stage
+from tests.unit.clients.members import raw
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+URI = "file:///a"
+UPDATED = "notifications/resources/updated"
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.offers("alpha", Kind.RESOURCE, URI)
+    stage.offers("beta", Kind.RESOURCE, "file:///b")
+    for server in ("alpha", "beta"):
+        stage.offers(server, Kind.TEMPLATE)
+    return stage
+
+
+async def agree(stage: Stage, refusal: RemoteError | None = None, uri: str = URI) -> None:
+    """The server says whether it tells of updates, once it is asked."""
+    resources = stage.context.audience.resources
+    with trio.fail_after(30):
+        while uri not in resources.wished("alpha"):
+            await trio.testing.wait_all_tasks_blocked()
+    resources.settled("alpha", uri, refusal)
+
+
+async def subscribe(client: Client, uri: str = URI, request_id: str = "s") -> None:
+    await client.ask("resources/subscribe", {"uri": uri}, request_id=request_id)
+
+
+async def test_a_subscription_is_answered_once_the_server_has_agreed(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    client = await stage.client(nursery)
+    await subscribe(client, "mcpd://alpha/file%3A%2F%2F%2Fa")
+    await agree(stage)
+    assert await client.get() == {"jsonrpc": "2.0", "id": "s", "result": {}}
+    stage.context.audience.hear("alpha", UPDATED, raw({"uri": URI}), None)
+    stage.outbox.flush()
+    assert (await client.get())["params"] == {"uri": "mcpd://alpha/file%3A%2F%2F%2Fa"}
+    gone = {"uri": "mcpd://alpha/file%3A%2F%2F%2Fa"}
+    assert (await client.request("resources/unsubscribe", gone))["result"] == {}
+    assert not stage.context.audience.resources.wished("alpha")
+    assert (await client.request("resources/unsubscribe", gone))["result"] == {}
+
+
+async def test_a_refusal_is_the_servers_and_nothing_is_followed(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await stage.client(nursery)
+    await subscribe(client)
+    await agree(stage, RemoteError(-32601, "it does not declare resources.subscribe"))
+    assert (await client.get())["error"]["code"] == -32601
+    assert not stage.context.audience.resources.wished("alpha")
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_what_cannot_be_followed_is_refused(stage: Stage, nursery: trio.Nursery, era: str) -> None:
+    client = await stage.client(nursery)
+    meta = {"_meta": MODERN} if era == "modern" else {}
+    for params in ({"uri": 7}, {}, {"uri": "mcpd://nobody/x"}):
+        answer = await client.request("resources/subscribe", {**params, **meta})
+        expected = -32601 if meta else -32002 if params.get("uri") == "mcpd://nobody/x" else -32602
+        assert answer["error"]["code"] == expected
+    answer = await client.request("resources/unsubscribe", {"uri": 7, **meta})
+    assert answer["error"]["code"] == (-32601 if meta else -32602)
+
+
+async def test_a_server_that_says_nothing_is_waited_for_a_bounded_time(
+    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    client = await stage.client(nursery)
+    began = trio.current_time()
+    await subscribe(client)
+    assert (await client.get())["error"]["data"]["code"] == "UpstreamTimeout"
+    assert trio.current_time() - began == pytest.approx(SETTLED_SECONDS, abs=1)
+    stage.alpha.up = False
+    await subscribe(client)
+    assert (await client.get())["error"]["data"]["code"] == "UpstreamUnavailable"
+
+
+async def test_a_client_that_hangs_up_follows_nothing_more(stage: Stage, nursery: trio.Nursery) -> None:
+    guest = await stage.connect(nursery)
+    await subscribe(guest.client)
+    await agree(stage)
+    await guest.client.get()
+    guest.client.close()
+    with trio.fail_after(30):
+        await guest.ended.wait()
+    assert not stage.context.audience.resources.wished("alpha")
+
+
+async def test_a_modern_client_is_told_within_its_subscription_and_of_what_was_agreed(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    client = await stage.client(nursery)
+    wanted: dict[str, Any] = {"resourceSubscriptions": [URI, "mcpd://nobody/x", 7], "toolsListChanged": True}
+    await client.ask("subscriptions/listen", {"_meta": MODERN, "notifications": wanted}, request_id="l")
+    await agree(stage)
+    acknowledged = (await client.get())["params"]["notifications"]
+    assert acknowledged == {"resourceSubscriptions": [URI], "toolsListChanged": True}
+    stage.context.audience.hear("alpha", UPDATED, raw({"uri": URI}), None)
+    stage.outbox.flush()
+    told = (await client.get())["params"]
+    assert told == {"uri": URI, "_meta": {"io.modelcontextprotocol/subscriptionId": "l"}}
+    await client.tell("notifications/cancelled", {"requestId": "l"})
+    assert (await client.request("ping"))["result"] == {}
+    assert not stage.context.audience.resources.wished("alpha")
+
+
+async def test_a_subscription_that_is_cancelled_before_it_is_agreed_on_is_never_acknowledged(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    client = await stage.client(nursery)
+    params = {"_meta": MODERN, "notifications": {"resourceSubscriptions": [URI]}}
+    await client.ask("subscriptions/listen", params, request_id="l")
+    await client.tell("notifications/cancelled", {"requestId": "l"})
+    assert (await client.request("ping"))["result"] == {}
+    await trio.testing.wait_all_tasks_blocked()
+    assert not stage.context.audience.resources.wished("alpha")
+    assert (await client.request("ping"))["result"] == {}

@@ -1,0 +1,92 @@
+"""Long lists in pages, cursors that were never given out, and how many requests wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.clients.requests.lists import MAX_WAITING_LISTS
+from daemon.model import Kind
+from tests.fakes_upstream import MODERN, Stage
+
+if TYPE_CHECKING:
+    import trio
+
+MANY = 10_000
+METHODS = {
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+
+
+def listed_stage(**config: Any) -> Stage:
+    """Servers that have listed all that they have: nothing but tools."""
+    stage = Stage(**config)
+    for server in ("alpha", "beta"):
+        for kind in (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE):
+            stage.offers(server, kind)
+    return stage
+
+
+@pytest.mark.parametrize("modern", [True, False])
+async def test_ten_thousand_resources_come_in_pages_each_once(nursery: trio.Nursery, *, modern: bool) -> None:
+    stage = listed_stage(limits={"clientQueueBytes": 256 * 1024})
+    uris = [f"file:///{number}/{'x' * (number % 50)}" for number in range(MANY)]
+    stage.offers("alpha", Kind.RESOURCE, *uris)
+    client = await stage.client(nursery)
+    meta = {"_meta": MODERN} if modern else {}
+    seen: list[str] = []
+    result: dict[str, Any] = {"nextCursor": None}
+    pages = 0
+    while "nextCursor" in result:
+        cursor = {} if result["nextCursor"] is None else {"cursor": result["nextCursor"]}
+        result = (await client.request("resources/list", {**cursor, **meta}))["result"]
+        seen += [each["uri"] for each in result["resources"]]
+        pages += 1
+        assert ("ttlMs" in result) == modern
+    assert seen == uris
+    assert 5 < pages < 30
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("cursor", ["", "-1", "1", "x", "9" * 30, "\u0661"])
+async def test_a_cursor_that_was_never_given_out_is_refused(
+    nursery: trio.Nursery, method: str, cursor: str
+) -> None:
+    client = await listed_stage().client(nursery)
+    assert (await client.request(method, {"cursor": cursor}))["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_the_params_of_a_list_are_an_object_with_a_text(nursery: trio.Nursery, method: str) -> None:
+    client = await listed_stage().client(nursery)
+    faulty: list[object] = [{"cursor": 0}, {"cursor": {}}, []]
+    for params in faulty:
+        assert (await client.request(method, params))["error"]["code"] == -32602
+    assert (await client.request(method, {"cursor": None}))["result"] == {METHODS[method]: []}
+
+
+async def test_only_so_many_lists_wait_for_servers_and_the_others_get_what_is_known(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    stage.offers("alpha", Kind.PROMPT, "known")
+    client = await stage.client(nursery)
+    for number in range(MAX_WAITING_LISTS):
+        await client.ask("prompts/list", request_id=number)
+    answer = await client.request("prompts/list", request_id="more")
+    assert (answer["id"], len(answer["result"]["prompts"])) == ("more", 1)
+    stage.offers("beta", Kind.PROMPT, "late")
+    answers = [await client.get() for _ in range(MAX_WAITING_LISTS)]
+    assert {len(each["result"]["prompts"]) for each in answers} == {2}
+
+
+async def test_a_server_that_lists_none_is_waited_for_no_longer_than_for_tools(
+    nursery: trio.Nursery, autojump_clock: object
+) -> None:
+    stage = Stage()
+    stage.offers("alpha", Kind.PROMPT, "known")
+    client = await stage.client(nursery)
+    assert len((await client.request("prompts/list"))["result"]["prompts"]) == 1

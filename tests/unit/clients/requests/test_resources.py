@@ -1,0 +1,279 @@
+"""What clients ask about resources: lists of all servers, and what is read from the server that has it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.clients.requests.resources import MAX_URI
+from daemon.facts import Switched
+from daemon.model import Kind
+from daemon.states import ServerState
+from tests.fakes_upstream import MODERN, Client, Stage
+
+if TYPE_CHECKING:
+    import trio
+
+    from tests.fakes_upstream import FakeUpstream, Sent
+
+LOGO = {"uri": "file:///logo.png", "name": "logo", "mimeType": "image/png", "size": 5.0}
+BOOK = {"uriTemplate": "book://{isbn}/page/{n}", "name": "page", "x": [1]}
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.offers("alpha", Kind.RESOURCE, LOGO, "file:///both")
+    stage.offers("beta", Kind.RESOURCE, "file:///both", "file:///of beta")
+    stage.offers("alpha", Kind.TEMPLATE, BOOK)
+    stage.offers("beta", Kind.TEMPLATE)
+    return stage
+
+
+def uri_in(sent: Sent) -> str:
+    """What a server is asked to read."""
+    assert sent.call.method == "resources/read"
+    uri: str = json.loads(b"{%b}" % b"".join(bytes(part) for part in sent.call.params))["uri"]
+    return uri
+
+
+async def read(client: Client, uri: str, request_id: str = "read", /, **meta: Any) -> None:
+    await client.ask("resources/read", {"uri": uri, **({"_meta": meta} if meta else {})}, request_id=request_id)
+
+
+async def refusal(client: Client, uri: str, **meta: Any) -> dict[str, Any]:
+    await read(client, uri, **meta)
+    error: dict[str, Any] = (await client.get())["error"]
+    return error
+
+
+async def test_resources_and_templates_are_listed_as_their_servers_wrote_them(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    client = await stage.client(nursery)
+    resources = (await client.request("resources/list"))["result"]["resources"]
+    assert resources[0] == LOGO
+    assert [each["uri"] for each in resources] == [
+        "file:///logo.png",
+        "file:///both",
+        "mcpd://beta/file%3A%2F%2F%2Fboth",
+        "file:///of beta",
+    ]
+    assert (await client.request("resources/templates/list"))["result"] == {"resourceTemplates": [BOOK]}
+    modern = (await client.request("resources/templates/list", {"_meta": MODERN}))["result"]
+    assert modern == {
+        "resultType": "complete",
+        "resourceTemplates": [BOOK],
+        "ttlMs": 0,
+        "cacheScope": "private",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "server", "own"),
+    [
+        ("file:///logo.png", "alpha", "file:///logo.png"),
+        ("file:///both", "alpha", "file:///both"),
+        ("mcpd://beta/file%3A%2F%2F%2Fboth", "beta", "file:///both"),
+        ("book://978/page/5", "alpha", "book://978/page/5"),
+        ("mcpd://beta/book%3A%2F%2F1%2Fpage%2F2", "beta", "book://1/page/2"),
+    ],
+)
+async def test_a_resource_is_read_from_its_server_under_the_servers_uri(
+    stage: Stage, nursery: trio.Nursery, asked: str, server: str, own: str
+) -> None:
+    client = await stage.client(nursery)
+    await read(client, asked)
+    sent = await stage.upstreams[server].wait_sent()
+    assert uri_in(sent) == own
+    stage.answer(sent, b'{"contents": [ {"uri":"x","text":"\\u00e4"} ]}')
+    line = await client.line()
+    assert line == b'{"jsonrpc":"2.0","id":"read","result":{"contents": [ {"uri":"x","text":"\\u00e4"} ]}}'
+
+
+async def test_other_members_travel_on_as_they_are(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await stage.client(nursery)
+    await client.send(
+        b'{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"a":1.50,"uri":"file:\\/\\/\\/logo.png",'
+        b'"b":{ },"_meta":{"c":1}}}'
+    )
+    sent = await stage.alpha.wait_sent()
+    assert b"".join(map(bytes, sent.call.params)) == b'"a":1.50,"b":{ },"uri":"file:///logo.png"'
+    assert set(sent.call.meta) == {"c"}
+
+
+async def test_what_a_modern_client_reads_from_an_older_server_says_that_it_is_not_to_be_cached(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    client = await stage.client(nursery)
+    results = (
+        (b'{"contents":[]}', b'{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}'),
+        (b'{"resultType":"complete","ttlMs":9}', b'{"resultType":"complete","ttlMs":9}'),
+    )
+    for number, (said, told) in enumerate(results, 1):
+        await read(client, "file:///logo.png", **MODERN)
+        stage.answer(await stage.alpha.wait_sent(number), said)
+        assert await client.line() == b'{"jsonrpc":"2.0","id":"read","result":%b}' % told
+
+
+@pytest.mark.parametrize(
+    "uri", ["file:///none", "", "no uri", "file:///x\u202e", "x" * MAX_URI, "mcpd://gamma/a%3Ab"]
+)
+async def test_an_unknown_resource_is_refused_as_the_clients_revision_has_it(
+    stage: Stage, nursery: trio.Nursery, uri: str
+) -> None:
+    client = await stage.client(nursery)
+    for meta, code in (({}, -32002), (MODERN, -32602)):
+        error = await refusal(client, uri, **meta)
+        assert error["code"] == code
+        assert error["data"] == {"code": "UnknownResource", "uri": uri}
+        assert "resources/list" in error["message"]
+        assert "mcpd://SERVER/" in error["message"]
+        assert "\u202e" not in error["message"]
+        assert len(error["message"]) < 500
+
+
+@pytest.mark.parametrize(
+    "params", [None, {}, {"uri": 7}, {"uri": None}, {"uri": ["a"]}, {"uri": "x" * (MAX_URI + 1)}]
+)
+async def test_a_request_that_names_no_resource_is_refused(
+    stage: Stage, nursery: trio.Nursery, params: object
+) -> None:
+    client = await stage.client(nursery)
+    error = (await client.request("resources/read", params))["error"]
+    assert error["code"] == -32602
+    assert "uri" in error["message"]
+    assert len(error["message"]) < 500
+
+
+@pytest.mark.parametrize("asked", ["file:///logo.png", "mcpd://alpha/file%3A%2F%2F%2Flogo.png"])
+async def test_a_resource_that_is_switched_off_is_not_listed_and_says_so(
+    stage: Stage, nursery: trio.Nursery, asked: str
+) -> None:
+    stage.learn(Switched(off=frozenset({("alpha", "resource:file:///logo.png")})))
+    client = await stage.client(nursery)
+    listed = (await client.request("resources/list"))["result"]["resources"]
+    assert LOGO not in listed
+    error = await refusal(client, asked)
+    assert (error["code"], error["data"]["code"]) == (-32002, "ResourceDisabled")
+    assert "alpha" in error["message"]
+
+
+async def test_a_resource_of_a_server_that_is_down_is_listed_and_read_once_that_is_up(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    stage.becomes("alpha", ServerState.BACKOFF)
+    stage.alpha.up = False
+    client = await stage.client(nursery)
+    assert LOGO in (await client.request("resources/list"))["result"]["resources"]
+    await read(client, "file:///logo.png")
+    await stage.alpha.wait_woken()
+    stage.alpha.come_up()
+    assert uri_in(await stage.alpha.wait_sent()) == "file:///logo.png"
+
+
+async def test_a_server_that_does_not_come_up_is_named(
+    stage: Stage, nursery: trio.Nursery, autojump_clock: object
+) -> None:
+    stage.alpha.up = False
+    client = await stage.client(nursery)
+    error = await refusal(client, "file:///logo.png")
+    assert (error["code"], error["data"]) == (-32603, {"code": "UpstreamUnavailable", "server": "alpha"})
+
+
+async def test_what_no_server_lists_is_waited_for_where_one_has_not_listed_yet(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    for server in ("alpha", "beta"):
+        stage.offers(server, Kind.TEMPLATE)
+    stage.offers("beta", Kind.RESOURCE, "file:///beta")
+    stage.offers("beta", Kind.RESOURCE, "file:///beta", "file:///gamma")
+    client = await stage.client(nursery)
+    await read(client, "mcpd://alpha/x%3Ay")
+    assert uri_in(await stage.alpha.wait_sent()) == "x:y"
+
+
+# --- what a result has linked to ---------------------------------------------------------------------------
+
+LINK = '{"type":"resource_link","uri":"%s","name":"l"}'
+EMBEDDED = '{"type":"resource","resource":{"uri":"%s","text":"t"}}'
+
+
+async def call_linking(stage: Stage, client: Client, upstream: FakeUpstream, block: str, **params: Any) -> None:
+    """Have a server answer a call with something that names a resource."""
+    upstream.has_resources = True
+    before = len(upstream.sent)
+    await client.call(upstream.name, "echo", {}, request_id="call", **params)
+    sent = await upstream.wait_sent(before + 1)
+    stage.answer(sent, b'{"content":[{"type":"text","text":"t"},%b]}' % block.encode())
+    await client.get()
+
+
+@pytest.mark.parametrize("block", [LINK, EMBEDDED])
+async def test_what_a_result_links_to_is_read_from_the_server_that_linked_it(
+    stage: Stage, nursery: trio.Nursery, block: str
+) -> None:
+    client = await stage.client(nursery)
+    beta = stage.upstreams["beta"]
+    assert "error" in await client.request("resources/read", {"uri": "made:up"})
+    await call_linking(stage, client, beta, block % "made:up")
+    await read(client, "made:up")
+    assert uri_in(await beta.wait_sent(2)) == "made:up"
+
+
+async def test_what_two_servers_list_is_read_from_the_one_that_linked_it_last(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    client = await stage.client(nursery)
+    for upstream in (stage.upstreams["beta"], stage.alpha):
+        await call_linking(stage, client, upstream, LINK % "file:///both")
+        await read(client, "file:///both", upstream.name)
+        assert uri_in(await upstream.wait_sent(2)) == "file:///both"
+
+
+async def test_what_one_server_lists_is_not_read_from_another_that_links_to_it(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    client = await stage.client(nursery)
+    await call_linking(stage, client, stage.upstreams["beta"], LINK % "file:///logo.png")
+    await read(client, "file:///logo.png")
+    assert uri_in(await stage.alpha.wait_sent()) == "file:///logo.png"
+
+
+async def test_links_are_the_sessions_own(stage: Stage, nursery: trio.Nursery) -> None:
+    one, other = await stage.client(nursery), await stage.client(nursery)
+    await call_linking(stage, one, stage.alpha, LINK % "made:up")
+    assert (await refusal(other, "made:up"))["data"]["code"] == "UnknownResource"
+    key = {"mcpd/session": "shared"}
+    await call_linking(stage, one, stage.alpha, LINK % "made:too", _meta=key)
+    assert (await refusal(other, "made:too"))["data"]["code"] == "UnknownResource"
+    await read(other, "made:too", **key)
+    assert uri_in(await stage.alpha.wait_sent(3)) == "made:too"
+
+
+async def test_what_a_resource_or_a_prompt_names_is_a_link_too(stage: Stage, nursery: trio.Nursery) -> None:
+    stage.offers("alpha", Kind.PROMPT, "p")
+    stage.offers("beta", Kind.PROMPT)
+    stage.alpha.has_resources = True
+    client = await stage.client(nursery)
+    await read(client, "file:///logo.png")
+    stage.answer(await stage.alpha.wait_sent(), b'{"contents":[{"uri":"in:it","text":""}]}')
+    await client.get()
+    await client.ask("prompts/get", {"name": "p"})
+    message = b'{"messages":[{"role":"user","content":%b}]}' % (EMBEDDED % "in:prompt").encode()
+    stage.answer(await stage.alpha.wait_sent(2), message)
+    await client.get()
+    for number, uri in enumerate(("in:it", "in:prompt"), 3):
+        await read(client, uri, uri)
+        assert uri_in(await stage.alpha.wait_sent(number)) == uri
+
+
+async def test_a_profile_without_resources_neither_declares_nor_serves_them(nursery: trio.Nursery) -> None:
+    stage = Stage(profiles={"default": {"resources": False, "prompts": False}})
+    client = await stage.client(nursery)
+    declared = (await client.request("initialize", {}))["result"]["capabilities"]
+    assert set(declared) == {"tools", "logging"}
+    methods = ("resources/list", "resources/templates/list", "resources/read", "completion/complete")
+    for method in methods:
+        assert (await client.request(method, {"uri": "a:b"}))["error"]["code"] == -32601

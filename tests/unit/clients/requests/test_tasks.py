@@ -1,0 +1,136 @@
+"""Calls that are to become tasks, and what their clients ask about them: forwarded, the ids exchanged."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from daemon.errors import UpstreamLost
+from tests.fakes_upstream import Client, Sent, Stage, tool
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+TASK = {"taskId": "theirs", "status": "working", "createdAt": "now", "lastUpdatedAt": "now", "ttl": 3_600_000}
+
+
+def sent_params(sent: Sent) -> Any:
+    return json.loads(b"{%b}" % b"".join(bytes(part) for part in sent.call.params))
+
+
+async def begin(stage: Stage, client: Client, result: object = None) -> Any:
+    """Call a tool as a task; return what the client is answered."""
+    count = len(stage.alpha.sent)
+    await client.call("alpha", "echo", {"x": 1}, request_id="c", task={"ttl": 5})
+    sent = await stage.alpha.wait_sent(count + 1)
+    assert sent_params(sent) == {"task": {"ttl": 5}, "name": "echo", "arguments": {"x": 1}}
+    stage.answer(sent, json.dumps(result or {"task": TASK, "more": [1]}).encode())
+    return await client.get()
+
+
+async def task_of(stage: Stage, client: Client) -> str:
+    found: str = (await begin(stage, client))["result"]["task"]["taskId"]
+    return found
+
+
+async def test_a_task_gets_an_id_of_ours_through_a_meta_tool_too(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    result = (await begin(stage, client))["result"]
+    assert result == {"task": {**TASK, "taskId": result["task"]["taskId"]}, "more": [1]}
+    assert result["task"]["taskId"] != "theirs"
+
+
+async def test_a_server_that_knows_no_tasks_answers_at_once(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    assert (await begin(stage, client, {"content": []}))["result"] == {"content": []}
+
+
+async def test_a_task_that_is_refused_or_lost_is_an_error_of_the_protocol(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    for number in (1, 2):
+        await client.call("alpha", "echo", request_id="c", task={})
+        sent = await stage.alpha.wait_sent(number)
+        if number == 1:
+            stage.refuse(sent, b'{"code":-32601,"message":"no tasks"}')
+        else:
+            stage.lose(sent, UpstreamLost("gone"))
+        assert (await client.get())["error"]["code"] == (-32601 if number == 1 else -32603)
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel", "tasks/result"])
+async def test_what_is_asked_about_a_task_goes_to_its_server(nursery: trio.Nursery, method: str) -> None:
+    stage = Stage()
+    client, other = await stage.client(nursery), await stage.client(nursery)
+    task_id = await task_of(stage, client)
+    for asking, asked in ((other, task_id), (client, "theirs"), (client, 7)):
+        assert (await asking.request(method, {"taskId": asked}))["error"]["code"] == -32602
+    await client.ask(method, {"taskId": task_id, "x": 1, "_meta": {"progressToken": "p"}}, request_id="t")
+    sent = await stage.alpha.wait_sent(2)
+    assert (sent.call.method, sent_params(sent)) == (method, {"taskId": "theirs", "x": 1})
+    stage.progress(sent, progress=1)
+    assert (await client.get())["params"] == {"progressToken": "p", "progress": 1}
+    related = {"io.modelcontextprotocol/related-task": {"taskId": "theirs"}}
+    stage.answer(sent, json.dumps({**TASK, "_meta": related}).encode())
+    result = (await client.get())["result"]
+    assert result["_meta"] == {"io.modelcontextprotocol/related-task": {"taskId": task_id}}
+    assert result["taskId"] == ("theirs" if method == "tasks/result" else task_id)
+
+
+async def test_a_result_is_waited_for_as_long_as_the_task_is_kept(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    task_id = await task_of(stage, client)
+    for number, method in enumerate(("tasks/result", "tasks/get")):
+        await client.ask(method, {"taskId": task_id}, request_id=method)
+        sent = await stage.alpha.wait_sent(2 + number)
+        assert (sent.exchange.spared_until > trio.current_time() + 3000) is (method == "tasks/result")
+
+
+async def test_tasks_are_listed_as_their_servers_say_they_are(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = Stage()
+    client, other = await stage.client(nursery), await stage.client(nursery)
+    task_id = await task_of(stage, client)
+    await client.ask("tasks/list", request_id="l")
+    sent = await stage.alpha.wait_sent(2)
+    assert (sent.call.method, sent_params(sent)) == ("tasks/get", {"taskId": "theirs"})
+    stage.answer(sent, json.dumps({**TASK, "status": "completed"}).encode())
+    assert (await client.get())["result"] == {"tasks": [{**TASK, "taskId": task_id, "status": "completed"}]}
+    assert (await other.request("tasks/list"))["result"] == {"tasks": []}
+    other_task = {"task": {**TASK, "taskId": "others"}}
+    second = (await begin(stage, client, other_task))["result"]["task"]["taskId"]
+    # Its server does not answer: what is known is told.
+    found = (await client.request("tasks/list"))["result"]["tasks"]
+    assert {each["taskId"]: each["status"] for each in found} == {task_id: "completed", second: "working"}
+
+
+async def test_a_task_that_was_lost_with_its_server_has_failed(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    task_id = await task_of(stage, client)
+    stage.context.audience.lost("alpha")
+    stage.outbox.flush()
+    told = await client.get()
+    assert (told["method"], told["params"]["status"]) == ("notifications/tasks/status", "failed")
+    assert (await client.request("tasks/get", {"taskId": task_id}))["result"]["status"] == "failed"
+    assert "was lost" in (await client.request("tasks/result", {"taskId": task_id}))["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("support", "declared"), [("required", True), ("optional", True), ("forbidden", False), (7, False)]
+)
+async def test_tasks_are_declared_where_a_server_has_them(
+    nursery: trio.Nursery, support: object, *, declared: bool
+) -> None:
+    stage = Stage()
+    stage.lists("beta", tool("slow", execution={"taskSupport": support}))
+    client = await stage.client(nursery)
+    result = (await client.request("initialize", {"protocolVersion": "2025-11-25"}))["result"]
+    assert ("tasks" in result["capabilities"]) is declared

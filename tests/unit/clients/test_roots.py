@@ -1,0 +1,58 @@
+"""The clients that have roots: which of them is asked, and who is told when one comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.clients.roots import RootsOfClients
+from tests.unit.clients.asking import question
+
+if TYPE_CHECKING:
+    from daemon.wire.peer_requests import PeerRequest
+
+
+@attrs.define(eq=False)
+class Rooted:
+    """A client that sees some servers."""
+
+    servers: tuple[str, ...] = ("alpha", "beta")
+    asked: list[str] = attrs.field(factory=list)
+    told: list[str] = attrs.field(factory=list)
+
+    def sees(self, server: str) -> bool:
+        return server in self.servers
+
+    def ask(self, request: PeerRequest) -> None:
+        self.asked.append(request.server)
+
+    def tell(self, server: str) -> None:
+        self.told.append(server)
+
+
+def test_only_who_alone_can_be_meant_is_asked() -> None:
+    roots, anna, ben = RootsOfClients(), Rooted(), Rooted(("beta",))
+    roots.join(anna)
+    roots.join(ben)
+    for server in ("alpha", "beta", "gamma"):
+        roots.ask(question("roots/list", server=server).request)
+    assert (anna.asked, ben.asked) == (["alpha"], [])
+    roots.leave(anna)
+    roots.leave(anna)
+    roots.ask(question("roots/list", server="beta").request)
+    assert ben.asked == ["beta"]
+
+
+def test_a_server_that_was_refused_is_told_once_when_there_is_a_client_for_it() -> None:
+    roots, anna, ben = RootsOfClients(), Rooted(("alpha",)), Rooted()
+    for server in ("alpha", "beta"):
+        roots.ask(question("roots/list", server=server).request)
+    roots.ask(question("elicitation/create", server="gamma").request)
+    roots.join(anna)
+    assert anna.told == ["alpha"]
+    roots.join(ben)
+    assert ben.told == ["beta"]
+    roots.leave(anna)
+    roots.join(anna)
+    assert anna.told == ["alpha"]

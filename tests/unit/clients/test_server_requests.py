@@ -1,0 +1,224 @@
+"""What servers ask of one client: how it reaches the client, and how the answer gets back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+from loguru import logger
+
+from daemon.clients.server_requests import MAX_OF_SERVER, MAX_OPEN
+from daemon.errors import UpstreamLost
+from tests.unit.clients.asking import ALL, FORM, answer, asks, called, greeted, on_full_surface, question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PASSWORD = "c4nary-in-the-coal-mine"
+
+
+async def test_a_request_and_its_answer_pass_untouched(nursery: trio.Nursery) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    asked = asks(stage, "elicitation/create", {**FORM, "x-vendor": {"a": [1.5]}})
+    got = await client.get()
+    assert got["method"] == "elicitation/create"
+    assert got["params"] == {**FORM, "x-vendor": {"a": [1.5]}}
+    await answer(client, got["id"], b'{ "action":"accept", "x":1.50 }')
+    assert asked.back.said == [("result", b'{ "action":"accept", "x":1.50 }')]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "told"),
+    [
+        (b'"result":"yes"', "refused", "no object"),
+        (b'"result":[1]', "refused", "no object"),
+        (b'"result":null', "refused", "no object"),
+        (b'"error":{"code":-1,"message":"will not","data":[1]}', "error", ""),
+        (b'"error":"sorry"', "refused", "no error object"),
+        (b'"error":{"code":"x","message":"m"}', "refused", "no error object"),
+        (b'"result":{},"error":{"code":-1,"message":"both"}', "error", ""),
+        (b'"result":{},"result":' + b"[" * 200 + b"]" * 200, "error", ""),
+        (b'"result":{"a":"\xff"}', "error", ""),
+        (b'"result":{', "error", ""),
+    ],
+)
+async def test_answers_of_the_wrong_shape_are_errors_to_the_server_and_harm_nobody(
+    nursery: trio.Nursery, line: bytes, kind: str, told: str
+) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    asked = asks(stage, "elicitation/create", FORM)
+    uid = (await client.get())["id"]
+    # A call of the client with the very id of the server's request must not be hit.
+    await called(stage, client, request_id=uid)
+    await client.send(b'{"jsonrpc":"2.0","id":%d,%b}' % (uid, line))
+    await trio.testing.wait_all_tasks_blocked()
+    ((found, *rest),) = asked.back.said
+    assert found == kind
+    assert told in str(rest)
+    stage.answer(stage.alpha.sent[1])
+    answered = await client.get()
+    assert (answered["id"], answered["result"]) == (uid, {"content": []})
+
+
+async def test_answers_that_come_twice_or_to_nothing_are_dropped(nursery: trio.Nursery) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    asked = asks(stage, "roots/list")
+    uid = (await client.get())["id"]
+    for number in (99, uid, uid, uid):
+        await answer(client, number, {"roots": []})
+    await client.send(b'{"jsonrpc":"2.0","id":"%d","result":{}}' % uid)
+    assert asked.answers == [("result", {"roots": []})]
+    assert (await client.request("ping", request_id=5))["result"] == {}
+
+
+async def test_an_answer_over_the_limit_is_an_error_to_the_server(nursery: trio.Nursery) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    asked = asks(stage, "sampling/createMessage", {"messages": []})
+    uid = (await client.get())["id"]
+    await answer(client, uid, {"content": "x" * (1 << 21)})
+    ((kind, code, text, _),) = asked.back.said
+    assert (kind, code) == ("refused", -32603)
+    assert "over the limit" in text
+    assert (await client.request("ping", request_id=5))["result"] == {}
+
+
+async def test_a_client_that_cannot_is_not_asked(nursery: trio.Nursery) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery, {"sampling": {}})).client
+    await called(stage, client)
+    assert asks(stage, "elicitation/create", FORM).answers == [("result", {"action": "decline"})]
+    assert asks(stage, "roots/list").answers == [("refused", -32601)]
+    assert asks(stage, "sampling/createMessage", {"tools": []}).answers == [("refused", -32601)]
+    asks(stage, "sampling/createMessage", {"messages": []})
+    assert (await client.get())["method"] == "sampling/createMessage"
+
+
+async def test_progress_of_the_client_goes_to_the_server_under_the_servers_token(nursery: trio.Nursery) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    params = {"messages": [], "_meta": {"progressToken": "theirs", "vendor": 1}}
+    asked = asks(stage, "sampling/createMessage", params)
+    got = await client.get()
+    assert got["params"] == {"messages": [], "_meta": {"progressToken": got["id"], "vendor": 1}}
+    await client.tell("notifications/progress", {"progressToken": got["id"], "progress": 0.5, "message": "m"})
+    await answer(client, got["id"], {})
+    (kind, report), ended = asked.back.said
+    assert (kind, ended) == ("progress", ("result", b"{}"))
+    assert {key: bytes(value) for key, value in report.items()} == {
+        "progressToken": b'"theirs"',
+        "progress": b"0.5",
+        "message": b'"m"',
+    }
+
+
+async def test_a_request_that_wants_no_progress_gets_none(nursery: trio.Nursery) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    asked = asks(stage, "sampling/createMessage", {"_meta": "progressToken"})
+    uid = (await client.get())["id"]
+    await client.tell("notifications/progress", {"progressToken": uid, "progress": 1})
+    await answer(client, uid, {})
+    assert asked.answers == [("result", {})]
+
+
+@pytest.mark.parametrize("end", ["withdraw", "end"])
+async def test_the_client_is_told_that_its_answer_is_not_wanted_any_more(
+    nursery: trio.Nursery, end: str
+) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    asked = asks(stage, "roots/list")
+    uid = (await client.get())["id"]
+    getattr(asked.request, end)("because")
+    stage.outbox.flush()
+    told = await client.get()
+    assert told["method"] == "notifications/cancelled"
+    assert told["params"] == {"requestId": uid, "reason": "because"}
+    await answer(client, uid, {"roots": []})
+    assert len(asked.back.said) == (end == "end")
+
+
+async def test_a_client_that_hangs_up_leaves_no_server_waiting(nursery: trio.Nursery) -> None:
+    stage = on_full_surface()
+    guest = await greeted(stage, nursery)
+    await called(stage, guest.client)
+    asked = asks(stage, "roots/list")
+    await guest.client.get()
+    guest.client.close()
+    await guest.ended.wait()
+    ((kind, code, _, _),) = asked.back.said
+    assert (kind, code) == ("refused", -32603)
+
+
+async def test_one_server_has_few_places_before_a_client_and_all_together_have_some_more(
+    nursery: trio.Nursery,
+) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    exchange = stage.alpha.sent[0].exchange
+    for server in range(MAX_OPEN // MAX_OF_SERVER):
+        for _ in range(MAX_OF_SERVER):
+            exchange.asked(question("roots/list", server=f"s{server}").request)
+        flood = question("roots/list", server=f"s{server}")
+        exchange.asked(flood.request)
+        assert f"{MAX_OF_SERVER} requests of this server" in str(flood.back.said)
+    refused = question("roots/list", server="another")
+    exchange.asked(refused.request)
+    assert f"{MAX_OPEN} requests are before this client" in str(refused.back.said)
+    stage.outbox.flush()
+    await answer(client, (await client.get())["id"], {"roots": []})
+    again = question("roots/list", server="s0")
+    exchange.asked(again.request)
+    assert again.request.is_open
+
+
+async def test_a_password_that_a_user_enters_is_seen_by_its_server_alone(
+    nursery: trio.Nursery, collected: Callable[[], str]
+) -> None:
+    stage = on_full_surface()
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    schema = {"type": "object", "properties": {"password": {"type": "string", "format": "password"}}}
+    asked = asks(stage, "elicitation/create", {"message": "Log in", "requestedSchema": schema})
+    got = await client.get()
+    assert got["params"]["requestedSchema"] == schema
+    await answer(client, got["id"], {"action": "accept", "content": {"password": PASSWORD}})
+    assert asked.answers == [("result", {"action": "accept", "content": {"password": PASSWORD}})]
+    for wrong in (f'"{PASSWORD}"', f'{{"a":"{PASSWORD}"', f'{{}},"error":"{PASSWORD}"', f'"{PASSWORD}\\ud800"'):
+        mangled = asks(stage, "elicitation/create", FORM)
+        uid = (await client.get())["id"]
+        await client.send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (uid, wrong.encode()))
+        await trio.testing.wait_all_tasks_blocked()
+        assert PASSWORD not in str(mangled.back.said)
+        assert PASSWORD not in repr(mangled.request)
+    stage.lose(stage.alpha.sent[0], UpstreamLost("it has gone"))
+    assert PASSWORD not in str(await client.get())
+    assert PASSWORD not in collected() + str(stage.log.notes)
+
+
+@pytest.fixture
+def collected() -> Any:
+    """What was logged, at every level."""
+    lines: list[str] = []
+    sink = logger.add(lines.append, level=0, format="{message} {extra} {exception}")
+    yield lambda: "".join(lines)
+    logger.remove(sink)
+
+
+def test_the_bounds_leave_room_for_several_servers() -> None:
+    assert MAX_OPEN >= 2 * MAX_OF_SERVER
+    assert ALL.keys() == {"roots", "sampling", "elicitation"}

@@ -1,0 +1,41 @@
+"""Which server `mcpd read URI` asks."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.model import Kind
+from daemon.operators.base import Refused
+from daemon.operators.locate import LocateParams, locate
+from tests.fakes_upstream import Stage
+from tests.unit.operators.offering import offer
+from tests.unit.operators.stage import operator_context
+
+
+async def place(stage: Stage, uri: str) -> dict[str, object]:
+    return await locate(operator_context(stage), LocateParams(uri))
+
+
+async def test_a_uri_is_read_where_a_client_would_read_it() -> None:
+    stage = Stage()
+    offer(stage, "alpha", Kind.RESOURCE, "file:///a")
+    offer(stage, "beta", Kind.RESOURCE, "file:///a", "file:///b")
+    offer(stage, "beta", Kind.TEMPLATE, "notes://{day}")
+    assert await place(stage, "file:///a") == {"server": "alpha", "uri": "file:///a"}
+    assert await place(stage, "file:///b") == {"server": "beta", "uri": "file:///b"}
+    assert await place(stage, "notes://monday") == {"server": "beta", "uri": "notes://monday"}
+    assert await place(stage, "mcpd://beta/file%3A%2F%2F%2Fa") == {"server": "beta", "uri": "file:///a"}
+
+
+async def test_profiles_hide_nothing_from_operators() -> None:
+    stage = Stage(profiles={"default": {"resources": False}})
+    offer(stage, "alpha", Kind.RESOURCE, "file:///a")
+    assert await place(stage, "file:///a") == {"server": "alpha", "uri": "file:///a"}
+
+
+async def test_what_may_be_anybodys_is_refused_with_the_closest() -> None:
+    stage = Stage()
+    offer(stage, "alpha", Kind.RESOURCE, "file:///notes")
+    offer(stage, "beta", Kind.RESOURCE, "file:///b")
+    with pytest.raises(Refused, match=r"Did you mean file:///notes .*`mcpd read SERVER/URI`"):
+        await place(stage, "file:///nots")

@@ -1,0 +1,86 @@
+"""One tool for an operator: its definition, whether it works, and arguments that its own schema accepts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import msgspec
+import pytest
+
+from daemon.errors import UnknownServer, UnknownTool
+from daemon.facts import Switched
+from daemon.operators.tool import ToolParams, tool
+from daemon.states import ServerState
+from tests.fakes_upstream import Stage
+from tests.fakes_upstream import tool as described
+from tests.unit.operators.stage import operator_context
+
+
+async def told(stage: Stage, name: str, server: str = "alpha") -> dict[str, Any]:
+    """As it goes over the wire."""
+    answer: dict[str, Any] = json.loads(
+        msgspec.json.encode(await tool(operator_context(stage), ToolParams(server, name)))
+    )
+    return answer
+
+
+async def test_a_tool_is_told_as_its_server_defines_it() -> None:
+    stage = Stage()
+    answer = await told(stage, "echo")
+    known = stage.catalog.value.servers["alpha"].tools
+    assert known is not None
+    assert answer == {
+        "server": "alpha",
+        "tool": "echo",
+        "categories": ["alpha"],
+        "enabled": True,
+        "available": True,
+        "state": "ready",
+        "reason": "",
+        "schemaHash": known["echo"].schema_hash,
+        "definition": described("echo"),
+        "example": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("schema", "example"),
+    [
+        (
+            {"properties": {"a": {"type": "integer", "minimum": 5}, "b": {"default": 7}}, "required": ["a"]},
+            {"a": 5},
+        ),
+        ({"properties": {"a": {"enum": ["x", "y"]}, "b": {}, "c": {}}}, {"a": "x"}),
+        ({"properties": {}}, {}),
+        ({"properties": {"a": {"type": "string", "pattern": "^[0-9]{9}$"}}, "required": ["a"]}, None),
+        ({"properties": {"a": {"type": "string", "pattern": "^[0-9]{9}$"}}}, {}),
+    ],
+)
+async def test_an_example_fits_the_schema_or_there_is_none(schema: dict[str, Any], example: object) -> None:
+    stage = Stage()
+    stage.lists("alpha", described("made", inputSchema={"type": "object", **schema}))
+    found = (await told(stage, "made"))["example"]
+    if found is None:
+        assert example is None
+    else:
+        assert example is not None
+        jsonschema.validate(found, schema)
+        assert example.items() <= found.items()  # type: ignore[attr-defined]
+
+
+async def test_what_cannot_be_called_is_marked() -> None:
+    stage = Stage()
+    stage.learn(Switched(off=frozenset({("alpha", "echo")})))
+    stage.becomes("beta", ServerState.BACKOFF)
+    assert (await told(stage, "echo"))["enabled"] is False
+    beta = await told(stage, "echo", "beta")
+    assert (beta["enabled"], beta["available"], beta["state"]) == (True, False, "backoff")
+
+
+async def test_an_unknown_name_is_refused_with_the_closest() -> None:
+    with pytest.raises(UnknownTool, match=r"server alpha has no tool 'ehco'. Did you mean echo\?"):
+        await told(Stage(), "ehco")
+    with pytest.raises(UnknownServer, match=r"Did you mean alpha\?"):
+        await told(Stage(), "echo", "alfa")

@@ -1,0 +1,175 @@
+"""A server that works for one client at a time: all have their turns, and the limits hold."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from daemon.config.model import ServerLimits
+from daemon.errors import Overloaded
+from daemon.upstreams.admission import Admission
+from daemon.upstreams.attribution import Apart
+from tests.unit.clients.asking import question
+from tests.unit.upstreams.test_admission import Caller, Server, call
+
+
+@attrs.define(eq=False)
+class CallerOf(Caller):
+    """A call of a client."""
+
+    who: object = None
+
+    @property
+    def asker(self) -> object:
+        return self.who
+
+
+ANNA, BEN, CARL = "anna", "ben", "carl"
+
+
+class Scene:
+    """A server that works for one client at a time, from the beginning or from the first doubt."""
+
+    def __init__(self, *, in_flight: int = 3, queue: int = 10, on: bool = True) -> None:
+        self.server = Server()
+        self.apart = Apart("s")
+        self.limits = ServerLimits(in_flight=in_flight, queue=queue)
+        if on:
+            self.apart.begin()
+        self.connect()
+
+    def connect(self) -> None:
+        self.admission = Admission("s", self.server, self.limits, lambda: self.server.now, self.apart)
+
+    def call(self, who: str, name: str) -> CallerOf:
+        caller = CallerOf(who=who)
+        self.admission.admit(call(f"{who}-{name}"), caller, hash(who))
+        return caller
+
+    @property
+    def sent(self) -> list[str]:
+        return self.server.sent
+
+
+def test_a_client_alone_has_as_many_calls_in_flight_as_ever() -> None:
+    scene = Scene()
+    for name in "abcd":
+        scene.call(ANNA, name)
+    assert scene.sent == ["anna-a", "anna-b", "anna-c"]
+    scene.server.answer("anna-b")
+    assert scene.sent[3:] == ["anna-d"]
+
+
+def test_the_others_wait_until_the_calls_before_have_ended_and_each_has_its_turn() -> None:
+    scene = Scene()
+    scene.call(ANNA, "1")
+    for who in (BEN, CARL):
+        scene.call(who, "1")
+        scene.call(who, "2")
+    # Somebody waits: there is room, but it is not her turn any more.
+    scene.call(ANNA, "2")
+    assert scene.sent == ["anna-1"]
+    scene.server.answer("anna-1")
+    assert scene.sent[1:] == ["ben-1", "ben-2"]
+    scene.call(BEN, "3")
+    scene.server.answer("ben-1")
+    assert len(scene.sent) == 3
+    scene.server.answer("ben-2")
+    assert scene.sent[3:] == ["carl-1", "carl-2"]
+    for name in ("carl-1", "carl-2"):
+        scene.server.answer(name)
+    assert scene.sent[5:] == ["anna-2"]
+    scene.server.answer("anna-2")
+    assert scene.sent[6:] == ["ben-3"]
+
+
+def test_a_client_that_always_wants_more_does_not_keep_the_others_waiting() -> None:
+    scene = Scene(in_flight=2)
+    for name in "abcd":
+        scene.call(ANNA, name)
+    scene.call(BEN, "1")
+    scene.server.answer("anna-a")
+    scene.call(ANNA, "e")
+    assert "ben-1" not in scene.sent
+    scene.server.answer("anna-b")
+    served = len(scene.sent)
+    assert served <= 4
+    for name in ("anna-c", "anna-d"):
+        if name in scene.sent:
+            scene.server.answer(name)
+    assert "ben-1" in scene.sent
+
+
+def test_it_begins_with_the_first_doubt_while_calls_of_several_are_in_flight() -> None:
+    scene = Scene(on=False)
+    scene.call(ANNA, "1")
+    scene.call(BEN, "1")
+    asked = question("roots/list")
+    scene.admission.attribution.take(asked.request, None)
+    assert asked.answers == [("refused", -32600)]
+    scene.call(CARL, "1")
+    scene.call(ANNA, "2")
+    scene.server.answer("anna-1")
+    assert len(scene.sent) == 2
+    scene.server.answer("ben-1")
+    assert scene.sent[2:] == ["carl-1"]
+
+
+def test_it_outlives_the_connection() -> None:
+    scene = Scene(on=False)
+    scene.call(ANNA, "1")
+    scene.call(BEN, "1")
+    scene.admission.attribution.take(question("roots/list").request, None)
+    scene.admission.close()
+    scene.server = Server()
+    scene.connect()
+    scene.call(ANNA, "2")
+    scene.call(BEN, "2")
+    assert scene.sent == ["anna-2"]
+
+
+def test_the_limits_of_the_line_hold_and_the_refusal_says_why() -> None:
+    scene = Scene(queue=1)
+    scene.call(ANNA, "1")
+    scene.call(BEN, "1")
+    with pytest.raises(Overloaded, match="one client at a time"):
+        scene.call(CARL, "1")
+    scene.server.now = 60.0
+    scene.admission.expire(60.0)
+    assert scene.admission.queued == 0
+
+
+def test_a_call_that_was_given_up_frees_the_server_for_the_next() -> None:
+    scene = Scene()
+    ticket = scene.admission.admit(call("anna-1"), CallerOf(who=ANNA), 1)
+    scene.call(BEN, "1")
+    scene.admission.cancel(ticket, "not wanted")
+    assert scene.sent == ["anna-1", "ben-1"]
+
+
+def test_clients_that_share_a_connection_are_told_apart() -> None:
+    scene = Scene()
+    for who in (ANNA, BEN, BEN):
+        scene.admission.admit(call(who), CallerOf(who=who), 1)
+    assert scene.sent == ["anna"]
+    scene.server.answer("anna")
+    assert scene.sent == ["anna", "ben", "ben"]
+
+
+def test_what_a_call_was_asked_for_ends_before_its_answer_is_passed_on() -> None:
+    scene, order = Scene(on=False), list[str]()
+
+    class Asked(CallerOf):
+        def asked(self, question: object) -> None: ...
+
+        def answered(self, result: object) -> None:
+            order.append("answered")
+
+    scene.admission.admit(call("a"), Asked(who=ANNA), 1)
+    asked = question("roots/list")
+    asked.request.on_withdrawn = order.append
+    scene.admission.attribution.take(asked.request, None)
+    assert scene.admission.asked
+    scene.server.answer("a")
+    assert order == ["the call that it belongs to has ended", "answered"]
+    assert asked.answers == [("refused", -32600)]

@@ -1,0 +1,26 @@
+"""Whatever thirty clients and six servers do: no client is asked for another, and nothing is left open."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.upstreams.asking import play
+
+REQUESTS = 5000
+"""What servers ask in one play; for 100,000, half a minute: `python -m tests.unit.upstreams.asking 100000`."""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_no_client_is_asked_for_another_each_request_is_answered_once_and_none_is_left(seed: int) -> None:
+    done = play(REQUESTS, seed)
+    assert not done.wrong
+    assert done.asks >= REQUESTS
+    # It is no answer to refuse everything.
+    assert done.count["delivered"] > 0.8 * done.asks
+    assert done.count["answered"] > 0.5 * done.asks
+    assert 0 < done.count["uncertain"] < 0.1 * done.asks
+
+
+def test_the_play_notices_a_client_that_is_asked_for_another() -> None:
+    """Were calls that were given up forgotten at once, the next client would be asked for them."""
+    assert play(REQUESTS, remembered=0.0).wrong

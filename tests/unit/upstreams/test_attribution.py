@@ -1,0 +1,231 @@
+"""Whose call a server's request belongs to, and how long it lasts."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from loguru import logger
+from msgspec import Raw
+
+from daemon.upstreams.admitted import Admitted
+from daemon.upstreams.attribution import RELATED_TASK, Apart, Attribution, related_task
+from daemon.wire.given_up import GivenUp
+from tests.unit.clients.asking import Question, question
+
+if TYPE_CHECKING:
+    from daemon.errors import CallError
+    from daemon.wire.envelope import Buffer
+    from daemon.wire.peer_requests import PeerRequest
+
+
+@attrs.define(eq=False)
+class Caller:
+    """A call of a client."""
+
+    asker: object
+    asked_of: list[PeerRequest] = attrs.field(factory=list)
+    answers: bool = False
+    spared_until: float = 0.0
+
+    def asked(self, request: PeerRequest) -> None:
+        self.asked_of.append(request)
+        if self.answers:
+            request.answer(b"{}")
+
+    def answered(self, result: Buffer) -> None: ...
+    def refused(self, error: Buffer) -> None: ...
+    def lost(self, error: CallError) -> None: ...
+    def progressed(self, params: dict[str, Raw]) -> None: ...
+    def notified(self, method: str, params: Raw) -> None: ...
+
+
+class Scene:
+    """Calls in flight, and what has been given up."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, Admitted] = {}
+        self.given_up = GivenUp()
+        self.given_up.seconds = 60.0
+        self.now = 0.0
+        self.uncertain = 0
+        self.attribution = Attribution(self.calls, self.given_up, self._is_uncertain, lambda: self.now)
+
+    def _is_uncertain(self) -> None:
+        self.uncertain += 1
+
+    def call(self, asker: object, *, answers: bool = False) -> Caller:
+        """A client calls; tickets and keys differ."""
+        caller, ticket = Caller(asker, answers=answers), len(self.calls) + 1
+        places: Any = None
+        self.calls[ticket] = Admitted(places, ticket, caller, ticket + 100)
+        return caller
+
+    def asks(self, method: str = "roots/list", params: Any = None, carrier: int | None = None) -> Question:
+        """The server asks, perhaps in the answer to the call with this ticket."""
+        asked = question(method, params)
+        self.taken = self.attribution.take(asked.request, None if carrier is None else self.calls[carrier])
+        return asked
+
+    def end(self, ticket: int) -> None:
+        del self.calls[ticket]
+        self.attribution.ended(ticket)
+
+
+ANNA, BEN = object(), object()
+
+
+def test_what_the_transport_says_is_believed_whatever_else_is_in_flight() -> None:
+    scene = Scene()
+    anna, ben = scene.call(ANNA), scene.call(BEN)
+    scene.given_up.add(9, object(), 0.0)
+    asked = scene.asks(carrier=1)
+    assert anna.asked_of == [asked.request]
+    assert not ben.asked_of
+    assert scene.uncertain == 0
+
+
+def test_a_call_that_is_none_of_ours_carries_nothing() -> None:
+    scene, asked = Scene(), question("roots/list")
+    scene.call(ANNA)
+    assert scene.attribution.take(asked.request, Caller(ANNA))
+    assert asked.answers == [("refused", -32600)]
+
+
+def test_without_a_word_of_the_transport_the_only_client_with_calls_is_asked_over_its_newest() -> None:
+    scene = Scene()
+    calls = [scene.call(ANNA), scene.call(ANNA)]
+    asked = scene.asks()
+    assert [call.asked_of for call in calls] == [[], [asked.request]]
+
+
+def test_where_two_clients_may_be_meant_none_is_asked() -> None:
+    scene = Scene()
+    calls = [scene.call(ANNA), scene.call(BEN)]
+    asked = scene.asks()
+    assert scene.taken
+    assert asked.answers == [("refused", -32600)]
+    assert "passed on to none" in asked.back.said[0][2]
+    assert not any(call.asked_of for call in calls)
+    assert scene.uncertain == 1
+
+
+def test_a_call_that_was_given_up_may_be_meant_until_it_has_run_out() -> None:
+    scene = Scene()
+    scene.given_up.add(7, BEN, 0.0)
+    anna = scene.call(ANNA)
+    assert scene.asks().answers == [("refused", -32600)]
+    scene.now = 60.0
+    scene.asks()
+    assert len(anna.asked_of) == 1
+
+
+def test_a_late_answer_ends_the_doubt() -> None:
+    scene = Scene()
+    scene.given_up.add(7, BEN, 0.0)
+    scene.given_up.answered(7)
+    anna = scene.call(ANNA)
+    scene.asks()
+    assert len(anna.asked_of) == 1
+
+
+def test_a_client_that_calls_again_after_giving_up_is_the_only_one_all_the_same() -> None:
+    scene = Scene()
+    scene.given_up.add(7, ANNA, 0.0)
+    anna = scene.call(ANNA)
+    scene.asks()
+    assert len(anna.asked_of) == 1
+
+
+def test_for_a_call_that_was_given_up_nobody_is_asked() -> None:
+    scene = Scene()
+    scene.given_up.add(7, ANNA, 0.0)
+    asked = scene.asks()
+    assert scene.taken
+    assert "given up" in asked.back.said[0][2]
+    assert scene.uncertain == 0
+
+
+def test_without_any_call_it_is_somebody_elses_matter() -> None:
+    scene = Scene()
+    asked = scene.asks()
+    assert not scene.taken
+    assert asked.request.is_open
+
+
+def test_a_request_lasts_as_long_as_one_of_the_calls_that_may_have_caused_it() -> None:
+    scene = Scene()
+    scene.call(ANNA)
+    scene.call(ANNA)
+    asked = scene.asks()
+    scene.call(ANNA)
+    assert scene.attribution.alive() == {101, 102}
+    scene.end(2)
+    assert asked.request.is_open
+    assert scene.attribution.alive() == {101}
+    scene.end(1)
+    assert asked.answers == [("refused", -32600)]
+    assert scene.attribution.alive() == set()
+    assert not scene.attribution.open
+
+
+def test_what_was_answered_keeps_no_call_alive() -> None:
+    scene = Scene()
+    scene.call(ANNA)
+    first = scene.asks()
+    first.request.answer(b"{}")
+    assert scene.attribution.alive() == set()
+    second = scene.asks()
+    assert list(scene.attribution.open) == [second.request]
+    scene.end(1)
+    assert first.answers == [("result", {})]
+
+
+def test_what_is_answered_at_once_is_not_remembered() -> None:
+    scene = Scene()
+    scene.call(ANNA, answers=True)
+    assert scene.asks().answers == [("result", {})]
+    assert not scene.attribution.open
+
+
+@pytest.mark.parametrize(
+    ("params", "task"),
+    [
+        (None, None),
+        ({}, None),
+        ({"_meta": {}}, None),
+        ({"text": "related-task"}, None),
+        ({"_meta": {RELATED_TASK: {"taskId": "t"}}}, "t"),
+        ({"_meta": {RELATED_TASK: {}}}, ""),
+        ({"_meta": {RELATED_TASK: "t"}}, ""),
+        ({"_meta": "related-task"}, ""),
+    ],
+)
+def test_the_task_that_a_request_names(params: Any, task: str | None) -> None:
+    assert related_task(None if params is None else Raw(json.dumps(params).encode())) == task
+
+
+def test_a_request_of_a_task_goes_to_who_waits_for_it_or_to_nobody() -> None:
+    scene = Scene()
+    anna, ben = scene.call(ANNA), Caller(BEN)
+    named = {"_meta": {RELATED_TASK: {"taskId": "t"}}}
+    assert scene.asks(params=named).answers == [("refused", -32600)]
+    scene.attribution.task = lambda task: ben if task == "t" else None
+    scene.asks(params=named)
+    assert scene.asks(params={"_meta": {RELATED_TASK: {"taskId": "u"}}}, carrier=1).back.said
+    assert (len(ben.asked_of), len(anna.asked_of)) == (1, 0)
+
+
+def test_that_clients_are_kept_apart_is_logged_once() -> None:
+    lines: list[str] = []
+    sink = logger.add(lines.append, level="WARNING", format="{extra[server]} {message}")
+    apart = Apart("s")
+    was_on = apart.is_on
+    for _ in range(3):
+        apart.begin()
+    logger.remove(sink)
+    assert (was_on, apart.is_on) == (False, True)
+    assert len(lines) == 1
+    assert lines[0].startswith("s asks clients something")

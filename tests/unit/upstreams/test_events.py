@@ -1,0 +1,187 @@
+"""What a server says of its own accord: whom it reaches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from msgspec import Raw
+
+from daemon.causes import Cause
+from daemon.config.model import Server
+from daemon.errors import ProtocolFault
+from daemon.kit.mailbox import Watch
+from daemon.model import Kind, StandingWishes
+from daemon.safety.redact import Redactor
+from daemon.upstreams.admission import Admission
+from daemon.upstreams.events import UpstreamEvents
+from daemon.wire.outbox import Outbox
+from tests.fakes_upstream import tool_call
+from tests.unit.clients.asking import question
+from tests.unit.upstreams import test_admission
+
+if TYPE_CHECKING:
+    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import Exchange, RemoteError
+
+
+@attrs.define(eq=False)
+class Clients:
+    """The clients, as servers' messages reach them."""
+
+    heard: list[tuple[str, str]] = attrs.field(factory=list)
+    asked: list[PeerRequest] = attrs.field(factory=list)
+
+    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
+        del params, cause
+        self.heard.append((server, method))
+
+    def ask(self, request: PeerRequest) -> None:
+        self.asked.append(request)
+
+    def owner_of(self, request: PeerRequest) -> None:
+        del request
+
+    def lost(self, server: str) -> None:
+        self.heard.append((server, "lost"))
+
+    def wishes(self, server: str) -> Watch[StandingWishes]:
+        del server
+        return Watch(StandingWishes())
+
+    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None: ...
+
+
+class Life:
+    """A lifecycle that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def ending(self, reason: Any) -> None:
+        self.told.append(("ending", reason.cause))
+
+    def degraded(self, reason: Any) -> None:
+        self.told.append(("degraded", reason.cause))
+
+    def runs_as(self, mark: int) -> None:
+        self.told.append(("runs as", mark))
+
+
+@attrs.define(eq=False)
+class Connection(test_admission.Server):
+    """A connection that can be told something."""
+
+    notified: list[str] = attrs.field(factory=list)
+
+    def notify(self, method: str, params: dict[str, object] | None = None) -> None:
+        del params
+        self.notified.append(method)
+
+
+class Scene:
+    """A server that is up, or down."""
+
+    def __init__(self, *, up: bool = True) -> None:
+        async def settled() -> None: ...
+
+        self.clients, self.life, self.connection = Clients(), Life(), Connection()
+        server = Server(name="s", command="x")
+        self.server = UpstreamEvents(
+            server,
+            tell=lambda _fact: None,
+            wall=lambda: 0.0,
+            redact=Redactor(()),
+            settle=settled,
+            start_limit=lambda: 1.0,
+            outbox=Outbox(),
+            audience=self.clients,
+        )
+        self.server._lifecycle = _as_any(self.life)
+        if up:
+            self.server._admission = Admission(
+                "s", self.connection, server.limits, lambda: 0.0, self.server.apart
+            )
+
+
+def _as_any(value: object) -> Any:
+    return value
+
+
+async def test_a_request_goes_to_the_call_that_has_caused_it() -> None:
+    scene, caller, asked = Scene(), test_admission.Caller(), question("roots/list", server="")
+    scene.server.send(tool_call("t"), caller)
+    scene.server.on_server_request(asked.request, None)
+    assert asked.back.said == [("refused", -32600, "nobody is here", None)]
+    assert asked.request.server == "s"
+    assert not scene.clients.asked
+
+
+@pytest.mark.parametrize("up", [True, False])
+async def test_a_request_without_a_call_is_the_clients_matter(up: bool) -> None:
+    scene, asked = Scene(up=up), question("roots/list", server="")
+    scene.server.on_server_request(asked.request, None)
+    assert scene.clients.asked == [asked.request]
+    assert asked.request.server == "s"
+
+
+async def test_doubt_keeps_clients_apart_over_connections() -> None:
+    scene = Scene()
+    for _ in range(2):
+        scene.server.send(tool_call("t"), test_admission.Caller())
+    scene.server.on_server_request(question("roots/list").request, None)
+    assert scene.server.apart.is_on
+
+
+async def test_notifications_reach_the_clients_and_the_log() -> None:
+    scene = Scene()
+    scene.server.on_message("notifications/resources/updated", Raw(b'{"uri":"a"}'), None)
+    scene.server.on_message("notifications/message", Raw(b'{"data":"it works"}'), None)
+    assert [method for _, method in scene.clients.heard] == [
+        "notifications/resources/updated",
+        "notifications/message",
+    ]
+    assert scene.server.stderr.last(5) == ['{"data":"it works"}']
+
+
+async def test_a_server_is_told_something_while_it_is_up() -> None:
+    scene = Scene()
+    scene.server.notify("notifications/roots/list_changed")
+    assert scene.connection.notified == ["notifications/roots/list_changed"]
+    Scene(up=False).server.notify("notifications/roots/list_changed")
+
+
+async def test_after_its_connection_has_ended_it_takes_no_calls() -> None:
+    scene = Scene()
+    scene.server.on_lost("it broke")
+    scene.server.on_lost("it broke")
+    assert scene.life.told == [("ending", Cause.CONNECTION_LOST)]
+    assert scene.server.in_flight == 0
+
+
+async def test_its_child_is_known_to_operators() -> None:
+    scene = Scene()
+    scene.server.on_child(42, 7)
+    assert (scene.server.pid, scene.server.mark) == (42, 7)
+    assert scene.life.told == [("runs as", 7)]
+
+
+async def test_noise_is_counted_and_a_flood_of_it_ends_the_connection() -> None:
+    scene = Scene()
+    scene.server.on_noise(b"hello", "no JSON")
+    assert scene.server.noise.count == 1
+
+    def flood() -> None:
+        for _ in range(100_000):
+            scene.server.on_noise(b"x" * 1000, "no JSON")
+
+    with pytest.raises(ProtocolFault):
+        flood()
+    assert ("degraded", Cause.NOISE) in scene.life.told
+
+
+async def test_a_change_of_the_tools_has_them_listed_again() -> None:
+    scene = Scene()
+    scene.server.on_list_changed((Kind.TOOL,))
+    assert scene.server.is_stale

@@ -1,0 +1,96 @@
+"""A server that is asked for what clients want beside answers, and the clients: both do what the test says."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from daemon.errors import UpstreamTimeout
+from daemon.kit.mailbox import Watch
+from daemon.model import StandingWishes
+from daemon.wire.given_up import GivenUp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.ports import TaskOwner
+    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import Exchange, RemoteError
+
+
+@attrs.define(eq=False)
+class Wishing:
+    """A `ports.Audience`."""
+
+    watch: Watch[StandingWishes] = attrs.field(factory=lambda: Watch(StandingWishes()))
+    outcomes: dict[str, RemoteError | None] = attrs.field(factory=dict)
+    updated: list[str] = attrs.field(factory=list)
+
+    def wish(self, *uris: str, level: str | None = None) -> None:
+        self.watch.set(StandingWishes(level=level, uris=frozenset(uris)))
+
+    def hear(self, server: str, method: str, params: Any, cause: Exchange | None) -> None:
+        assert (server, method, cause) == ("alpha", "notifications/resources/updated", None)
+        self.updated.append(json.loads(bytes(params))["uri"])
+
+    def wishes(self, server: str) -> Watch[StandingWishes]:
+        assert server == "alpha"
+        return self.watch
+
+    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
+        self.outcomes[uri] = refusal
+
+    def owner_of(self, request: PeerRequest) -> TaskOwner | None:
+        raise AssertionError(request)
+
+    def ask(self, request: PeerRequest) -> None:
+        raise AssertionError(request)
+
+    def lost(self, server: str) -> None:
+        raise AssertionError(server)
+
+
+class AskedServer:
+    """A connection to a server that remembers what it was asked."""
+
+    last_heard = 0.0
+    in_flight = 0
+
+    def __init__(self) -> None:
+        self.given_up = GivenUp()
+        self.asked: list[tuple[str, Any]] = []
+        self.open: list[Any] = []
+        """The params of subscriptions that are held."""
+        self.answer: Callable[[str, Any], Exception | None] = lambda _method, _params: None
+        self.mute: set[str] = set()
+        """Methods that it never answers."""
+        self.end = trio.Event()
+        """Set: the subscriptions that are held end."""
+
+    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109
+        self.asked.append((method, params))
+        if (error := self.answer(method, params)) is not None:
+            raise error
+        if method in self.mute:
+            await trio.sleep(timeout)
+            raise UpstreamTimeout(f"no answer to {method}")
+        if timeout == math.inf:
+            self.open.append(params)
+            try:
+                await self.end.wait()
+            finally:
+                self.open.remove(params)
+        return b"{}"
+
+    def of(self, method: str) -> list[Any]:
+        """What it was asked with this method, and is not asked about again."""
+        found = [params for asked, params in self.asked if asked == method]
+        self.asked = [each for each in self.asked if each[0] != method]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
