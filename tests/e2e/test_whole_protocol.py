@@ -126,6 +126,7 @@ def test_tools_are_listed_and_called_with_all_their_members(pair: Pair) -> None:
     listed = pair.own("tools/list", "tools", "name")
     assert [tool["name"] for tool in listed] == [pair.named(each) for each in TOOLS]
     assert all(UNKNOWN.items() <= tool.items() for tool in listed)
+    assert ("execution" in listed[-1]) is not pair.modern
     result = pair.client.call(pair.named("echo"), {"x": "ü", "n": 2.50})
     assert json.loads(result["content"][0]["text"]) == {"x": "ü", "n": 2.50}
     assert UNKNOWN.items() <= result.items()
