@@ -137,7 +137,7 @@ def test_a_modern_client_of_the_same_server_gets_the_same(seen: Json) -> None:
     # An error of 2025-11-25 that sends the user to a URL; 2026-07-28 has another way to do that.
     assert "-32042" in _plain("", through.pop(URL_FIRST))
     shared = {name: result for name, result in directly.items() if name != URL_FIRST}
-    # This SDK decodes tools of the two eras differently: in another order, and the modern one has no `execution`.
+    # This SDK decodes tools of the two eras differently: in another order, and in one era without `execution`.
     shared, through = _sorted(shared), _sorted(through)
     for tool in shared["tools/list"]["tools"]:
         del tool["execution"]
