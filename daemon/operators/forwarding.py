@@ -126,9 +126,6 @@ class _Outcome:
             raise self._error
         return self._result
 
-    def notified(self, method: str, params: Raw) -> None:
-        """Do nothing: the daemon's log has it."""
-
     def answered(self, result: Buffer) -> None:
         self._result = bytes(result)
         self._done.set()
