@@ -191,8 +191,6 @@ def test_a_resource_that_is_subscribed_to_is_told_of(pair: Pair) -> None:
 @pytest.mark.parametrize("kind", ["prompts", "resources"])
 def test_a_changed_list_is_told_of_and_listed(pair: Pair, kind: str) -> None:
     key = {"prompts": "name", "resources": "uri"}[kind]
-    if pair.client.modern:
-        pair.client.listen({f"{kind}ListChanged": True})
     before = len(pair.own(f"{kind}/list", kind, key))
     pair.call("change", {"kind": kind})
     pair.client.hear(f"notifications/{kind}/list_changed")

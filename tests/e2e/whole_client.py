@@ -174,6 +174,8 @@ class WholeClient:
         self._last = 0
         self._line = self._opened(daemon, door, place)
         self.greeting = self._greeted()
+        if modern:
+            self.listen({"promptsListChanged": True, "resourcesListChanged": True})
 
     def _opened(self, daemon: Daemon, door: HttpDoor, place: str) -> Line:
         match place:
