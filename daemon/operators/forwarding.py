@@ -8,7 +8,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from daemon.clients.call import read_refusal
+from daemon.clients.refusals import read_refusal
 from daemon.errors import UnknownServer, UpstreamUnavailable
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, CAPABILITIES_KEY, members_before

@@ -134,7 +134,7 @@ def test_it_sees_the_servers_capabilities(seen: Json) -> None:
 def test_a_modern_client_of_the_same_server_gets_the_same(seen: Json) -> None:
     directly = seen["directly, by the newer SDK"]["results"]
     through = {name: _of_both_eras(result) for name, result in seen["modern"]["results"].items()}
-    # An error of 2025-11-25 that sends the user to a URL; 2026-07-28 has another way, and so no client for this.
+    # An error of 2025-11-25 that sends the user to a URL; 2026-07-28 has another way, hence no client for it.
     assert "-32042" in _plain("", through.pop(URL_FIRST))
     shared = {name: result for name, result in directly.items() if name != URL_FIRST}
     assert _differences({"results": shared}, {"results": through}) == {}, seen["modern"]["log"]
