@@ -94,12 +94,6 @@ class UnknownServer(CallError):
     code = "UnknownServer"
 
 
-class UnknownResource(CallError):
-    """No server of the profile has a resource with the URI that was given."""
-
-    code = "UnknownResource"
-
-
 class ToolDisabled(CallError):
     """The operator has switched this tool off."""
 

@@ -19,6 +19,7 @@ import trio
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
 from daemon.cli.run import ConfigFile
+from daemon.clients.audience import ConnectedClients
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.operators.base import DaemonFacts
@@ -189,7 +190,14 @@ def registry_and_servers(config: Config) -> tuple[Registry, Servers[UpstreamActo
 
     servers = Servers(
         config,
-        make=partial(UpstreamActor, outbox=outbox, children=children, wall=time.time, settle=registry.settle),
+        make=partial(
+            UpstreamActor,
+            outbox=outbox,
+            children=children,
+            wall=time.time,
+            audience=ConnectedClients(),
+            settle=registry.settle,
+        ),
         catalog=registry.catalog,
         tell=registry.tell,
         settle=registry.settle,

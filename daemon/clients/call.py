@@ -15,9 +15,9 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.clients.logging_levels import asked_level
+from daemon.clients.refusals import concerns_client, read_refusal, without_secrets
 from daemon.errors import CallError, InternalError, UpstreamCallError
 from daemon.surfaces.answers import error_result
-from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,26 +49,6 @@ _SAID = msgspec.json.Decoder(str | list[str] | None)
 
 MAX_NAME = 64
 """Characters of the longest name in a meta-tool's arguments that is logged; anything longer is no name."""
-
-
-def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
-    """A server's JSON-RPC error as one that a model can read (`without_secrets`)."""
-    code, message, data = without_secrets(error, redact)
-    told = {"code": code, "message": message, "data": data}
-    return UpstreamCallError(f"the server refused the call: {message} ({code})", upstream=told)
-
-
-def without_secrets(error: Buffer, redact: Callable[[str], str]) -> tuple[int, str, object]:
-    """Code, message and data of a server's JSON-RPC error, without the secrets that the server may quote.
-
-    Long data become text, cut to its beginning.
-    """
-    remote = RemoteError.from_wire(error)
-    message = redact(remote.message)
-    data: object = redact(remote.data.decode(errors="replace"))
-    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-        data = msgspec.json.decode(str(data))
-    return remote.code, message, data
 
 
 def _named(arguments: bytes) -> str:
@@ -268,12 +248,13 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def refused(self, error: Buffer) -> None:
         """Answer the client with the server's JSON-RPC error, as a result that a model can read.
 
-        One that sends the user to a URL first is for the client itself, if it knows what that is.
+        Some are for the client itself: what it has to do before the call is repeated (a URL to open, a
+        capability to declare), or that the state of its round is none.
         """
         assert self.upstream is not None, "only a server refuses"
         server, asking = self.upstream.name, self.calls.server_requests
         redact = self.calls.redact.of(server)
-        if asking.takes_url(server, error):
+        if asking.takes_url(server, error) or (self.request.modern and concerns_client(error, self.others)):
             self.calls.refuse(self, *without_secrets(error, redact), UpstreamCallError.code)
         else:
             self.lost(read_refusal(error, redact))

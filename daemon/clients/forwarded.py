@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon import protocol
-from daemon.clients.call import ClientCall, without_secrets
+from daemon.clients.call import ClientCall
+from daemon.clients.refusals import without_secrets
 from daemon.errors import (
     PromptDisabled,
     ResourceDisabled,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
-from daemon.clients.call import ClientCall, without_secrets
+from daemon.clients.call import ClientCall
 from daemon.clients.forwarded import ForwardedRequest
+from daemon.clients.refusals import without_secrets
 from daemon.clients.tasks import renamed, renamed_result
 from daemon.errors import UpstreamCallError, UpstreamUnavailable
 from daemon.protocol import TASK_RESULT

@@ -8,7 +8,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from daemon.clients.call import read_refusal
+from daemon.clients.refusals import read_refusal
 from daemon.errors import UnknownServer, UpstreamUnavailable
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, CAPABILITIES_KEY, members_before
@@ -125,9 +125,6 @@ class _Outcome:
         if self._error is not None:
             raise self._error
         return self._result
-
-    def notified(self, method: str, params: Raw) -> None:
-        """Do nothing: the daemon's log has it."""
 
     def answered(self, result: Buffer) -> None:
         self._result = bytes(result)

@@ -61,8 +61,7 @@ class Greeting:
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
     logs: bool = False
-    updates: bool = False
-    """Whether it declares `logging`, and `resources.subscribe`."""
+    updates: bool = False  # whether it declares `logging`, and `resources.subscribe`
     announced: tuple[str, ...] = ()
     """Those, `tools` included, with `listChanged`: it says when their lists change."""
     about: str = attrs.field(default="", repr=False)
@@ -80,7 +79,7 @@ class Greeting:
 
     @property
     def wishes(self) -> dict[str, bool]:
-        """The members of a `subscriptions/listen` filter that ask for what it announces (MCP 2026-07-28)."""
+        """A `subscriptions/listen` filter for what it announces (MCP 2026-07-28)."""
         return {LISTS[kind].wish: True for kind in Kind if self.announces(kind)}
 
 

@@ -543,7 +543,7 @@ async def test_requests_of_a_server_are_answered_at_once(tmp_path: Path) -> None
 
         await record.until(all_answered)
     assert answers["srv-1"]["result"] == {}
-    assert {answers[name]["error"]["code"] for name in ("srv-0", "srv-2")} == {-32601}
+    assert {answers[name]["error"]["code"] for name in ("srv-0", "srv-2")} == {-32600}
 
 
 async def test_the_last_words_on_stderr_are_kept_over_restarts() -> None:

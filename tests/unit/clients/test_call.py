@@ -11,9 +11,9 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.clients.call import read_refusal
 from daemon.clients.calls import LOOKED_THROUGH, is_error
 from daemon.clients.dispatch import MAX_CALLS
+from daemon.clients.refusals import read_refusal
 from daemon.clients.waits import LISTING_PATIENCE, REPORT_SECONDS
 from daemon.errors import Overloaded, UpstreamCallError, UpstreamLost
 from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor

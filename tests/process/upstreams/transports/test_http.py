@@ -155,9 +155,11 @@ async def test_an_error_of_the_server_is_passed_on(era: Era) -> None:
         assert caller.error == {"code": -32010, "message": "will not", "data": {"why": 1}}
 
 
-async def test_what_a_server_asks_of_us_is_refused() -> None:
+async def test_what_a_server_asks_comes_with_its_call() -> None:
     async with talking(Era.HANDSHAKE) as (client, _):
         caller = await client.call("ask")
+        ((question, cause),) = client.events.questions
+        assert (question.method, cause) == ("elicitation/create", caller)
         assert caller.result["code"] == -32601
         assert "elicitation/create" in caller.result["message"]
 

@@ -21,6 +21,7 @@ from daemon.model import Era, Kind
 from daemon.processes.children import Children
 from daemon.protocol import IDENTITY, LOG_MESSAGE, MODERN_VERSION
 from daemon.upstreams.transports.opening import OpenContext, connector
+from daemon.wire.envelope import METHOD_NOT_FOUND
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call
 
@@ -73,6 +74,7 @@ class Events:
 
     def on_server_request(self, question: PeerRequest, cause: Exchange | None) -> None:
         self.questions.append((question, cause))
+        question.refuse(METHOD_NOT_FOUND, f"nobody is asked {question.method} here")
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
         del cause
