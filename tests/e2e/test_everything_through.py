@@ -35,7 +35,9 @@ HANDSHAKE_ONLY = {"level": True, "tasks": True}
 """What the modern era has in another form, or not at all: levels, subscriptions, tasks."""
 
 TIME = re.compile(r"\d{1,2}:\d\d:\d\d [AP]M")
-OF_TASKS = re.compile(r'"[0-9a-f]{32}"|"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"|\d{4}-\d\d-\d\dT[\d:.]+Z')
+OF_TASKS = re.compile(
+    r'(?<="taskId":)"[^"]+"|\d{4}-\d\d-\d\dT[\d:.]+Z|"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"'
+)
 BLOB = re.compile(r'(?<="blob":")UmVzb3VyY2U[^"]+')
 """A text with a time of day."""
 
