@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daemon.safety.redact import Redactor
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.admission import Admission
-    from daemon.upstreams.own_requests import Greeting
+    from daemon.upstreams.handshake import Greeting
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
