@@ -94,6 +94,11 @@ class UpstreamEvents(UpstreamAccess):
             admission.close()
             self._outbox.flush()
 
+    def close_line(self) -> None:
+        """Send nothing more: calls in line are answered as not sent. The daemon is going down."""
+        if self._admission is not None:
+            self._admission.close()
+
     def on_lost(self, reason: str) -> None:
         """Take no more calls from now on: the clean-up, and the reason, take longer."""
         if self._admission is not None and self._lifecycle is not None:
