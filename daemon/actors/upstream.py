@@ -27,7 +27,8 @@ from daemon.model import Era
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.events import UpstreamEvents
 from daemon.upstreams.expiry import keep_expiring
-from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
+from daemon.upstreams.handshake import Greeter, Greeting, ProbeKilled
+from daemon.upstreams.keepalive import fallen_silent
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext, connector
 from daemon.upstreams.watched import WatchedServer

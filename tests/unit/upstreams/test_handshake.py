@@ -19,7 +19,7 @@ from daemon.protocol import (
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
 )
-from daemon.upstreams.own_requests import (
+from daemon.upstreams.handshake import (
     ABOUT_CHARACTERS,
     LONGEST_START,
     Greeter,
@@ -50,6 +50,7 @@ async def test_a_server_of_the_modern_era_is_recognised() -> None:
         version=MODERN_VERSION,
         lists_tools=True,
         announced=("tools",),
+        speaks_both=True,
         server_info="git 2",
     )
     assert connection.said == [("server/discover", {})]
