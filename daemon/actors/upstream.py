@@ -190,7 +190,7 @@ class UpstreamActor(UpstreamEvents):
             self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
             self._may_install = False
             self._greeter.is_up()
-            if greeting.speaks_both and self.server.era is EraWish.AUTO:
+            if greeting.era is Era.MODERN and self.server.era is EraWish.AUTO:
                 second = SecondConnection(self, self._context, self._start_limit)
                 self.second = second
                 nursery.start_soon(second.keep)

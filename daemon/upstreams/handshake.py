@@ -44,8 +44,6 @@ class Greeting:
     """The protocol revision agreed on."""
     lists_tools: bool
     """Whether it declares tools."""
-    speaks_both: bool = False
-    """Whether it speaks the handshake era as well as the modern one."""
     server_info: str
     """The server's name and version, for people."""
     others: tuple[str, ...] = ()
@@ -166,8 +164,7 @@ async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | No
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or MODERN_VERSION not in versions:
         return None
-    both = any(version in versions for version in HANDSHAKE_VERSIONS)
-    return attrs.evolve(_greeting(Era.MODERN, MODERN_VERSION, result), speaks_both=both)
+    return _greeting(Era.MODERN, MODERN_VERSION, result)
 
 
 async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:

@@ -1,23 +1,25 @@
-"""A second connection to a server that speaks both eras, for clients of the handshake era.
+"""A second connection to a server of the modern era, for clients of the handshake era.
 
 In the modern era a server asks nothing while it works on a call: it returns what it needs to know, and is
 called again. A tool that was written to ask in the middle, as all were before 2026-07-28, fails there. So a
 client of the handshake era is served over a connection of its own era, as it would be directly. It is opened
-when the first such call comes, and closed when none has come for a while. Where it cannot be opened, these
-calls go over the first connection, and so they do where the configuration names the server's era.
+when the first such call comes, and closed when none has come for a while; servers do not say which older
+revisions they speak, so it is tried. Where it cannot be opened, these calls go over the first connection, and so
+they do where the configuration names the server's era.
 
 Both connections are one server's: what is listed, told and logged of it comes from the first one.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from daemon.causes import Cause
-from daemon.errors import ConnectionLost, RunError, UpstreamUnavailable, leaf
+from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
 from daemon.model import Era, Kind
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.expiry import keep_expiring
@@ -137,15 +139,15 @@ class SecondConnection:
             with trio.move_on_after(self._limit()):
                 await self._settled.wait()
             if self.admission is None:
-                self._refuse()
+                self._refuse(REFUSED_SECONDS)
         return True
 
     @property
     def _is_refused(self) -> bool:
         return trio.current_time() < self._refused_until
 
-    def _refuse(self) -> None:
-        self._refused_until = trio.current_time() + REFUSED_SECONDS
+    def _refuse(self, seconds: float) -> None:
+        self._refused_until = max(self._refused_until, trio.current_time() + seconds)
 
     # --- its life ------------------------------------------------------------------------------------------
 
@@ -159,11 +161,17 @@ class SecondConnection:
                 self._first.log.say("INFO", "closed its second connection, which nobody used")
             except Exception as error:
                 plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
-                if not isinstance(plain, (RunError, UpstreamUnavailable)):
+                if not isinstance(plain, McpdError):
                     raise
-                if self._is_open and self.admission is None:
-                    self._refuse()
-                self._first.log.say("WARNING", f"its connection for clients of older revisions ended: {plain}")
+                if isinstance(plain, ProtocolFault):
+                    # It speaks the modern era only, which no later attempt changes.
+                    self._refuse(math.inf)
+                    self._first.log.say("INFO", f"has no connection for clients of older revisions: {plain}")
+                else:
+                    if self._is_open and self.admission is None:
+                        self._refuse(REFUSED_SECONDS)
+                    text = f"its connection for clients of older revisions ended: {plain}"
+                    self._first.log.say("WARNING", text)
             finally:
                 self.close()
 

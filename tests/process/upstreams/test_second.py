@@ -14,7 +14,7 @@ from daemon.model import Era
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext
 from tests.fakes_upstream import tool_call
-from tests.faults.stage import PATIENCE, Answer, Stage, scripted, stage
+from tests.faults.stage import PATIENCE, Answer, Stage, recording, scripted, stage
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -118,7 +118,20 @@ async def test_the_configuration_may_name_one_era(wish: EraWish, spoken: Era) ->
         assert it.one.second is None
 
 
-async def test_a_server_of_one_era_has_no_second_connection() -> None:
-    async with stage(scripted(era="modern", timeouts=TIMEOUTS)) as it:
+async def test_a_server_that_speaks_only_the_modern_era_is_asked_once(tmp_path: Path) -> None:
+    async with (
+        recording(tmp_path) as record,
+        stage(scripted(era="modern", timeouts=TIMEOUTS, record=record.path)) as it,
+    ):
+        await it.ready()
+        second = second_of(it)
+        for _ in range(2):
+            assert await second.wake()
+            assert await call(it, second, "pid") == it.one.pid
+        assert len(record.messages("initialize")) == 1
+
+
+async def test_a_server_of_the_handshake_era_has_no_second_connection() -> None:
+    async with stage(scripted(era="handshake", timeouts=TIMEOUTS)) as it:
         await it.ready()
         assert it.one.second is None

@@ -50,7 +50,6 @@ async def test_a_server_of_the_modern_era_is_recognised() -> None:
         version=MODERN_VERSION,
         lists_tools=True,
         announced=("tools",),
-        speaks_both=True,
         server_info="git 2",
     )
     assert connection.said == [("server/discover", {})]
