@@ -4,8 +4,8 @@ In the modern era a server asks nothing while it works on a call: it returns wha
 called again. A tool that was written to ask in the middle, as all were before 2026-07-28, fails there. So a
 client of the handshake era is served over a connection of its own era, as it would be directly. It is opened
 when the first such call comes, and closed when none has come for a while; servers do not say which older
-revisions they speak, so it is tried. Where it cannot be opened, these calls go over the first connection, and so
-they do where the configuration names the server's era.
+revisions they speak, so it is tried. Where it cannot be opened, these calls go over the first connection, and
+so they do where the configuration names the server's era.
 
 Both connections are one server's: what is listed, told and logged of it comes from the first one.
 """
