@@ -24,13 +24,14 @@ from daemon.upstreams.admission import Admission
 from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.own_requests import fallen_silent, initialize
 from daemon.upstreams.transports.opening import connector
+from daemon.upstreams.watched import keep_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from msgspec import Raw
 
-    from daemon.ports import CallToSend, Upstream, UpstreamConnection
+    from daemon.ports import Audience, CallToSend, Upstream, UpstreamConnection
     from daemon.upstreams.events import UpstreamEvents
     from daemon.upstreams.transports.opening import OpenContext
     from daemon.wire.peer_requests import PeerRequest
@@ -52,6 +53,7 @@ class SecondConnection:
         self,
         first: UpstreamEvents,
         context: OpenContext,
+        audience: Audience,
         limit: Callable[[], float],
         idle: float = IDLE_SECONDS,
     ) -> None:
@@ -60,6 +62,7 @@ class SecondConnection:
         Args:
             first: the server, over its first connection.
             context: what opens a connection to it.
+            audience: the clients, for the level of the server's log that they have set.
             limit: seconds that a handshake may take.
             idle: seconds without a call after which it is closed.
         """
@@ -70,6 +73,7 @@ class SecondConnection:
         self.second: Upstream | None = None
         self._first = first
         self._context = attrs.evolve(context, events=self)
+        self._audience = audience
         self._limit = limit
         self._idle_seconds = idle
         self._admission: Admission | None = None
@@ -169,7 +173,10 @@ class SecondConnection:
         timeouts = self._context.server.timeouts
         async with await connector(self._context) as connection, trio.open_nursery() as nursery:
             nursery.start_soon(connection.run)
-            await initialize(connection, self._limit())
+            greeting = await initialize(connection, self._limit())
+            if greeting.logs:
+                # Before the first call: its lines would be missed.
+                await nursery.start(keep_level, connection, self.name, self._audience)
             connection.given_up.seconds = timeouts.call
             server = self._context.server
             self._admission = Admission(self.name, connection, server.limits, apart=self._first.apart)
