@@ -9,7 +9,6 @@ from daemon.facts import Switched
 from daemon.model import Kind
 from daemon.operators.base import Refused
 from daemon.operators.locate import LocateParams, locate
-from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.operators.offering import offer
 from tests.unit.operators.stage import operator_context
@@ -54,7 +53,3 @@ async def test_what_is_switched_off_is_said_to_be_and_how_it_is_switched_on() ->
     with pytest.raises(Refused) as refused:
         await place(stage, "file:///nots")
     assert "file:///a" not in str(refused.value)
-    stage.learn(Switched(off=frozenset({("alpha", "")})))
-    stage.becomes("alpha", ServerState.DISABLED)
-    with pytest.raises(ResourceDisabled, match="server alpha is switched off; `mcpd enable alpha`"):
-        await place(stage, "file:///b")
