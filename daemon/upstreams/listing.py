@@ -14,7 +14,7 @@ from daemon.facts import DefinitionsListed, ListingFailed, ToolsListed
 from daemon.kit.mailbox import Watch
 from daemon.model import Kind
 from daemon.safety.redact import REASON
-from daemon.upstreams.own_requests import list_all
+from daemon.upstreams.paging import list_all
 from daemon.upstreams.screening import Warnings, looked_through, unusable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.own_requests import Greeting
+    from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.screening import LookedThrough
 
 DEBOUNCE = 0.1

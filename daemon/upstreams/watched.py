@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daemon.ports import Audience, UpstreamConnection
-    from daemon.upstreams.own_requests import Greeting
+    from daemon.upstreams.handshake import Greeting
 
 ASK_SECONDS = 15.0
 """Seconds that a server has to answer each of these requests: as long as for a page of a list."""

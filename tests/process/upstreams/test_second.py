@@ -14,7 +14,7 @@ from daemon.model import Era
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext
 from tests.fakes_upstream import tool_call
-from tests.faults.stage import PATIENCE, Answer, Recorder, Stage, scripted, stage
+from tests.faults.stage import PATIENCE, Answer, Stage, recording, scripted, stage
 from tests.unit.clients.members import TestMember
 from tests.waiting import until
 
@@ -96,12 +96,8 @@ async def test_it_is_closed_when_nobody_calls(nursery: trio.Nursery) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_it_is_told_the_level_that_clients_have_set_before_its_first_call(
-    nursery: trio.Nursery, tmp_path: Path
-) -> None:
-    record = Recorder(tmp_path / "record")
-    await nursery.start(record.follow)
-    async with stage(both(logs=True, record=record.path)) as it:
+async def test_it_is_told_the_level_that_clients_have_set_before_its_first_call(tmp_path: Path) -> None:
+    async with recording(tmp_path) as record, stage(both(logs=True, record=record.path)) as it:
         await it.ready()
         talkative = TestMember(level=0, servers={it.one.name})
         it.audience.levels.join(talkative)
@@ -117,7 +113,6 @@ async def test_it_is_told_the_level_that_clients_have_set_before_its_first_call(
             "pid",
             "info",
         ]
-        nursery.cancel_scope.cancel()
 
 
 async def test_it_goes_with_the_first_connection() -> None:
@@ -143,7 +138,20 @@ async def test_the_configuration_may_name_one_era(wish: EraWish, spoken: Era) ->
         assert it.one.second is None
 
 
-async def test_a_server_of_one_era_has_no_second_connection() -> None:
-    async with stage(scripted(era="modern", timeouts=TIMEOUTS)) as it:
+async def test_a_server_that_speaks_only_the_modern_era_is_asked_once(tmp_path: Path) -> None:
+    async with (
+        recording(tmp_path) as record,
+        stage(scripted(era="modern", timeouts=TIMEOUTS, record=record.path)) as it,
+    ):
+        await it.ready()
+        second = second_of(it)
+        for _ in range(2):
+            assert await second.wake()
+            assert await call(it, second, "pid") == it.one.pid
+        assert len(record.messages("initialize")) == 1
+
+
+async def test_a_server_of_the_handshake_era_has_no_second_connection() -> None:
+    async with stage(scripted(era="handshake", timeouts=TIMEOUTS)) as it:
         await it.ready()
         assert it.one.second is None

@@ -21,6 +21,7 @@ from daemon.facts import ListingFailed, ToolsListed
 from daemon.model import Era
 from daemon.safety.legible import screened
 from daemon.safety.redact import CUT, REASON, Redactor
+from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.listing import (
     CURRENT_PATIENCE,
     DEBOUNCE,
@@ -30,7 +31,6 @@ from daemon.upstreams.listing import (
     Listing,
     ListingStatus,
 )
-from daemon.upstreams.own_requests import Greeting
 from daemon.upstreams.screening import QUARANTINED_NAMED
 from daemon.wire.given_up import GivenUp
 from daemon.wire.requests import RemoteError

@@ -10,7 +10,7 @@ import trio
 from daemon.catalog.listing import MAX_LISTED
 from daemon.errors import ListingFault, UpstreamLost
 from daemon.model import Kind
-from daemon.upstreams.own_requests import LONG_PAGE, MAX_PAGES, list_all
+from daemon.upstreams.paging import LONG_PAGE, MAX_PAGES, list_all
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 
