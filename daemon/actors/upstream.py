@@ -191,7 +191,7 @@ class UpstreamActor(UpstreamEvents):
             self._may_install = False
             self._greeter.is_up()
             if greeting.era is Era.MODERN and self.server.era is EraWish.AUTO:
-                second = SecondConnection(self, self._context, self._start_limit)
+                second = SecondConnection(self, self._context, self._audience, self._start_limit)
                 self.second = second
                 nursery.start_soon(second.keep)
             nursery.start_soon(self._keep_alive, connection, greeting.era)

@@ -26,6 +26,7 @@ from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.handshake import initialize
 from daemon.upstreams.keepalive import fallen_silent
 from daemon.upstreams.transports.opening import connector
+from daemon.upstreams.watched import keep_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.config.model import Timeouts
-    from daemon.ports import CallToSend, Upstream, UpstreamConnection
+    from daemon.ports import Audience, CallToSend, Upstream, UpstreamConnection
     from daemon.upstreams.events import UpstreamEvents
     from daemon.upstreams.transports.opening import OpenContext
     from daemon.wire.peer_requests import PeerRequest
@@ -55,6 +56,7 @@ class SecondConnection:
         self,
         first: UpstreamEvents,
         context: OpenContext,
+        audience: Audience,
         limit: Callable[[], float],
         idle: float = IDLE_SECONDS,
     ) -> None:
@@ -63,6 +65,7 @@ class SecondConnection:
         Args:
             first: the server, over its first connection.
             context: what opens a connection to it.
+            audience: the clients, for the level of the server's log that they have set.
             limit: seconds that a handshake may take.
             idle: seconds without a call after which it is closed.
         """
@@ -73,6 +76,7 @@ class SecondConnection:
         self.second: Upstream | None = None
         self._first = first
         self._context = attrs.evolve(context, events=SecondEvents(first, self))
+        self._audience = audience
         self._limit = limit
         self._idle_seconds = idle
         self.admission: Admission | None = None
@@ -179,7 +183,10 @@ class SecondConnection:
         timeouts = self._context.server.timeouts
         async with await connector(self._context) as connection, trio.open_nursery() as nursery:
             nursery.start_soon(connection.run)
-            await initialize(connection, self._limit())
+            greeting = await initialize(connection, self._limit())
+            if greeting.logs:
+                # Before the first call: its lines would be missed.
+                await nursery.start(keep_level, connection, self.name, self._audience)
             connection.given_up.seconds = timeouts.call
             limits = self._context.server.limits
             self.admission = Admission(self.name, connection, limits, apart=self._first.apart)
