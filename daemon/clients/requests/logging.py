@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import trio
 from msgspec import Raw, Struct
 
 from daemon.clients.logging_levels import rank_of
@@ -34,4 +35,12 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
         return
     connection.calls.log_level = rank_of(_decode(params or b"{}").level)
     connection.context.audience.levels.join(connection.told)
+    connection.tasks.later(_answer, connection, request)
+
+
+async def _answer(connection: ClientConnection, request: Request) -> None:
+    """Answer once servers that are up were asked for the level: the client's next call comes after that."""
+    # Whoever asks them waits for a change of the level, and is scheduled by now.
+    await trio.lowlevel.checkpoint()
     connection.peer.answer(request.id, b"{}")
+    connection.context.outbox.flush()
