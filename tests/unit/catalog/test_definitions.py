@@ -137,6 +137,7 @@ INDECISIVE: dict[str, dict[str, Any]] = {
     "timeouts": {"timeouts": {"call": 5}},
     "limits": {"limits": {"inFlight": 1}},
     "restart": {"restart": {"base": 2}},
+    "era": {"era": "handshake"},
 }
 
 
