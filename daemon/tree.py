@@ -45,8 +45,7 @@ from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.peers import Peers, own_and, shares
-from daemon.state.opening import Opener
-from daemon.state.store import Store, listen, set_aside
+from daemon.state.opening import opener_of
 from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import META_TOOLS, SURFACES
@@ -233,19 +232,11 @@ def _servers(tree: Tree, config: Config) -> Servers[UpstreamActor]:
 
 
 def _recorder(tree: Tree, config: Config) -> Recorder:
-    place, registry, writer = tree.around.place, tree.registry, os.urandom(16).hex()
-    opener = Opener(
-        lambda: Store.open(place, writer=writer),
-        where=place.where,
-        set_aside=None if place.shared else lambda: set_aside(place, time.time()),
-        shared=place.shared,
-        listen=partial(listen, place, writer=writer) if place.shared else None,
-    )
     return Recorder(
-        opener,
-        catalog=registry.catalog,
-        tell=registry.tell,
-        settle=registry.settle,
+        opener_of(tree.around.place, writer=os.urandom(16).hex(), wall=time.time),
+        catalog=tree.registry.catalog,
+        tell=tree.registry.tell,
+        settle=tree.registry.settle,
         timing=Timing(session_idle=config.state.session_idle),
         count=lambda: counters(tree.tally),
     )

@@ -28,6 +28,7 @@ From a test: `command(era="modern", ignore=["term"])` is the whole argv. Standar
     page        tools per page; `cursor`: "endless" (ever new) or "same" (repeats)
     no_tools    declares prompts instead of tools
     announces   false: does not declare tools.listChanged
+    logs        true: declares `logging`, and takes any level
     changes     so many list_changed right after `initialized` (modern: after the subscription)
     requests    methods that it asks of the client right after `initialized`, ids "srv-0", "srv-1", ...
     effects     the file that counts side effects, one line each
@@ -194,7 +195,7 @@ class Server:
                 self._open_conversation()
             case "notifications/cancelled":
                 self._cancel(params.get("requestId"))
-            case "ping":
+            case "ping" | "logging/setLevel":
                 self.answer(message, {})
             case "tools/list":
                 self.answer(message, self._page(params.get("cursor")))
@@ -212,7 +213,8 @@ class Server:
     def _capabilities(self) -> Json:
         if self.script.get("no_tools"):
             return {"prompts": {}}
-        return {"tools": {"listChanged": self.script.get("announces", True)}}
+        logging: Json = {"logging": {}} if self.script.get("logs") else {}
+        return {"tools": {"listChanged": self.script.get("announces", True)}, **logging}
 
     def _identity(self) -> Json:
         return {"name": self.script.get("name", "scripted"), "version": self.script.get("version", "1")}

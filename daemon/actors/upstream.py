@@ -27,7 +27,8 @@ from daemon.model import Era
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.events import UpstreamEvents
 from daemon.upstreams.expiry import keep_expiring
-from daemon.upstreams.own_requests import Greeter, Greeting, ProbeKilled, fallen_silent
+from daemon.upstreams.handshake import Greeter, Greeting, ProbeKilled
+from daemon.upstreams.keepalive import fallen_silent
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext, connector
 from daemon.upstreams.watched import WatchedServer
@@ -189,8 +190,8 @@ class UpstreamActor(UpstreamEvents):
             self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
             self._may_install = False
             self._greeter.is_up()
-            if greeting.speaks_both and self.server.era is EraWish.AUTO:
-                second = SecondConnection(self, self._context, self._start_limit)
+            if greeting.era is Era.MODERN and self.server.era is EraWish.AUTO:
+                second = SecondConnection(self, self._context, self._audience, self._start_limit)
                 self.second = second
                 nursery.start_soon(second.keep)
             nursery.start_soon(self._keep_alive, connection, greeting.era)

@@ -2,9 +2,8 @@
 
 Prompts, resources and templates are offered of the servers that the profile's categories draw from.
 
-Categories group tools and may show one in several places; a flat surface shows each once. A tool is offered
-unless it is switched off in every category that holds it, or excluded by the profile. A profile that names
-categories offers their tools only; otherwise a tool in no category is offered, too.
+Categories group tools and may show one in several places; a flat surface shows each once. Which tools a profile
+allows is told by its rules (`catalog.rules`).
 
 Most clients are shown few of the tools, and when one server's list changes, all other tools are offered as
 before. So an offered tool is made on first use, and reused while it is right.
@@ -24,14 +23,13 @@ from msgspec import Raw
 from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.lazy import Lazily, Table
 from daemon.catalog.offered import offered
+from daemon.catalog.rules import ProfileRules
 from daemon.catalog.templates import Template
-from daemon.config.names import read_reference, read_shown
 from daemon.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.offered import OfferedDefinition
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Profile
@@ -99,21 +97,10 @@ class Offer:
         """Whether clients of the profile may read resources at all."""
         self._catalog = catalog
         self._profile = profile
-        self._categories = _by_server(catalog, profile)
-        self._whole = {
-            server: only.name
-            for server, (only, *others) in self._categories.items()
-            if only.whole and not others
-        }
-        """Servers whose whole list is one category and that are in no other, with the category's name."""
-        self._partly_off = {server for server, _ in (*catalog.switched, *catalog.off)}
-        self._excluded = _Named(profile.excluded_tools, catalog)
-        self._optional = _Named(profile.included_optional_tools, catalog)
-        self._texts = [
-            (_Named((name,), catalog), text) for name, text in profile.tool_description_overrides.items()
-        ]
+        self.rules = ProfileRules(catalog, profile)
+        """Which tools the profile allows, and what it says of them."""
         self._listed = {
-            entry.name: self._let_through(entry.name, entry.tools)
+            entry.name: self.rules.let_through(entry.name, entry.tools)
             for entry in catalog.servers.values()
             if entry.tools and not entry.disabled
         }
@@ -123,31 +110,6 @@ class Offer:
         """Tools in the order of the configuration's servers, and of each server's list."""
         self.all: Sequence[Offered] = _All(self.tools)
         """Every tool, in order."""
-
-    def allows(self, key: ToolKey) -> bool:
-        """Whether the profile allows a tool, listed or not; what an operator switched off it cannot allow."""
-        if key in self._excluded or key in self._catalog.switched_tools:
-            return False
-        if key in self._optional:
-            return True
-        if key in self._catalog.off:
-            return False
-        return self._profile.categories is None or self._place(key)[0] is not None
-
-    def shows(self, member: Member) -> bool:
-        """Whether a category's tool is shown in that category."""
-        key = (member.server, member.tool)
-        if key in self._excluded or key in self._catalog.switched_tools:
-            return False
-        return member.enabled or key in self._optional
-
-    def describe(self, tool: Tool, member: Member | None) -> str:
-        """The description of a tool: the profile's, else its category's, else the server's."""
-        key = (tool.server, tool.name)
-        text = None if member is None else member.description
-        for named, said in self._texts:
-            text = said if key in named else text
-        return tool.description if text is None else text
 
     def find(self, name: str) -> Offered | None:
         """The offered tool that a name means, in any spelling."""
@@ -176,7 +138,7 @@ class Offer:
         return {
             name: None
             for name, entry in self._catalog.servers.items()
-            if not entry.disabled and (everywhere or name in self._categories)
+            if not entry.disabled and (everywhere or name in self.rules.drawn_from)
         }
 
     @cached_property
@@ -215,37 +177,19 @@ class Offer:
     def _offered(self, key: ToolKey) -> Offered:
         server, name = key
         tool = self._listed[server][name]
-        category, description = self._whole.get(server), tool.description
-        if category is None or self._texts:
-            category, member = self._place(key)
-            description = self.describe(tool, member)
+        category, description = self.rules.whole.get(server), tool.description
+        if category is None or self.rules.has_texts:
+            category, member = self.rules.place(key)
+            description = self.rules.describe(tool, member)
         given = self._catalog.names.given.get(key, name)
         return Offered(tool=tool, name=given, category=category, description=description)
-
-    def _place(self, key: ToolKey) -> tuple[str | None, Member | None]:
-        """The first of the profile's categories that holds a tool enabled, and the tool's member there."""
-        for category in self._categories.get(key[0], ()):
-            if category.whole and key[1] in category.members:
-                return category.name, None
-            member = category.member(key)
-            if member is not None and member.enabled:
-                return category.name, member
-        return None, None
-
-    def _let_through(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        """The tools of a server that are offered; the same object if all are."""
-        places = self._profile.categories is None or server in self._whole
-        if places and not self._excluded and server not in self._partly_off:
-            return tools
-        allowed = {name: tool for name, tool in tools.items() if self.allows((server, name))}
-        return tools if len(allowed) == len(tools) else allowed
 
     def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
         """The offered tools of `before` that are surely still right."""
         if before._catalog.config is not self._catalog.config:
             return {}
         names, listed = self._catalog.names, self._listed
-        alike = listed.keys() & self._whole.keys() & before._whole.keys()
+        alike = listed.keys() & self.rules.whole.keys() & before.rules.whole.keys()
         return {
             key: offered
             for key, offered in before.tools.made.items()
@@ -257,7 +201,7 @@ class Offer:
     def _listing_of(self, server: str, tools: Mapping[str, Tool]) -> Iterator[bytes]:
         """The listing of one server: nearly always the bytes that it sent."""
         given = self._catalog.names.given
-        plain = server in self._whole and not self._texts
+        plain = server in self.rules.whole and not self.rules.has_texts
         return (
             tool.raw if plain and given.get((server, name), name) == name else self.tools[server, name].listed()
             for name, tool in tools.items()
@@ -280,27 +224,6 @@ class Offers:
             self._made.clear()
         self._made[profile.name] = (catalog, profile, offer)
         return offer
-
-
-class _Named:
-    """The tools that a list of names in a profile means; a bare name means every server's tool of that name."""
-
-    def __init__(self, names: Iterable[str], catalog: Catalog) -> None:
-        references = [read_reference(name, catalog.servers) for name in names]
-        self._bare = frozenset(each.tool for each in references if each.server is None)
-        # A bare name may also be a qualified one as clients are shown it: `server__tool`.
-        shown = [read_shown(name, catalog.servers) for name in self._bare]
-        self._full = frozenset(
-            (each.server, each.tool)
-            for each in (*references, *(each for each in shown if each.server in catalog.servers))
-            if each.server is not None
-        )
-
-    def __bool__(self) -> bool:
-        return bool(self._bare or self._full)
-
-    def __contains__(self, key: ToolKey) -> bool:
-        return key[1] in self._bare or key in self._full
 
 
 class _All(Sequence["Offered"]):
@@ -336,13 +259,3 @@ def _same_lists(one: Catalog, other: Catalog) -> bool:
         and one.prompt_names is other.prompt_names
         and one.uris is other.uris
     )
-
-
-def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategory]]:
-    """The profile's categories, in their order, by each server whose tools they hold."""
-    found: dict[str, list[ToolCategory]] = {}
-    for category in catalog.categories.values():
-        if profile.categories is None or category.name in profile.categories:
-            for server in category.servers:
-                found.setdefault(server, []).append(category)
-    return found

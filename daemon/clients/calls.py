@@ -1,4 +1,4 @@
-"""Calls of one client in flight, and how each of them is answered, counted and forgotten."""
+"""Calls of one client in flight, and how each of them is answered, recorded and forgotten."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 import msgspec
-import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.clients.call_records import CallRecords
 from daemon.clients.links import linked_in
 from daemon.clients.logging_levels import takes
 from daemon.clients.parking import Parking
@@ -26,16 +26,12 @@ if TYPE_CHECKING:
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
-    from daemon.wire.peer_requests import PeerRequest
 
 LOOKED_THROUGH = 64 * 1024
 """Bytes of the longest result that is searched for `isError`, in a quarter of a millisecond at most.
 
 Failures are described in fewer. A longer result counts as a success.
 """
-
-IS_ERROR = "isError"
-"""The outcome in the log of a call that its tool answered with an error: for the protocol it is a result."""
 
 _SAYS_ERROR = re.compile(rb'"isError"\s*:\s*true')
 """Most results say `false`: a result without a match does not have to be decoded."""
@@ -85,7 +81,8 @@ class CallsInFlight:
         self.redact = context.redact
         self._peer = peer
         self._context = context
-        self._clock = trio.lowlevel.current_clock().current_time
+        records = CallRecords(context, number)
+        self.count_asked, self._record = records.asked, records.ended
 
     def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
         """Answer a call and forget it; one that was abandoned is not answered (MCP, cancellation)."""
@@ -135,27 +132,6 @@ class CallsInFlight:
             return False
         del self.open[call.request.id]
         return True
-
-    def _record(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
-        context, upstream, seconds = self._context, call.upstream, self._clock() - call.started
-        label = call.told() if upstream is None else call.label
-        context.log.note(self.number, label, seconds, IS_ERROR if failed else outcome)
-        surface = call.request.surface.name
-        if call.method != protocol.CALL_TOOL:
-            context.tally.request("" if upstream is None else upstream.name, call.method, outcome)
-        elif upstream is not None:
-            upstream.record(seconds, ok=outcome == "ok")
-            context.tally.call(upstream.name, surface, outcome, seconds, call.tool)
-        else:
-            context.tally.meta_call(surface, call.label, outcome)
-            if outcome != "ok":
-                context.tally.refused(outcome)
-
-    def count_asked(self, request: PeerRequest, *, parked: bool) -> None:
-        """Count a request that was put to the client, now or in its next round, or answered in its place."""
-        put = "parked" if parked else "relayed"
-        became = put if request.is_open else "refused"
-        self._context.tally.relayed(request.server, request.method, became)
 
     def forget(self, call: ClientCall) -> None:
         """Drop a call without an answer."""

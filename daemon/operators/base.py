@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from daemon.supervision.child import Child
     from daemon.surfaces.base import Means
     from daemon.upstreams.attribution import Apart
+    from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.listing import ListingStatus
-    from daemon.upstreams.own_requests import Greeting
     from daemon.wire.outbox import Outbox
 
 P = TypeVar("P", bound=msgspec.Struct)

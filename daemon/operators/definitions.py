@@ -85,6 +85,14 @@ def is_off(context: OperatorContext, entry: ServerEntry, kind: Kind, name: str) 
     return entry.disabled or (entry.name, switch_of(kind, name)) in context.catalog.switched
 
 
+def told_off(entry: ServerEntry, kind: Kind, name: str) -> str:
+    """What is told of something that is switched off, or whose server is (`is_off`)."""
+    what, on = f"{kind} {name}", f"{entry.name}/{switch_of(kind, name)}"
+    if entry.disabled:
+        what, on = f"server {entry.name}", entry.name
+    return f"{what} is switched off; `mcpd enable {on}` switches it on again"
+
+
 def _lists(entry: ServerEntry, kinds: Iterable[Kind]) -> Iterator[KnownList]:
     for kind in kinds:
         known = entry.lists.get(kind)

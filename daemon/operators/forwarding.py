@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import trio
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from daemon.clients.refusals import read_refusal
 from daemon.errors import UnknownServer, UpstreamUnavailable
@@ -34,9 +34,9 @@ class Forwarding(msgspec.Struct, kw_only=True):
     """Whether progress is wanted."""
     capabilities: Raw = Raw(b"{}")
     """What the operator can be asked (MCP, `ClientCapabilities`)."""
-    inputResponses: Raw | None = None  # noqa: N815 - the wire's name
+    inputResponses: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
     """Answers to an `input_required` result (MCP 2026-07-28)."""
-    requestState: Raw | None = None  # noqa: N815 - the wire's name
+    requestState: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
     """What came with that result."""
 
 
@@ -72,7 +72,7 @@ async def forward(
         CallError: there is no result, and why.
     """
     answers = {"inputResponses": given.inputResponses, "requestState": given.requestState}
-    others = members_before({key: value for key, value in answers.items() if value is not None})
+    others = members_before({key: value for key, value in answers.items() if value is not UNSET})
     own = OwnCall(
         method=method,
         params=(others, *params) if others else params,

@@ -9,9 +9,10 @@ import msgspec
 from daemon.catalog.offer import Offer
 from daemon.catalog.uris import locate as owner_of
 from daemon.config.model import Profile
+from daemon.errors import ResourceDisabled
 from daemon.model import Kind
 from daemon.operators.base import Command, Refused
-from daemon.operators.definitions import known_of
+from daemon.operators.definitions import is_off, known_of, told_off
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
@@ -31,13 +32,20 @@ async def locate(context: OperatorContext, params: LocateParams) -> dict[str, ob
     """The server that has a URI, and its own name for it.
 
     Raises:
-        Refused: it may be any server's, or is switched off.
+        ResourceDisabled: who lists it is switched off, or it is.
+        Refused: it may be any server's, or only a template that is switched off becomes it.
     """
     catalog = context.catalog
     found = owner_of(catalog, Offer(catalog, EVERYTHING, None), params.uri, {})
     if found is not None:
         return {"server": found[0], "uri": found[1]}
-    known = {uri: None for entry in catalog.servers.values() for uri in known_of(entry, Kind.RESOURCE)}
+    known: dict[str, None] = {}
+    for entry in catalog.servers.values():
+        for uri in known_of(entry, Kind.RESOURCE):
+            if not is_off(context, entry, Kind.RESOURCE, uri):
+                known[uri] = None
+            elif uri == params.uri:
+                raise ResourceDisabled(told_off(entry, Kind.RESOURCE, uri))
     raise Refused(
         f"no server is known to have {quoted(params.uri)}, or it is switched off. {choices(known, params.uri)}"
         " `mcpd read SERVER/URI` asks a server for what it does not list."

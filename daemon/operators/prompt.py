@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.catalog.kinds import switch_of
 from daemon.errors import InvalidArguments, PromptDisabled, UnknownPrompt
 from daemon.kit.wording import suggestion
 from daemon.model import Kind
 from daemon.operators.base import Command
-from daemon.operators.definitions import is_off, known_of
+from daemon.operators.definitions import is_off, known_of, told_off
 from daemon.operators.forwarding import Forwarding, forward, known_server
 from daemon.protocol import GET_PROMPT
 from daemon.surfaces.answers import choices
@@ -44,8 +43,7 @@ async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
     if Kind.PROMPT in entry.lists and name not in known:
         raise UnknownPrompt(f"server {server} has no prompt {name!r}. {choices(known, name)}")
     if is_off(context, entry, Kind.PROMPT, name):
-        on = f"{server}/{switch_of(Kind.PROMPT, name)}"
-        raise PromptDisabled(f"prompt {name} is switched off; `mcpd enable {on}` switches it on again")
+        raise PromptDisabled(told_off(entry, Kind.PROMPT, name))
     if name in known:
         _check(known[name], params.arguments)
     members = (

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from daemon.catalog.kinds import switch_of
 from daemon.errors import ResourceDisabled
 from daemon.model import Kind
 from daemon.operators.base import Command
-from daemon.operators.definitions import is_off
+from daemon.operators.definitions import is_off, told_off
 from daemon.operators.forwarding import Forwarding, forward, known_server
 from daemon.protocol import READ_RESOURCE
 
@@ -36,8 +35,7 @@ async def read(context: OperatorContext, params: ReadParams) -> Raw:
     server, uri = params.server, params.uri
     upstream, entry = known_server(context, server)
     if is_off(context, entry, Kind.RESOURCE, uri):
-        on = f"{server}/{switch_of(Kind.RESOURCE, uri)}"
-        raise ResourceDisabled(f"resource {uri} is switched off; `mcpd enable {on}` switches it on again")
+        raise ResourceDisabled(told_off(entry, Kind.RESOURCE, uri))
     members = (b'"uri":', msgspec.json.encode(uri))
     return await forward(context, upstream, READ_RESOURCE, members, params)
 

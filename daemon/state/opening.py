@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.store import Store, listen, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daemon.config.state_url import StateUrl
     from daemon.state.sql import Notifications
-    from daemon.state.store import Store
     from daemon.state.values import Recollection
 
 
@@ -103,3 +105,20 @@ class Opener:
             why = f"and it cannot be set aside: {error}"
             raise StoreFault(StoreCause.CORRUPT, fault.where, why, "Move the file away by hand") from fault
         self._condemned, self._replaces = None, True
+
+
+def opener_of(place: StateUrl, *, writer: str, wall: Callable[[], float]) -> Opener:
+    """What opens the store at a place: a file may be set aside, a shared database tells when others write.
+
+    Args:
+        place: the location of the store.
+        writer: the name of this daemon, as for `Store.open`.
+        wall: seconds since the epoch.
+    """
+    return Opener(
+        lambda: Store.open(place, writer=writer),
+        where=place.where,
+        set_aside=None if place.shared else lambda: set_aside(place, wall()),
+        shared=place.shared,
+        listen=partial(listen, place, writer=writer) if place.shared else None,
+    )

@@ -136,7 +136,7 @@ def describe_category(
     for key, member in chosen.items():
         known = (view.catalog.servers[member.server].tools or {}).get(member.tool)
         if known is not None:
-            described.append((name_of(key, member), known, view.offer.describe(known, member)))
+            described.append((name_of(key, member), known, view.offer.rules.describe(known, member)))
     absent = [
         name_of(key, member)
         for key, member in chosen.items()
@@ -223,7 +223,7 @@ def entries_of(view: View, category: ToolCategory) -> list[ServerEntry]:
 
 def shown(view: View, category: ToolCategory) -> dict[str, Member]:
     """A category's tools that the profile shows, listed or not."""
-    return {key: member for key, member in category.members.items() if view.offer.shows(member)}
+    return {key: member for key, member in category.members.items() if view.offer.rules.shows(member)}
 
 
 def member_key(category: ToolCategory, name: str) -> str | None:

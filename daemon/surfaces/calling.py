@@ -257,7 +257,7 @@ def _is_off(view: View, key: ToolKey) -> bool:
     entry = view.catalog.servers[key[0]]
     if entry.tools is not None and key[1] not in entry.tools:
         return False
-    return entry.disabled or not view.offer.allows(key)
+    return entry.disabled or not view.offer.rules.allows(key)
 
 
 def unknown_tool(view: View, name: str) -> UnknownTool:

@@ -95,7 +95,7 @@ def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Ta
     if key is None:
         return _find_unlisted(view, category, name, patient=patient)
     member = category.members[key]
-    if not view.offer.shows(member):
+    if not view.offer.rules.shows(member):
         raise _disabled(view, category, name)
     entry = view.catalog.servers[member.server]
     if entry.switched_off:
@@ -104,7 +104,7 @@ def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Ta
         raise _unknown_tool(view, category, name)
     known = (entry.tools or {}).get(member.tool)
     if known is not None:
-        calling.refuse_changed(view, known, name, view.offer.describe(known, member))
+        calling.refuse_changed(view, known, name, view.offer.rules.describe(known, member))
     target = _target(view, category, member)
     calling.remember(view, (category.name, name), target)
     return target
@@ -123,7 +123,7 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
     members = [member for member in prospects if member is not None] if category.open else []
     if not members:
         raise _unknown_tool(view, category, name)
-    if not view.offer.shows(members[0]):
+    if not view.offer.rules.shows(members[0]):
         raise _disabled(view, category, name)
     if patient:
         # Of several servers it is not known which one has it.

@@ -74,7 +74,7 @@ def _may_be_shown(catalog: Catalog, offer: Offer, key: ToolKey) -> bool:
     entry = catalog.servers.get(key[0])
     if entry is None or entry.disabled:
         return False
-    return key in offer.tools if entry.tools is not None else offer.allows(key)
+    return key in offer.tools if entry.tools is not None else offer.rules.allows(key)
 
 
 KEPT = 1024

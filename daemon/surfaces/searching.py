@@ -154,7 +154,7 @@ def _by_name(view: View, name: str, servers: set[str]) -> Offered | None:
     if key is not None and key[0] in servers:
         if key in view.offer.tools:
             return view.offer.tools[key]
-        if not view.offer.allows(key):
+        if not view.offer.rules.allows(key):
             # Raises the reason why a tool that exists is not offered.
             calling.find(view, name, patient=False)
         if (moved := renamed(view, name)) is not None:

@@ -48,7 +48,7 @@ def server_words(entry: ServerEntry) -> str:
 
 def server_line(view: View, entry: ServerEntry) -> str:
     """The line about a server: its description, else the names of its tools."""
-    known = (name for name in entry.tools or () if view.offer.allows((entry.name, name)))
+    known = (name for name in entry.tools or () if view.offer.rules.allows((entry.name, name)))
     return server_words(entry) or in_words(known, entry.name)
 
 
@@ -57,7 +57,7 @@ def category_line(view: View, category: ToolCategory) -> str:
     whole = not view.catalog.config.categories
     words = server_words(view.catalog.servers[category.name]) if whole else category.description
     members = category.members.values()
-    shown = (member.tool for member in members if member.listed and view.offer.shows(member))
+    shown = (member.tool for member in members if member.listed and view.offer.rules.shows(member))
     return words or in_words(shown, category.servers[0] if category.servers else "") or category.description
 
 

@@ -224,11 +224,6 @@ class UpstreamAccess:
         if self._admission is not None:
             self._admission.cancel(key, reason)
 
-    def close_line(self) -> None:
-        """Send nothing more: calls in line are answered as not sent. The daemon is going down."""
-        if self._admission is not None:
-            self._admission.close()
-
     async def wake(self) -> bool:
         """Cut a backoff short and wait for the server to come up (`ports.Upstream.wake`)."""
         if self._admission is None and self.can_wake:

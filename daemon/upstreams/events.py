@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daemon.safety.redact import Redactor
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.admission import Admission
-    from daemon.upstreams.own_requests import Greeting
+    from daemon.upstreams.handshake import Greeting
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
@@ -93,6 +93,11 @@ class UpstreamEvents(UpstreamAccess):
             admission, self._admission = self._admission, None
             admission.close()
             self._outbox.flush()
+
+    def close_line(self) -> None:
+        """Send nothing more: calls in line are answered as not sent. The daemon is going down."""
+        if self._admission is not None:
+            self._admission.close()
 
     def on_lost(self, reason: str) -> None:
         """Take no more calls from now on: the clean-up, and the reason, take longer."""

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from daemon.causes import HEALTHY, Cause, Reason
-from daemon.errors import ListingFault, RunError, UpstreamLost, UpstreamUnavailable
-from daemon.facts import DefinitionsListed, ListingFailed, ToolsListed
+from daemon.causes import HEALTHY
+from daemon.errors import UpstreamUnavailable
 from daemon.kit.mailbox import Watch
 from daemon.model import Kind
-from daemon.safety.redact import REASON
-from daemon.upstreams.own_requests import list_all
-from daemon.upstreams.screening import Warnings, looked_through, unusable
+from daemon.upstreams.list_reader import ListReader
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from msgspec import Raw
-
+    from daemon.causes import Reason
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.own_requests import Greeting
-    from daemon.upstreams.screening import LookedThrough
+    from daemon.upstreams.handshake import Greeting
 
 DEBOUNCE = 0.1
 """Seconds between two listings that a server asks for: real ones announce a change up to four times in a row.
@@ -42,12 +36,6 @@ CURRENT_PATIENCE = 2.0
 LISTING_SLACK = 1.0
 """Seconds beyond twice `timeouts.list` that an operator waits: a listing under way ends first."""
 
-EMPTY = Reason("it lists no tools", Cause.NO_TOOLS)
-"""What is wrong with a server that declares tools and lists none."""
-
-NOTHING = Reason("it declares neither tools nor prompts nor resources", Cause.NOTHING_OFFERED)
-"""What is wrong with a server that declares nothing at all."""
-
 
 @attrs.frozen(kw_only=True)
 class ListingStatus:
@@ -59,6 +47,16 @@ class ListingStatus:
     """Faulty lists in a row."""
     next_at: float | None = None
     """When the daemon lists again, in seconds since the epoch; None if nothing is wrong."""
+
+    def after(self, problem: Reason) -> ListingStatus:
+        """The state once the list was read again: with this problem, or `HEALTHY`."""
+        if not problem.cause:
+            return ListingStatus()
+        return attrs.evolve(self, problem=problem, attempt=self.attempt + 1)
+
+    def expecting(self, at: float) -> ListingStatus:
+        """The same state, and that the daemon lists again then; this matters only while something is wrong."""
+        return attrs.evolve(self, next_at=at) if self.problem.cause else self
 
 
 class Listing:
@@ -85,22 +83,14 @@ class Listing:
             settle: returns once the facts told so far are in the catalog.
         """
         self._server = server
-        self._kind = kind
-        self._tell = tell
         self._wall = wall
-        self._redact = redact
         self._settle = settle
+        self._reader = ListReader(server, kind, tell=tell, wall=wall, redact=redact)
         self._connection: UpstreamConnection | None = None
-        self._incarnation = 0
-        self.is_declared = True
-        """Whether the server declares that it has such a list."""
-        self._should_offer = kind is Kind.TOOL
-        self._has_listed = False
         self.standing = ListingStatus()
         """The state after the latest list."""
         self.is_stale = False
         """Whether the server has announced that they changed, and has not listed them since."""
-        self._warnings = Warnings(server.name, kind)
         self._asked = trio.Event()
         self._needed_now = trio.Event()
         self._current = trio.Event()
@@ -109,6 +99,11 @@ class Listing:
         self._needed = 0
         self._obtained = 0
         self._outcome = Watch((0, ""))
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether the server declares that it has such a list."""
+        return self._reader.is_declared
 
     async def wait_current(self) -> None:
         """Return once the list is current, or is newer than every change announced before this call.
@@ -143,14 +138,9 @@ class Listing:
             greeting: what the server said in the handshake.
         """
         self._connection = connection
-        self._incarnation = incarnation
         self._begun_before = self._begun
-        self.is_declared = greeting.lists(self._kind)
-        self._should_offer = self._kind is Kind.TOOL and (greeting.lists_tools or not greeting.others)
-        self._about = self._redact(greeting.about)
-        self._instructions = self._redact(greeting.instructions)
+        self._reader.begin(incarnation, greeting)
         self.standing = ListingStatus()
-        self._has_listed = False
         self._asked = trio.Event()
 
     def end(self) -> None:
@@ -210,7 +200,8 @@ class Listing:
         assert self._connection is not None, "listed while connected"
         self._begun += 1
         number = self._begun
-        problem = await self._read(self._connection)
+        problem, wrong = await self._reader.read(self._connection)
+        self.standing = self.standing.after(wrong)
         # A list that counts as current must be in the catalog.
         await self._settle()
         if not problem:
@@ -229,113 +220,16 @@ class Listing:
         """
         pause = DEBOUNCE
         while True:
-            seconds = RELIST_AFTER_FAILURE if self._is_due_soon(problem) else self._server.timeouts.refresh
-            self._expect_next(seconds)
+            soon = self._reader.is_due_soon(problem, self.standing.problem)
+            seconds = RELIST_AFTER_FAILURE if soon else self._server.timeouts.refresh
+            self.standing = self.standing.expecting(self._wall() + seconds)
             with trio.move_on_after(seconds):
                 await self._asked.wait()
             self._asked, self._needed_now = trio.Event(), trio.Event()
             problem = await self.list_now()
             report(self.standing.problem)
             pause = min(2 * pause, RELIST_AFTER_FAILURE) if problem else DEBOUNCE
-            self._expect_next(pause + RELIST_AFTER_FAILURE)
+            self.standing = self.standing.expecting(self._wall() + pause + RELIST_AFTER_FAILURE)
             await trio.sleep(DEBOUNCE)
             with trio.move_on_after(pause - DEBOUNCE):
                 await self._needed_now.wait()
-
-    def _expect_next(self, seconds: float) -> None:
-        if self.standing.problem.cause:
-            self.standing = attrs.evolve(self.standing, next_at=self._wall() + seconds)
-
-    def _is_due_soon(self, problem: str) -> bool:
-        if self._kind is Kind.TOOL:
-            return bool(problem) or (self.is_declared and not self._has_listed)
-        # Servers declare prompts and resources without having any, and even without knowing the method.
-        return bool(problem) and self.standing.problem.cause is not Cause.LIST_REFUSED
-
-    async def _read(self, connection: UpstreamConnection) -> str:
-        try:
-            raws = await self._raws(connection)
-        except ListingFault as error:
-            problem = error.reason.redacted(partial(self._redact, most=REASON))
-            self._warnings.of_problem(problem.text)
-            self._tell(self._failed(problem.text))
-            self._stand(problem)
-            return problem.text
-        looked = await trio.to_thread.run_sync(
-            looked_through, self._kind, self._server.name, raws, self._redact
-        )
-        self._warnings.of(looked)
-        self._tell(self._listed(looked))
-        self._has_listed |= bool(looked.usable)
-        if looked.usable or not (looked.quarantined or self._should_offer):
-            self._stand(HEALTHY)
-        elif looked.quarantined:
-            self._stand(unusable(self._kind, looked.quarantined))
-        else:
-            self._stand(EMPTY if self.is_declared else NOTHING)
-        return ""
-
-    async def _raws(self, connection: UpstreamConnection) -> list[Raw]:
-        """What the server lists, raw; nothing where nothing was promised.
-
-        Raises:
-            ListingFault: it does not list what it has declared.
-            UpstreamLost: the connection ended.
-        """
-        if self._kind is not Kind.TOOL and not self.is_declared:
-            return []
-        try:
-            return await list_all(connection, self._kind, seconds=self._server.timeouts.list)
-        except ListingFault as error:
-            # Who declares resources need not have templates, and may not know the method.
-            refused = error.reason.cause is Cause.LIST_REFUSED
-            if not self.is_declared or (self._kind is Kind.TEMPLATE and refused):
-                return []
-            raise
-        except (UpstreamLost, RunError) as error:
-            if self._kind is Kind.TOOL:
-                raise
-            # Over HTTP only this request may have failed. If all is lost, a task of its own says so.
-            raise ListingFault(str(error), Cause.CONNECTION_LOST) from None
-
-    def _failed(self, problem: str) -> Fact:
-        if self._kind is Kind.TOOL:
-            return ListingFailed(server=self._server.name, incarnation=self._incarnation, reason=problem)
-        return DefinitionsListed(
-            server=self._server.name,
-            incarnation=self._incarnation,
-            kind=self._kind,
-            definitions=(),
-            problem=problem,
-            at=self._wall(),
-        )
-
-    def _listed(self, looked: LookedThrough) -> Fact:
-        if self._kind is Kind.TOOL:
-            return ToolsListed(
-                server=self._server.name,
-                incarnation=self._incarnation,
-                tools=looked.tools,
-                quarantined=looked.quarantined,
-                at=self._wall(),
-                first=not self._has_listed,
-                about=self._about,
-                instructions=self._instructions,
-            )
-        return DefinitionsListed(
-            server=self._server.name,
-            incarnation=self._incarnation,
-            kind=self._kind,
-            definitions=looked.definitions,
-            quarantined=looked.quarantined,
-            at=self._wall(),
-            first=not self._has_listed,
-            declared=self.is_declared,
-        )
-
-    def _stand(self, problem: Reason) -> None:
-        if problem.cause:
-            attempt = self.standing.attempt + 1
-            self.standing = attrs.evolve(self.standing, problem=problem, attempt=attempt)
-        else:
-            self.standing = ListingStatus()

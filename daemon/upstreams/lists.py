@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.own_requests import Greeting
+    from daemon.upstreams.handshake import Greeting
 
 BESIDE_PATIENCE = 1.0
 """Seconds that a server that has listed its tools gets for its other lists before it counts as up: most answer

@@ -1,36 +1,40 @@
-"""A second connection to a server that speaks both eras, for clients of the handshake era.
+"""A second connection to a server of the modern era, for clients of the handshake era.
 
 In the modern era a server asks nothing while it works on a call: it returns what it needs to know, and is
 called again. A tool that was written to ask in the middle, as all were before 2026-07-28, fails there. So a
 client of the handshake era is served over a connection of its own era, as it would be directly. It is opened
-when the first such call comes, and closed when none has come for a while. Where it cannot be opened, these
-calls go over the first connection, and so they do where the configuration names the server's era.
+when the first such call comes, and closed when none has come for a while; servers do not say which older
+revisions they speak, so it is tried. Where it cannot be opened, these calls go over the first connection, and
+so they do where the configuration names the server's era.
 
 Both connections are one server's: what is listed, told and logged of it comes from the first one.
 """
 
 from __future__ import annotations
 
-from functools import partial
+import math
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from daemon.causes import Cause
-from daemon.errors import ConnectionLost, RunError, UpstreamUnavailable, leaf
+from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
 from daemon.model import Era, Kind
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.expiry import keep_expiring
-from daemon.upstreams.own_requests import fallen_silent, initialize
+from daemon.upstreams.handshake import initialize
+from daemon.upstreams.keepalive import fallen_silent
 from daemon.upstreams.transports.opening import connector
+from daemon.upstreams.watched import keep_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from msgspec import Raw
 
-    from daemon.ports import CallToSend, Upstream, UpstreamConnection
+    from daemon.config.model import Timeouts
+    from daemon.ports import Audience, CallToSend, Upstream, UpstreamConnection
     from daemon.upstreams.events import UpstreamEvents
     from daemon.upstreams.transports.opening import OpenContext
     from daemon.wire.peer_requests import PeerRequest
@@ -52,6 +56,7 @@ class SecondConnection:
         self,
         first: UpstreamEvents,
         context: OpenContext,
+        audience: Audience,
         limit: Callable[[], float],
         idle: float = IDLE_SECONDS,
     ) -> None:
@@ -60,6 +65,7 @@ class SecondConnection:
         Args:
             first: the server, over its first connection.
             context: what opens a connection to it.
+            audience: the clients, for the level of the server's log that they have set.
             limit: seconds that a handshake may take.
             idle: seconds without a call after which it is closed.
         """
@@ -69,10 +75,12 @@ class SecondConnection:
         self.is_modern, self.has_resources = False, first.has_resources
         self.second: Upstream | None = None
         self._first = first
-        self._context = attrs.evolve(context, events=self)
+        self._context = attrs.evolve(context, events=SecondEvents(first, self))
+        self._audience = audience
         self._limit = limit
         self._idle_seconds = idle
-        self._admission: Admission | None = None
+        self.admission: Admission | None = None
+        """The way to this connection while it takes calls."""
         self._wanted = trio.Event()
         self._settled = trio.Event()
         self._refused_until = -float("inf")
@@ -81,7 +89,7 @@ class SecondConnection:
         """Whether it is being opened, or is up."""
 
     def __repr__(self) -> str:
-        return f"<Second connection to {self.name}: {'up' if self._admission else 'down'}>"
+        return f"<Second connection to {self.name}: {'up' if self.admission else 'down'}>"
 
     # --- ports.Upstream ------------------------------------------------------------------------------------
 
@@ -107,8 +115,8 @@ class SecondConnection:
             UpstreamUnavailable: the connection is not open yet; nothing was sent.
         """
         self._called = True
-        if self._admission is not None:
-            return self._admission.admit(call, exchange, client)
+        if self.admission is not None:
+            return self.admission.admit(call, exchange, client)
         if self._is_refused or not self._first.is_up:
             return self._first.send(call, exchange, client)
         text = f"server {self.name} is not connected yet for clients of your revision of MCP. Try again."
@@ -117,33 +125,33 @@ class SecondConnection:
     def notify(self, method: str) -> None:
         """Tell the server over both connections."""
         self._first.notify(method)
-        if self._admission is not None:
-            self._admission.connection.notify(method)
+        if self.admission is not None:
+            self.admission.connection.notify(method)
 
     def cancel(self, key: int, reason: str) -> None:
         """Give up a call, over whichever connection it went; no two calls have the same key."""
-        if self._admission is not None:
-            self._admission.cancel(key, reason)
+        if self.admission is not None:
+            self.admission.cancel(key, reason)
         self._first.cancel(key, reason)
 
     async def wake(self) -> bool:
         """Open the connection if the server is up or comes up; if that fails, calls go over the first one."""
         if not await self._first.wake():
             return False
-        if self._admission is None and not self._is_refused:
+        if self.admission is None and not self._is_refused:
             self._wanted.set()
             with trio.move_on_after(self._limit()):
                 await self._settled.wait()
-            if self._admission is None:
-                self._refuse()
+            if self.admission is None:
+                self._refuse(REFUSED_SECONDS)
         return True
 
     @property
     def _is_refused(self) -> bool:
         return trio.current_time() < self._refused_until
 
-    def _refuse(self) -> None:
-        self._refused_until = trio.current_time() + REFUSED_SECONDS
+    def _refuse(self, seconds: float) -> None:
+        self._refused_until = max(self._refused_until, trio.current_time() + seconds)
 
     # --- its life ------------------------------------------------------------------------------------------
 
@@ -157,31 +165,36 @@ class SecondConnection:
                 self._first.log.say("INFO", "closed its second connection, which nobody used")
             except Exception as error:
                 plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
-                if not isinstance(plain, (RunError, UpstreamUnavailable)):
+                if not isinstance(plain, McpdError):
                     raise
-                if self._is_open and self._admission is None:
-                    self._refuse()
-                self._first.log.say("WARNING", f"its connection for clients of older revisions ended: {plain}")
+                if isinstance(plain, ProtocolFault):
+                    # It speaks the modern era only, which no later attempt changes.
+                    self._refuse(math.inf)
+                    self._first.log.say("INFO", f"has no connection for clients of older revisions: {plain}")
+                else:
+                    if self._is_open and self.admission is None:
+                        self._refuse(REFUSED_SECONDS)
+                    text = f"its connection for clients of older revisions ended: {plain}"
+                    self._first.log.say("WARNING", text)
             finally:
-                self._close()
+                self.close()
 
     async def _serve(self) -> None:
         timeouts = self._context.server.timeouts
         async with await connector(self._context) as connection, trio.open_nursery() as nursery:
             nursery.start_soon(connection.run)
-            await initialize(connection, self._limit())
+            greeting = await initialize(connection, self._limit())
+            if greeting.logs:
+                # Before the first call: its lines would be missed.
+                await nursery.start(keep_level, connection, self.name, self._audience)
             connection.given_up.seconds = timeouts.call
-            server = self._context.server
-            self._admission = Admission(self.name, connection, server.limits, apart=self._first.apart)
+            limits = self._context.server.limits
+            self.admission = Admission(self.name, connection, limits, apart=self._first.apart)
             self._settled.set()
-            nursery.start_soon(keep_expiring, self._admission, timeouts, self._context.outbox.flush)
-            nursery.start_soon(partial(self._keep_alive, connection))
+            nursery.start_soon(keep_expiring, self.admission, timeouts, self._context.outbox.flush)
+            nursery.start_soon(_keep_alive, connection, timeouts)
             await self._idle(connection)
             nursery.cancel_scope.cancel()
-
-    async def _keep_alive(self, connection: UpstreamConnection) -> None:
-        reason = await fallen_silent(connection, Era.HANDSHAKE, self._context.server.timeouts)
-        raise ConnectionLost(reason.text, Cause.NOT_ANSWERING, **reason.data)
 
     async def _idle(self, connection: UpstreamConnection) -> None:
         """Return once nobody has called for a while."""
@@ -191,32 +204,47 @@ class SecondConnection:
             if not self._called and not connection.in_flight:
                 return
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Take no more calls; from now on it may be wanted again, even before it is cleaned up."""
         if not self._is_open:
             return
         self._is_open = False
         self._settled.set()
         self._wanted, self._settled = trio.Event(), trio.Event()
-        if self._admission is not None:
-            admission, self._admission = self._admission, None
+        if self.admission is not None:
+            admission, self.admission = self.admission, None
             admission.close()
             self._context.outbox.flush()
 
-    # --- ports.ConnectionEvents ----------------------------------------------------------------------------
+
+async def _keep_alive(connection: UpstreamConnection, timeouts: Timeouts) -> None:
+    reason = await fallen_silent(connection, Era.HANDSHAKE, timeouts)
+    raise ConnectionLost(reason.text, Cause.NOT_ANSWERING, **reason.data)
+
+
+class SecondEvents:
+    """What a second connection reports (`ports.ConnectionEvents`): news of the server, as over the first one.
+
+    Only calls are this connection's own: requests and notifications may belong to one of them.
+    """
+
+    def __init__(self, first: UpstreamEvents, second: SecondConnection) -> None:
+        """Pass on to `first` what `second` hears."""
+        self._first = first
+        self._second = second
 
     def on_lost(self, reason: str) -> None:
-        """Take no more calls."""
+        """Take no more calls over this connection."""
         del reason
-        self._close()
+        self._second.close()
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
         """Hand a request to the client whose call over this connection it belongs to."""
-        self._first.attribute(request, cause, self._admission)
+        self._first.attribute(request, cause, self._second.admission)
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
         """Take it as over the first connection, but for whose call it may belong to."""
-        self._first.hear(method, params, cause, self._admission, Era.HANDSHAKE)
+        self._first.hear(method, params, cause, self._second.admission, Era.HANDSHAKE)
 
     def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
         """Have the lists read over the first connection."""

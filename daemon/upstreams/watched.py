@@ -2,7 +2,8 @@
 
 That is the level of its log and the resources whose updates somebody follows (`model.StandingWishes`), as a
 server of the handshake era is asked for them; a modern one is told in a subscription
-(`upstreams.held_subscription`).
+(`upstreams.held_subscription`). One of both eras is told which resources in its subscription, and the level
+over its second connection (`upstreams.second`): over the first, each request names its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daemon.ports import Audience, UpstreamConnection
-    from daemon.upstreams.own_requests import Greeting
+    from daemon.upstreams.handshake import Greeting
 
 ASK_SECONDS = 15.0
 """Seconds that a server has to answer each of these requests: as long as for a page of a list."""
@@ -50,7 +51,6 @@ class WatchedServer:
         """Begin without a connection."""
         self._server = server
         self._audience = audience
-        self._log = logger.bind(server=server)
         self._before: set[str] = set()
         """What was followed on an earlier connection, and not again since: it may have changed unnoticed."""
 
@@ -58,24 +58,11 @@ class WatchedServer:
         """Ask for what is wanted, and whenever that changes, until cancelled."""
         async with trio.open_nursery() as nursery:
             if greeting.logs:
-                nursery.start_soon(self._keep_level, connection)
+                nursery.start_soon(keep_level, connection, self._server, self._audience)
             if greeting.updates:
                 nursery.start_soon(self._keep_following, connection)
             else:
                 nursery.start_soon(refuse_all, self._server, self._audience)
-
-    async def _keep_level(self, connection: UpstreamConnection) -> None:
-        watch = self._audience.wishes(self._server)
-        asked: str | None = None
-        while True:
-            wished = watch.value
-            if wished.level != asked:
-                level = wished.level or LEAST_TALKATIVE
-                refusal, _answered = await _ask(connection, "logging/setLevel", {"level": level})
-                if refusal is not None:
-                    self._log.info("takes no level for its log: {}", refusal)
-                asked = wished.level
-            await watch.wait_changed(wished)
 
     async def _keep_following(self, connection: UpstreamConnection) -> None:
         watch = self._audience.wishes(self._server)
@@ -138,6 +125,31 @@ class _OfConnection:
         self.held.discard(uri)
         async with self._limit:
             await _ask(self._connection, "resources/unsubscribe", {"uri": uri})
+
+
+async def keep_level(
+    connection: UpstreamConnection,
+    server: str,
+    audience: Audience,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Ask a server for the level of its log that clients wish, until cancelled.
+
+    It has started once the server has answered for the level that is wished at the beginning.
+    """
+    watch = audience.wishes(server)
+    asked: str | None = None
+    while True:
+        wished = watch.value
+        if wished.level != asked:
+            level = wished.level or LEAST_TALKATIVE
+            refusal, _answered = await _ask(connection, "logging/setLevel", {"level": level})
+            if refusal is not None:
+                logger.bind(server=server).info("takes no level for its log: {}", refusal)
+            asked = wished.level
+        task_status.started()
+        task_status = trio.TASK_STATUS_IGNORED
+        await watch.wait_changed(wished)
 
 
 async def refuse_all(server: str, audience: Audience) -> None:

@@ -69,11 +69,8 @@ class Drivers:
         if scenario.startswith(LOGGING_IN):
             return 1, f"{scenario}: mcpd does not log in to servers\n"
         door = HttpDoor()
-        config = {
-            "mcpServers": {"suite": {"type": "http", "url": job["url"]}},
-            "listen": door.listen,
-            "timeouts": PATIENT,
-        }
+        suite = {"type": "http", "url": job["url"], "timeouts": PATIENT}
+        config = {"mcpServers": {"suite": suite}, "listen": door.listen}
         daemon = Daemon(own_directory(), config, {})
         async with self._places:
             life = started(daemon)

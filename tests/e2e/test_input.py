@@ -55,7 +55,12 @@ def door() -> HttpDoor:
 def daemon(door: HttpDoor) -> Iterator[Daemon]:
     servers = {
         "before": node_server("server-everything", "stdio"),
-        "since": {"command": sys.executable, "args": ["-c", RUN], "env": {"PYTHONPATH": str(FIXTURE)}},
+        "since": {
+            "command": sys.executable,
+            "args": ["-c", RUN],
+            "env": {"PYTHONPATH": str(FIXTURE)},
+            "era": "modern",
+        },
     }
     config = {
         "mcpServers": servers,

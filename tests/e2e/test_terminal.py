@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e import whole_server
 from tests.e2e.harness import Daemon, node_server, running
 from tests.e2e.terminals import INTERRUPT, Typing
 from tests.waiting import eventually
@@ -30,7 +32,8 @@ SEND = "Send this to everything? [Y/n, decline] "
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with running({"mcpServers": {"everything": node_server("server-everything")}}) as daemon:
+    whole = {"command": sys.executable, "args": [whole_server.__file__, "whole", "modern"]}
+    with running({"mcpServers": {"everything": node_server("server-everything"), "whole": whole}}) as daemon:
         daemon.ready()
         yield daemon
 
@@ -106,6 +109,17 @@ def test_without_a_person_a_form_is_declined(daemon: Daemon, words: tuple[str, .
     else:
         shown = daemon.run("call", FORM)
     assert '"action": "decline"' in shown
+
+
+def test_a_server_that_can_only_answer_is_given_what_it_needs(daemon: Daemon) -> None:
+    assert json.loads(daemon.run("call", "whole/whole_ask")) == {"action": "decline"}
+    with Typing(daemon, "call", "whole/whole_ask") as person:
+        assert "whole asks: who?" in person.until("text: ")
+        person.write("Ada")
+        person.until("Send this to whole? [Y/n, decline] ")
+        person.write("y")
+        status, shown = person.end()
+    assert (status, '"name": "Ada"' in shown) == (0, True)
 
 
 def test_a_page_is_opened_by_nobody_but_the_person(daemon: Daemon) -> None:

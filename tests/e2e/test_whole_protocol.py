@@ -126,6 +126,7 @@ def test_tools_are_listed_and_called_with_all_their_members(pair: Pair) -> None:
     listed = pair.own("tools/list", "tools", "name")
     assert [tool["name"] for tool in listed] == [pair.named(each) for each in TOOLS]
     assert all(UNKNOWN.items() <= tool.items() for tool in listed)
+    assert ("execution" in listed[-1]) is not pair.modern
     result = pair.client.call(pair.named("echo"), {"x": "ü", "n": 2.50})
     assert json.loads(result["content"][0]["text"]) == {"x": "ü", "n": 2.50}
     assert UNKNOWN.items() <= result.items()
@@ -194,7 +195,9 @@ def test_a_changed_list_is_told_of_and_listed(pair: Pair, kind: str) -> None:
     before = len(pair.own(f"{kind}/list", kind, key))
     pair.call("change", {"kind": kind})
     pair.client.hear(f"notifications/{kind}/list_changed")
-    assert len(pair.own(f"{kind}/list", kind, key)) == before + 1
+    while len(pair.own(f"{kind}/list", kind, key)) == before:
+        # That was of the change before, at another server: the right one comes, or is waited for in vain.
+        pair.client.hear(f"notifications/{kind}/list_changed")
 
 
 def test_a_server_logs_to_the_client_at_the_level_that_it_wants(pair: Pair) -> None:
@@ -252,8 +255,8 @@ def test_a_client_reports_its_progress_to_the_server_that_asked(pair: Pair) -> N
 def test_tasks_are_begun_followed_and_cancelled(pair: Pair) -> None:
     """2025-11-25 has them; the modern era has an extension that mcpd does not declare."""
     client, call = pair.client, {"name": pair.named("work"), "arguments": {}, "task": {"ttl": 60000}}
+    assert ("tasks" in client.greeting["capabilities"]) is not client.modern
     if pair.modern or client.modern:
-        assert client.ask("tasks/list")["error"]["code"] == -32601
         return
     began = client.ask("tools/call", call)
     assert UNKNOWN.items() <= began.items()

@@ -208,6 +208,7 @@ class Stage:
     def __init__(self, servers: tuple[Server, ...], starts: int, rng: Callable[[], float]) -> None:
         self.outbox = Outbox()
         self.children = Children()
+        self.audience = ConnectedClients()
         self.history: list[tuple[str, ServerStatus]] = []
         self.registry = Registry(Config(mcp_servers={s.name: s for s in servers}), wall=time.time)
         self.upstreams = {
@@ -218,7 +219,7 @@ class Stage:
                 tell=self.registry.tell,
                 wall=time.time,
                 redact=Redactor(()),
-                audience=ConnectedClients(),
+                audience=self.audience,
             )
             for s in servers
         }

@@ -43,7 +43,8 @@ def fields_of(schema: object) -> list[Field]:
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise Unaskable("its schema is not that of an object")
     properties, required = schema.get("properties", {}), schema.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(required, list):
+    named = isinstance(required, list) and all(isinstance(name, str) for name in required)
+    if not isinstance(properties, dict) or not named:
         raise Unaskable("its schema names its fields in no way that MCP knows")
     if len(properties) > MAX_FIELDS:
         raise Unaskable(f"it has {len(properties)} fields, and more than {MAX_FIELDS} are not asked")
@@ -84,11 +85,11 @@ def _kind(member: Json, said: str) -> tuple[str, tuple[Choice, ...]]:
         if not found:
             raise Unaskable(f"{said} is a list of other things than choices")
         return "choices", found
-    if kind in {"string", None} and (found := _choices_of(member, said)) is not None:
+    if (kind is None or kind == "string") and (found := _choices_of(member, said)) is not None:
         return "choice", found
-    if kind not in _PLAIN:
+    if not isinstance(kind, str) or kind not in _PLAIN:
         raise Unaskable(f"{said} is of the type {str(kind)[:MAX_NAMED]!r}, which MCP has in no form")
-    return str(kind), ()
+    return kind, ()
 
 
 def _choices_of(member: Json, said: str) -> tuple[Choice, ...] | None:

@@ -73,8 +73,9 @@ class Terminal:
 
     def line(self, prompt: str) -> str:
         """Ask for a line (`Person.line`); Ctrl-C and Ctrl-D break it off."""
-        print(prompt, end="", file=self._stderr, flush=True)
         try:
+            # In here: whoever presses Ctrl-C as soon as the prompt is there means the prompt.
+            print(prompt, end="", file=self._stderr, flush=True)
             typed = self._read()
         except KeyboardInterrupt:
             self.say("")

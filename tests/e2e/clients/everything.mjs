@@ -66,7 +66,7 @@ const WATCHED = "demo://resource/dynamic/text/5";
 function answers(client, asked) {
   const answering = (method, answer) =>
     sdk.onRequest(client, method, (request) => {
-      asked.push({ method, params: request.params });
+      asked.push({ method, params: request.params ?? {} });
       return answer(request.params ?? {});
     });
   answering("elicitation/create", ({ mode }) => ({ action: "accept", ...(mode === "url" ? {} : { content: FORM }) }));

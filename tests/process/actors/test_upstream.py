@@ -20,7 +20,7 @@ from daemon.processes.children import Children
 from daemon.safety.redact import CUT, Redactor
 from daemon.states import ServerState
 from daemon.supervision.child import WAKE_INTERVAL
-from daemon.upstreams.listing import EMPTY
+from daemon.upstreams.list_reader import EMPTY
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.faults.stage import PATIENCE, recording, scripted, stage

@@ -14,7 +14,8 @@ from daemon.model import Era
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext
 from tests.fakes_upstream import tool_call
-from tests.faults.stage import PATIENCE, Answer, Stage, scripted, stage
+from tests.faults.stage import PATIENCE, Answer, Stage, recording, scripted, stage
+from tests.unit.clients.members import TestMember
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -87,12 +88,31 @@ async def test_it_is_closed_when_nobody_calls(nursery: trio.Nursery) -> None:
     async with stage(both()) as it:
         await it.ready()
         context = OpenContext(server=it.one.server, events=it.one, outbox=it.outbox, children=it.children)
-        brief = SecondConnection(it.one, context, lambda: PATIENCE, idle=0.05)
+        brief = SecondConnection(it.one, context, it.audience, lambda: PATIENCE, idle=0.05)
         nursery.start_soon(brief.keep)
         assert await brief.wake()
         await until(lambda: "down" in repr(brief))
         assert await brief.wake()
         nursery.cancel_scope.cancel()
+
+
+async def test_it_is_told_the_level_that_clients_have_set_before_its_first_call(tmp_path: Path) -> None:
+    async with recording(tmp_path) as record, stage(both(logs=True, record=record.path)) as it:
+        await it.ready()
+        talkative = TestMember(level=0, servers={it.one.name})
+        it.audience.levels.join(talkative)
+        second = second_of(it)
+        assert await second.wake()
+        await call(it, second, "pid")
+        it.audience.levels.leave(talkative)
+        await record.wait_message("logging/setLevel", 2)
+        told = [each["message"] for each in record.all("message")]
+        kept = [each for each in told if each["method"] in {"logging/setLevel", "tools/call"}]
+        assert [each["params"].get("level", each["params"].get("name")) for each in kept] == [
+            "debug",
+            "pid",
+            "info",
+        ]
 
 
 async def test_it_goes_with_the_first_connection() -> None:
@@ -118,7 +138,20 @@ async def test_the_configuration_may_name_one_era(wish: EraWish, spoken: Era) ->
         assert it.one.second is None
 
 
-async def test_a_server_of_one_era_has_no_second_connection() -> None:
-    async with stage(scripted(era="modern", timeouts=TIMEOUTS)) as it:
+async def test_a_server_that_speaks_only_the_modern_era_is_asked_once(tmp_path: Path) -> None:
+    async with (
+        recording(tmp_path) as record,
+        stage(scripted(era="modern", timeouts=TIMEOUTS, record=record.path)) as it,
+    ):
+        await it.ready()
+        second = second_of(it)
+        for _ in range(2):
+            assert await second.wake()
+            assert await call(it, second, "pid") == it.one.pid
+        assert len(record.messages("initialize")) == 1
+
+
+async def test_a_server_of_the_handshake_era_has_no_second_connection() -> None:
+    async with stage(scripted(era="handshake", timeouts=TIMEOUTS)) as it:
         await it.ready()
         assert it.one.second is None

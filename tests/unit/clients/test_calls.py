@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import Raw
 
-from daemon.clients.calls import IS_ERROR, LOOKED_THROUGH, is_error
+from daemon.clients.call_records import IS_ERROR
+from daemon.clients.calls import LOOKED_THROUGH, is_error
 from daemon.errors import UpstreamLost
 from tests.unit.clients.asking import asks, called, greeted, on_full_surface
 
@@ -83,13 +85,26 @@ async def test_a_tool_that_reports_failure_is_logged_as_one(nursery: trio.Nurser
 @pytest.mark.parametrize(
     ("result", "failed"),
     [
-        (b'{"isError": true}', True),
-        (b'{"isError":false}', False),
-        (b'{"content":[{"text":"\\"isError\\":true"}]}', False),
+        (b'{"content":[],"isError":true}', True),
+        (b'{"isError" : true, "content":[{"type":"text","text":"%b"}]}' % (b"x" * 5000), True),
+        (b'{"content":[{"type":"text","text":"%b"}],"isError":true}' % (b"x" * 5000), True),
+        (
+            b'{"content":"%b","isError":true,"structuredContent":{"x":"%b"}}' % (b"x" * 5000, b"x" * 5000),
+            True,
+        ),
+        (b'{"content":[],"isError":false}', False),
+        (b'{"content":[]}', False),
+        (rb'{"content":[{"type":"text","text":"{\"isError\":true}"}]}', False),
+        (b'{"content":[],"structuredContent":{"isError":true},"isError":false}', False),
+        (b'{"content":[],"structuredContent":{"isError":true}}', False),
+        (b'{"isError":"true"}', False),
+        (b'{"isError":true,"isError":7}', False),
+        (b'["isError":true]', False),
+        (b'{"isError":true,"content":"%b"}' % (b"x" * LOOKED_THROUGH), False),
         (b'{"content":[{"isError":true}]}', False),
         (b'{"isError":true', False),
-        (b'{"isError":true,"x":"%b"}' % (b"x" * LOOKED_THROUGH), False),
     ],
 )
-def test_whether_a_result_reports_failure(result: bytes, failed: bool) -> None:
+def test_a_tool_s_own_word_that_it_failed_is_seen_and_no_quotation(result: bytes, failed: bool) -> None:
     assert is_error(result) is failed
+    assert is_error(Raw(result)) is failed

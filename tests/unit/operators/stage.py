@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from daemon.config.diff import Plan
     from daemon.errors import McpdError
     from daemon.supervision.lifecycle import Lifecycle
-    from daemon.upstreams.own_requests import Greeting
+    from daemon.upstreams.handshake import Greeting
 
 FACTS = DaemonFacts(
     version="1", pid=os.getpid(), started_at=time.time(), socket="s", control_socket="c", config="f"

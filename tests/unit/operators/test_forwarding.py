@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Raw
 
 from daemon.operators.forwarding import Forwarding, forward
@@ -28,11 +29,8 @@ async def test_answers_to_what_a_modern_server_wants_go_first() -> None:
         sent.exchange.answered(b"{}")
 
     daemon.alpha.on_send = answer
-    given = Forwarding(
-        capabilities=Raw(b'{"roots":{}}'),
-        inputResponses=Raw(b'{"k":{"action":"decline"}}'),
-        requestState=Raw(b'"s"'),
-    )
+    told = b'{"capabilities":{"roots":{}},"inputResponses":{"k":{"action":"decline"}},"requestState":"s"}'
+    given = msgspec.json.decode(told, type=Forwarding)
     members: tuple[Buffer, ...] = (b'"uri":', b'"x:y"')
     assert await forward(daemon.context(), daemon.alpha, "resources/read", members, given) == Raw(b"{}")
     # Only tools' calls are counted among calls.

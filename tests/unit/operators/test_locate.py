@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.errors import ResourceDisabled
+from daemon.facts import Switched
 from daemon.model import Kind
 from daemon.operators.base import Refused
 from daemon.operators.locate import LocateParams, locate
@@ -39,3 +41,15 @@ async def test_what_may_be_anybodys_is_refused_with_the_closest() -> None:
     offer(stage, "beta", Kind.RESOURCE, "file:///b")
     with pytest.raises(Refused, match=r"Did you mean file:///notes .*`mcpd read SERVER/URI`"):
         await place(stage, "file:///nots")
+
+
+async def test_what_is_switched_off_is_said_to_be_and_how_it_is_switched_on() -> None:
+    stage = Stage()
+    offer(stage, "alpha", Kind.RESOURCE, "file:///a", "file:///b")
+    offer(stage, "beta", Kind.RESOURCE, "file:///c")
+    stage.learn(Switched(off=frozenset({("alpha", "resource:file:///a")})))
+    with pytest.raises(ResourceDisabled, match="`mcpd enable alpha/resource:file:///a`"):
+        await place(stage, "file:///a")
+    with pytest.raises(Refused) as refused:
+        await place(stage, "file:///nots")
+    assert "file:///a" not in str(refused.value)

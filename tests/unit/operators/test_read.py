@@ -29,4 +29,7 @@ async def test_what_is_switched_off_is_not_read(nursery: trio.Nursery) -> None:
     client = await daemon.connect(nursery)
     answer = await client.request("read", {"server": "alpha", "uri": "x:y"})
     assert "`mcpd enable alpha/resource:x:y`" in answer["error"]["message"]
+    daemon.stage.learn(Switched(off=frozenset({("alpha", "")})))
+    answer = await client.request("read", {"server": "alpha", "uri": "x:z"})
+    assert "server alpha is switched off; `mcpd enable alpha`" in answer["error"]["message"]
     assert not daemon.alpha.sent

@@ -23,8 +23,9 @@ from daemon.states import ServerState
 from daemon.surfaces.base import View
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.full import FullSurface
-from daemon.upstreams.listing import EMPTY, ListingStatus
-from daemon.upstreams.own_requests import Greeting
+from daemon.upstreams.handshake import Greeting
+from daemon.upstreams.list_reader import EMPTY
+from daemon.upstreams.listing import ListingStatus
 from tests.fakes_upstream import Stage, tool, tools_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import (

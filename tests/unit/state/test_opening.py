@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from daemon.config.state_url import parse
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.opening import Opener
+from daemon.state.opening import Opener, opener_of
 from tests.unit.state.scripted_store import WHERE, Disk, fault
+
+if TYPE_CHECKING:
+    from tests.unit.state.places import Sqlite
 
 
 def test_it_brings_what_the_store_remembers() -> None:
@@ -69,3 +75,21 @@ def test_a_corrupt_one_that_cannot_be_set_aside_stays_corrupt() -> None:
     with pytest.raises(StoreFault, match="cannot be set aside: no such directory") as raised:
         Opener(disk.open, where=WHERE, set_aside=disk.set_aside)()
     assert raised.value.cause is StoreCause.CORRUPT
+
+
+def test_a_file_that_is_no_store_is_set_aside_under_the_time_of_the_daemon(sqlite_place: Sqlite) -> None:
+    opener = opener_of(sqlite_place.url, writer="one", wall=lambda: 0.0)
+    opener().store.close()
+    sqlite_place.path.write_bytes(b"no store" * 1000)
+    opened = opener()
+    opened.store.close()
+    assert opened.replaces
+    assert "1970" in opener.aside
+    assert not opener.shared
+    assert opener.listen is None
+
+
+def test_a_shared_database_tells_when_others_write() -> None:
+    opener = opener_of(parse("postgresql://h/db"), writer="one", wall=lambda: 0.0)
+    assert opener.shared
+    assert opener.listen is not None

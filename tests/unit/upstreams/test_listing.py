@@ -2,121 +2,45 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
-from loguru import logger
 
-from daemon.causes import HEALTHY, Cause, Reason
+from daemon.causes import HEALTHY, Reason
 from daemon.config.model import Server, Timeouts
-from daemon.config.redaction import doubtful, secrets
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
-from daemon.model import Era
-from daemon.safety.legible import screened
-from daemon.safety.redact import CUT, REASON, Redactor
+from daemon.safety.redact import Redactor
+from daemon.upstreams.list_reader import EMPTY
 from daemon.upstreams.listing import (
     CURRENT_PATIENCE,
     DEBOUNCE,
-    EMPTY,
-    NOTHING,
     RELIST_AFTER_FAILURE,
     Listing,
     ListingStatus,
 )
-from daemon.upstreams.own_requests import Greeting
-from daemon.upstreams.screening import QUARANTINED_NAMED
-from daemon.wire.given_up import GivenUp
 from daemon.wire.requests import RemoteError
-from tests.unit.config.reading import config_of
+from tests.unit.upstreams.listing_server import GREETING, ListingServer
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from trio.testing import MockClock
 
     from daemon.facts import Fact
-    from daemon.ports import CallToSend
-    from daemon.wire.requests import Exchange
-
-
-GREETING = Greeting(era=Era.HANDSHAKE, version="2025-11-25", lists_tools=True, server_info="alpha 1")
-
-
-@pytest.fixture(name="log")
-def captured_log() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
-
-
-class Lists:
-    """A connection to a server that only lists: what it lists, and when, is the test's."""
-
-    last_heard = 0.0
-    given_up = GivenUp()
-    in_flight = 0
-
-    def __init__(self) -> None:
-        self.tools = ["echo"]
-        self.members: dict[str, Any] = {}
-        self.failure: Exception | None = None
-        self.before_answer: Callable[[], None] = lambda: None
-        self.held = False
-        self.release = trio.Event()
-        self.listed: list[float] = []
-
-    async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109
-        assert method == "tools/list"
-        self.listed.append(trio.current_time())
-        if self.held:
-            await self.release.wait()
-        common = {"inputSchema": {"type": "object"}, **self.members}
-        tools: list[dict[str, Any]] = [{"name": name, **common} for name in self.tools]
-        if self.failure is not None:
-            raise self.failure
-        self.before_answer()
-        return json.dumps({"tools": tools}).encode()
-
-    def adopt(self, era: Era, version: str) -> None: ...
-
-    def notify(self, method: str, params: dict[str, object] | None = None) -> None: ...
-
-    def call(self, call: CallToSend, exchange: Exchange) -> int:
-        return 0
-
-    def cancel(self, key: int, reason: str) -> None: ...
-
-    def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Any:
-        return iter(())
-
-    async def run(self) -> None: ...
 
 
 class Scene:
     """A listing with its connection, and what it has told."""
 
-    def __init__(
-        self,
-        *,
-        greeting: Greeting = GREETING,
-        secrets: Iterable[str] = ("s3cret",),
-        doubtful: Iterable[str] = (),
-        **timeouts: Any,
-    ) -> None:
+    def __init__(self, **timeouts: Any) -> None:
         self.facts: list[Fact] = []
         self.problems: list[Reason] = []
-        self.connection = Lists()
-        redact = Redactor(())
-        redact.learn(secrets, doubtful)
+        self.connection = ListingServer()
+        redact = Redactor(["s3cret"])
         server = Server(name="alpha", command="x", timeouts=Timeouts(**timeouts))
         self.listing = Listing(
             server,
@@ -127,7 +51,7 @@ class Scene:
         )
         self.unsettled = trio.Event()
         self.unsettled.set()
-        self.listing.begin(self.connection, 3, greeting)
+        self.listing.begin(self.connection, 3, GREETING)
 
     def ask_four_times(self) -> None:
         self.connection.before_answer = lambda: None
@@ -168,23 +92,6 @@ async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
     assert scene.connection.listed[1] - began == RELIST_AFTER_FAILURE
 
 
-async def test_a_server_that_has_no_tools_at_all_lists_none() -> None:
-    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False, others=("prompts",)))
-    scene.connection.failure = RemoteError(-32601, "method not found")
-    assert await scene.listing.list_now() == ""
-    (fact,) = scene.facts
-    assert isinstance(fact, ToolsListed)
-    assert fact.tools == ()
-    assert scene.listing.standing == ListingStatus(), "it is good for something else"
-
-
-async def test_a_server_that_has_nothing_at_all_is_not_as_it_should_be() -> None:
-    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False))
-    scene.connection.failure = RemoteError(-32601, "method not found")
-    assert await scene.listing.list_now() == ""
-    assert scene.listing.standing.problem == NOTHING
-
-
 async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -201,15 +108,6 @@ async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(
     await until(lambda: len(scene.problems) == 3, every=0.05)
     assert scene.problems[-1] == HEALTHY
     assert scene.listing.standing == ListingStatus()
-
-
-async def test_a_list_of_which_nothing_can_be_used_says_why() -> None:
-    scene = Scene()
-    scene.connection.members = {"inputSchema": 5}
-    assert await scene.listing.list_now() == ""
-    text = "it lists 1 tool, of which none can be used; echo: its inputSchema is no object"
-    data: dict[str, str | int | float] = {"count": 1, "tool": "echo", "error": "its inputSchema is no object"}
-    assert scene.listing.standing.problem == Reason(text, Cause.TOOLS_UNUSABLE, data)
 
 
 async def test_a_word_is_obeyed_at_once_and_further_ones_together(
@@ -262,31 +160,6 @@ async def test_an_operator_does_not_wait_because_a_server_has_refused_before(
     began = trio.current_time()
     assert await scene.listing.refresh()
     assert trio.current_time() - began <= DEBOUNCE
-
-
-async def test_what_a_server_refuses_with_is_bounded() -> None:
-    scene = Scene()
-    scene.connection.failure = RemoteError(-32000, "s3cret is wrong " * 100_000)
-    problem = await scene.listing.list_now()
-    assert problem.endswith(CUT)
-    assert len(problem) <= 2 * REASON
-    (fact,) = scene.facts
-    assert isinstance(fact, ListingFailed)
-    assert fact.reason == problem
-
-
-async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
-    scene = Scene()
-    scene.connection.tools = ["echo", "call_s3cret", "s\u0033cret"]
-    scene.connection.members = {"title": "x", "description": "uses s3cret", "default": ["s3cret"]}
-    assert await scene.listing.list_now() == ""
-    (fact,) = scene.facts
-    assert isinstance(fact, ToolsListed)
-    (tool,) = fact.tools
-    assert (tool.name, tool.description) == ("echo", "uses [redacted]")
-    assert b"s3cret" not in tool.raw
-    assert fact.quarantined.keys() == {"call_[redacted]", "[redacted]"}
-    assert "name holds a secret" in fact.quarantined["[redacted]"]
 
 
 async def test_it_is_stale_from_the_word_until_the_list(nursery: trio.Nursery) -> None:
@@ -425,15 +298,6 @@ async def test_a_server_that_has_listed_nothing_yet_is_asked_again_soon(
     assert scene.connection.listed[1] - scene.connection.listed[0] == RELIST_AFTER_FAILURE
 
 
-async def test_what_was_listed_once_can_be_taken_back() -> None:
-    scene = Scene()
-    for tools in ([], [], ["echo"], []):
-        scene.connection.tools = tools
-        await scene.listing.list_now()
-    told = [(len(fact.tools), fact.first) for fact in scene.facts if isinstance(fact, ToolsListed)]
-    assert told == [(0, True), (0, True), (1, True), (0, False)]
-
-
 async def test_an_operator_waits_for_a_list_that_began_after_the_word(nursery: trio.Nursery) -> None:
     scene = Scene()
     await scene.start(nursery)
@@ -451,72 +315,3 @@ async def test_an_operator_does_not_wait_for_ever(nursery: trio.Nursery, autojum
     scene.connection.held = True
     assert "no list within" in await scene.listing.refresh()
     scene.connection.release.set()
-
-
-async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:
-    scene = Scene()
-    scene.connection.tools = ["one", "two"]
-    scene.connection.members = {"inputSchema": {"properties": {}}}
-    for _time in range(2):
-        assert not await scene.listing.list_now()
-    assert log == [
-        'lists 2 tools without "type": "object" in its inputSchema, which MCP requires; it was added: one, two'
-    ]
-    fact = scene.facts[-1]
-    assert isinstance(fact, ToolsListed)
-    assert screened(fact.tools).completed == ("one", "two")
-
-
-async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(log: list[str]) -> None:
-    scene = Scene()
-    for tools in (["echo", "a\nb"], ["echo", "a\nb"], [f"{number}\n" for number in range(1000)]):
-        scene.connection.tools = tools
-        await scene.listing.list_now()
-    assert sum("is quarantined" in line for line in log) == 1 + QUARANTINED_NAMED
-    assert f"{1000 - QUARANTINED_NAMED} more tools are quarantined: `mcpd status --json` has them" in log
-
-
-ORDINARY: list[dict[str, Any]] = [
-    {"command": "x", "env": {"DATABASE_URL": "postgresql://app:hunter22@localhost/shop?sslmode=require"}},
-    {"url": "https://h/mcp?format=object&fields=inputSchema"},
-    {"command": "x", "args": ["postgresql://postgres:postgres@localhost/shop?schema=public"]},
-    {"command": "x", "env": {"PGPASSWORD": "password", "TOKENIZER": "default", "MONKEY": "orders"}},
-    {"command": "x", "args": ["--keyspace", "orders", "--primary-key", "customer_id", "--tokenizer", "public"]},
-    {"command": "x", "args": ["--max-tokens", "100000", "--token-limit=100000", "--keyboard", "customerId"]},
-    {
-        "command": "x",
-        "env": {"CREDENTIALS": '{"type": "object", "private_key": "s3cr3t-a1b2c3d4"}', "F": "customerId"},
-    },
-]
-
-
-@pytest.mark.parametrize("entry", ORDINARY)
-async def test_what_an_ordinary_configuration_holds_changes_no_definition(entry: dict[str, Any]) -> None:
-    config = config_of({"mcpServers": {"s": entry}})
-    scene = Scene(secrets=secrets(config), doubtful=doubtful(config))
-    scene.connection.tools = ["postgres_query", "list_orders", "reset_password"]
-    schema = {
-        "type": "object",
-        "properties": {
-            "password": {"type": "string", "description": "The password. Schema: public, required."},
-            "customer_id": {"type": "number", "maximum": 100000},
-            "customerId": {"enum": ["orders", "postgres", "public"]},
-        },
-        "required": ["password", "customer_id"],
-    }
-    scene.connection.members = {"inputSchema": schema}
-    assert await scene.listing.list_now() == ""
-    (fact,) = scene.facts
-    assert isinstance(fact, ToolsListed)
-    assert [tool.name for tool in fact.tools] == scene.connection.tools
-    assert not fact.quarantined
-    assert all(json.loads(tool.raw)["inputSchema"] == schema for tool in fact.tools)
-
-
-async def test_what_a_server_says_of_itself_comes_with_its_tools_and_without_secrets() -> None:
-    scene = Scene()
-    scene.listing.begin(scene.connection, 4, attrs.evolve(GREETING, about="Logs in with s3cret."))
-    await scene.listing.list_now()
-    (fact,) = (fact for fact in scene.facts if isinstance(fact, ToolsListed))
-    assert fact.about.startswith("Logs in with ")
-    assert "s3cret" not in fact.about

@@ -25,7 +25,7 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.model import Era
-from daemon.upstreams.own_requests import initialize
+from daemon.upstreams.handshake import initialize
 from daemon.wire.requests import RemoteError
 from tests.unit.upstreams.transports.serving import (
     SECONDS,

@@ -169,6 +169,8 @@ def test_whatever_a_server_sends_is_asked_or_refused_in_words(schema: object) ->
         (None, "its schema is not that of an object"),
         ({"type": "array"}, "its schema is not that of an object"),
         ({"properties": []}, "names its fields in no way"),
+        ({"required": [[]]}, "names its fields in no way"),
+        ({"properties": {"a": {"type": ["string"]}}}, "is of the type"),
         ({"properties": {}, "required": ["a"]}, "it requires 'a', which it does not describe"),
         ({"properties": {str(n): {"type": "string"} for n in range(MAX_FIELDS + 1)}}, "it has 101 fields"),
         ({"properties": {"a": True}}, "its field 'a' has no schema"),

@@ -12,7 +12,7 @@ from daemon.causes import Cause, Reason
 from daemon.config.model import Timeouts
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
-from daemon.upstreams.own_requests import fallen_silent
+from daemon.upstreams.keepalive import fallen_silent
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:

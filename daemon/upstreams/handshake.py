@@ -1,11 +1,8 @@
-"""The requests that the daemon itself makes of a server: the handshake, its lists to their end, and pings.
+"""The handshake: which era of MCP a server speaks, what it says about itself, and how long it may take to.
 
-Handshake. The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all that did not know it
-said so, on a connection that then took `initialize`; some with another error code than they should, so any
-error means "the older era". A server that ignores the probe or dies of it is remembered by its actor as an
-older one.
-
-Everything is bounded: pages, what they list and time, since a server may be broken.
+The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all that did not know it said so, on a
+connection that then took `initialize`; some with another error code than they should, so any error means "the
+older era". A server that ignores the probe or dies of it is remembered by its actor as an older one.
 """
 
 from __future__ import annotations
@@ -14,15 +11,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
-import trio
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
-from daemon.catalog.listing import MAX_LISTED, read_page
-from daemon.causes import Cause, Reason, of_status
+from daemon.causes import Cause, of_status
 from daemon.errors import (
     ConnectionLost,
-    ListingFault,
     ProtocolFault,
     StartTimeout,
     UpstreamLost,
@@ -30,13 +24,9 @@ from daemon.errors import (
 )
 from daemon.model import Era, Kind
 from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
-from daemon.wire.error_objects import MAX_ERROR_BYTES
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:
-    from msgspec import Raw
-
-    from daemon.catalog.listing import ListPage
     from daemon.config.model import Timeouts
     from daemon.ports import UpstreamConnection
 
@@ -54,15 +44,12 @@ class Greeting:
     """The protocol revision agreed on."""
     lists_tools: bool
     """Whether it declares tools."""
-    speaks_both: bool = False
-    """Whether it speaks the handshake era as well as the modern one."""
     server_info: str
     """The server's name and version, for people."""
     others: tuple[str, ...] = ()
     """Its declared capabilities among `OTHERS`."""
     logs: bool = False
-    updates: bool = False
-    """Whether it declares `logging`, and `resources.subscribe`."""
+    updates: bool = False  # whether it declares `logging`, and `resources.subscribe`
     announced: tuple[str, ...] = ()
     """Those, `tools` included, with `listChanged`: it says when their lists change."""
     about: str = attrs.field(default="", repr=False)
@@ -80,7 +67,7 @@ class Greeting:
 
     @property
     def wishes(self) -> dict[str, bool]:
-        """The members of a `subscriptions/listen` filter that ask for what it announces (MCP 2026-07-28)."""
+        """A `subscriptions/listen` filter for what it announces (MCP 2026-07-28)."""
         return {LISTS[kind].wish: True for kind in Kind if self.announces(kind)}
 
 
@@ -177,8 +164,7 @@ async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | No
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or MODERN_VERSION not in versions:
         return None
-    both = any(version in versions for version in HANDSHAKE_VERSIONS)
-    return attrs.evolve(_greeting(Era.MODERN, MODERN_VERSION, result), speaks_both=both)
+    return _greeting(Era.MODERN, MODERN_VERSION, result)
 
 
 async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
@@ -268,103 +254,3 @@ def _text(parent: dict[str, object], key: str, most: int = ABOUT_CHARACTERS) -> 
 def _member(parent: dict[str, object], key: str) -> dict[str, object]:
     value = parent.get(key)
     return value if isinstance(value, dict) else {}
-
-
-MAX_PAGES = 1000
-"""Pages of one list: cursors that never end are a server's bug; real servers send one page, rarely a dozen."""
-
-MAX_LIST_BYTES = 64 * 1024 * 1024
-"""Bytes of all pages of one list: four of the largest messages. Ten thousand resources have some 5 MB."""
-
-LONG_PAGE = 64 * 1024
-"""Bytes of a page from which a worker thread splits it: for a shorter one, asking the thread takes longer."""
-
-PAGES_SHARE = 10
-"""How many times the limit of one page all pages together may take: a listing takes seconds."""
-
-
-async def list_all(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
-    """List all of one kind, raw (`_list_pages`), within a bound for all pages together."""
-    with trio.move_on_after(seconds * PAGES_SHARE):
-        return await _list_pages(connection, kind, seconds=seconds)
-    longest = seconds * PAGES_SHARE
-    text = f"{LISTS[kind].method} did not come to its end within {longest:g} s"
-    raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=longest)
-
-
-async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: float) -> list[Raw]:
-    """List all tools, prompts, resources or templates of a server, raw.
-
-    Args:
-        connection: the connection to the server.
-        kind: what to list.
-        seconds: how long each page may take.
-
-    Raises:
-        ListingFault: the server refuses, answers something else, does not answer in time, or its pages
-            do not end.
-        UpstreamLost: the connection ended.
-    """
-    method = LISTS[kind].method
-    listed: list[Raw] = []
-    seen: set[str] = set()
-    params: dict[str, object] = {}
-    size = 0
-    for _ in range(MAX_PAGES):
-        try:
-            result = await connection.request(method, params, timeout=seconds)
-            size += len(result)
-            page = await _read(kind, result)
-        except RemoteError as error:
-            text = f"{method} was refused: {error}"
-            raise ListingFault(text, Cause.LIST_REFUSED, error=str(error)) from None
-        except UpstreamTimeout:
-            text = f"no answer to {method} within {seconds:g} s"
-            raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=seconds) from None
-        except ValueError as error:
-            raise ListingFault(str(error), Cause.LIST_REFUSED, error=str(error)) from None
-        listed += page.definitions
-        if not page.next_cursor or len(listed) > MAX_LISTED:
-            return listed
-        if page.next_cursor in seen:
-            # It is cut further, outside any secret, where it is shown.
-            text = f"{method} repeats the cursor {page.next_cursor[:MAX_ERROR_BYTES]!r}"
-            raise ListingFault(text, Cause.LIST_ENDLESS)
-        if size > MAX_LIST_BYTES:
-            raise ListingFault(f"{method} has more than {MAX_LIST_BYTES} bytes", Cause.LIST_ENDLESS)
-        seen.add(page.next_cursor)
-        params = {"cursor": page.next_cursor}
-    raise ListingFault(f"{method} has more than {MAX_PAGES} pages", Cause.LIST_ENDLESS)
-
-
-async def _read(kind: Kind, result: bytes) -> ListPage:
-    if len(result) < LONG_PAGE:
-        return read_page(kind, result)
-    return await trio.to_thread.run_sync(read_page, kind, result)
-
-
-async def fallen_silent(connection: UpstreamConnection, era: Era, timeouts: Timeouts) -> Reason:
-    """Ping a server after each silence; return the reason once it has left too many pings unanswered.
-
-    Any sign of life counts, and calls in flight are one: a server may be too busy with them to answer pings.
-    """
-    method = "ping" if era is Era.HANDSHAKE else "server/discover"
-    missed = 0
-    while missed < timeouts.missed_pings:
-        # A deadline rather than a duration: the rest of a duration may be too short to advance the clock.
-        due = connection.last_heard + timeouts.ping_interval
-        if trio.current_time() < due and not missed:
-            await trio.sleep_until(due)
-            continue
-        try:
-            await connection.request(method, {}, timeout=timeouts.ping)
-            missed = 0
-        except RemoteError:
-            missed = 0
-        except UpstreamTimeout:
-            silent = trio.current_time() - connection.last_heard >= timeouts.ping
-            missed = missed + 1 if silent and not connection.in_flight else 0
-        if not missed:
-            await trio.sleep(timeouts.ping_interval)
-    text = f"no answer to {missed} pings of {timeouts.ping:g} s"
-    return Reason(text, Cause.NOT_ANSWERING, {"count": missed, "seconds": timeouts.ping})

@@ -19,7 +19,7 @@ from daemon.protocol import (
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
 )
-from daemon.upstreams.own_requests import (
+from daemon.upstreams.handshake import (
     ABOUT_CHARACTERS,
     LONGEST_START,
     Greeter,

@@ -1,0 +1,138 @@
+"""The rules of a profile: what it excludes, what it wants although it is off, and what it says of a tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from daemon.catalog.rules import ProfileRules
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, switched, tool
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.facts import Fact
+    from daemon.model import Tool
+
+CONFIG: dict[str, Any] = {
+    "mcpServers": servers("fs", "git"),
+    "categories": {
+        "files": {
+            "server": "fs",
+            "tools": {
+                "includeNames": ["read", "write", "shell"],
+                "overrides": {"shell": {"enabled": False}, "read": {"description": "the category's"}},
+            },
+        },
+        "history": {"server": "git", "tools": {"includePatterns": ["log*"]}},
+        "again": {
+            "tools": {
+                "includeNames": ["fs/read", "fs/write", "git/log"],
+                "overrides": {"fs/write": {"enabled": False}},
+            }
+        },
+    },
+}
+FACTS: list[Fact] = [
+    status("fs"),
+    status("git"),
+    listed("fs", tool("fs", "read", description="the server's"), "write", "shell", "loose"),
+    listed("git", "log", "read"),
+]
+
+
+@attrs.frozen
+class Made:
+    """Rules, and the tools that they are about, by server."""
+
+    made: ProfileRules
+    tools: Mapping[str, Mapping[str, Tool]]
+
+
+def rules_of(*words: str, **profile: Any) -> Made:
+    """The rules of a profile once operators have switched `words` off."""
+    catalog = after(catalog_of({**CONFIG, "profiles": {"p": profile}}), [*FACTS, switched(*words)])
+    rules = ProfileRules(catalog, catalog.config.profiles["p"])
+    return Made(rules, {name: entry.tools or {} for name, entry in catalog.servers.items()})
+
+
+def allowed(rules: Made) -> list[str]:
+    """What is let through of each server's list, as it is called if there is only one of that name."""
+    return [
+        f"{server}__{name}" if (server, name) == ("git", "read") else name
+        for server, tools in rules.tools.items()
+        for name in rules.made.let_through(server, tools)
+    ]
+
+
+def test_excluded_tools_are_not_offered_a_bare_name_meaning_every_servers() -> None:
+    assert allowed(rules_of(excludedTools=["read", "mcp__git__log"])) == ["write", "loose"]
+    assert "git__read" not in allowed(rules_of(excludedTools=["git/read"]))
+    assert "read" in allowed(rules_of(excludedTools=["git/read"]))
+    assert "git__read" not in allowed(rules_of(excludedTools=["git__read"]))
+    assert "read" in allowed(rules_of(excludedTools=["git__read"]))
+
+
+def test_optional_tools_are_offered_although_they_are_off() -> None:
+    assert "shell" in allowed(rules_of(includedOptionalTools=["shell"]))
+    assert allowed(rules_of(categories=["history"], includedOptionalTools=["fs/loose"])) == ["loose", "log"]
+
+
+def test_excluding_wins_over_including() -> None:
+    assert "shell" not in allowed(rules_of(includedOptionalTools=["shell"], excludedTools=["fs/shell"]))
+
+
+@pytest.mark.parametrize(
+    ("profile", "text"),
+    [
+        ({}, "the category's"),
+        ({"categories": ["again"]}, "the server's"),
+        ({"toolDescriptionOverrides": {"read": "the profile's"}}, "the profile's"),
+        ({"toolDescriptionOverrides": {"fs/read": ""}}, ""),
+        ({"toolDescriptionOverrides": {"git/read": "not this one"}}, "the category's"),
+    ],
+)
+def test_the_profiles_text_comes_before_the_categorys_and_that_before_the_servers(
+    profile: dict[str, Any], text: str
+) -> None:
+    rules = rules_of(**profile)
+    tool = rules.tools["fs"]["read"]
+    assert rules.made.describe(tool, rules.made.place(("fs", "read"))[1]) == text
+
+
+def test_a_switched_off_tool_is_shown_in_no_category_even_if_the_profile_wants_it() -> None:
+    words = switched("fs/read", "fs/shell")
+    catalog = after(
+        catalog_of({**CONFIG, "profiles": {"p": {"includedOptionalTools": ["read", "shell", "write"]}}}),
+        [*FACTS, words],
+    )
+    made = ProfileRules(catalog, catalog.config.profiles["p"])
+    shown = {
+        category.name: [member.tool for member in category.members.values() if made.shows(member)]
+        for category in catalog.categories.values()
+    }
+    assert shown == {"files": ["write"], "history": ["log"], "again": ["write", "log"]}
+
+
+def test_a_tool_has_its_place_in_the_first_category_that_has_it_switched_on() -> None:
+    rules = rules_of().made
+    assert rules.place(("fs", "write"))[0] == "files"
+    assert rules.place(("fs", "shell")) == (None, None)
+    assert rules.place(("fs", "loose")) == (None, None)
+    assert rules_of(categories=["again"]).made.place(("fs", "read"))[0] == "again"
+
+
+@pytest.mark.parametrize("name", ["read", "never listed"])
+def test_what_is_not_listed_is_judged_as_well(name: str) -> None:
+    assert rules_of().made.allows(("git", name))
+    assert not rules_of(categories=["files"]).made.allows(("git", name))
+    assert not rules_of(excludedTools=[name]).made.allows(("git", name))
+    assert not rules_of(f"git/{name}", includedOptionalTools=[name]).made.allows(("git", name))
+
+
+def test_a_list_of_which_everything_is_let_through_stays_the_same_object() -> None:
+    rules = rules_of()
+    assert rules.made.let_through("git", rules.tools["git"]) is rules.tools["git"]
+    assert rules.made.let_through("fs", rules.tools["fs"]).keys() == {"read", "write", "loose"}

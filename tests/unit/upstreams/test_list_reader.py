@@ -1,0 +1,208 @@
+"""Reading a server's list: what is told of it, what is wrong with it, and when it is worth another look."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from loguru import logger
+
+from daemon.causes import HEALTHY, Cause, Reason
+from daemon.config.model import Server
+from daemon.config.redaction import doubtful, secrets
+from daemon.facts import ListingFailed, ToolsListed
+from daemon.model import Kind
+from daemon.safety.legible import screened
+from daemon.safety.redact import CUT, REASON, Redactor
+from daemon.upstreams.list_reader import EMPTY, NOTHING, ListReader
+from daemon.upstreams.screening import QUARANTINED_NAMED
+from daemon.wire.requests import RemoteError
+from tests.unit.config.reading import config_of
+from tests.unit.upstreams.listing_server import GREETING, ListingServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from daemon.facts import Fact
+    from daemon.upstreams.handshake import Greeting
+
+
+@pytest.fixture(name="log")
+def captured_log() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    yield lines
+    logger.remove(sink)
+
+
+class Scene:
+    """A reader of tools, the server that it reads, and what it has told."""
+
+    def __init__(
+        self,
+        *,
+        greeting: Greeting = GREETING,
+        secrets: Iterable[str] = ("s3cret",),
+        doubtful: Iterable[str] = (),
+    ) -> None:
+        self.facts: list[Fact] = []
+        self.connection = ListingServer()
+        redact = Redactor(())
+        redact.learn(secrets, doubtful)
+        server = Server(name="alpha", command="x")
+        self.reader = ListReader(server, Kind.TOOL, tell=self.facts.append, wall=lambda: 42.0, redact=redact)
+        self.reader.begin(3, greeting)
+
+    async def read(self) -> tuple[str, Reason]:
+        return await self.reader.read(self.connection)
+
+
+async def test_a_server_that_has_no_tools_at_all_lists_none() -> None:
+    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False, others=("prompts",)))
+    scene.connection.failure = RemoteError(-32601, "method not found")
+    assert await scene.read() == ("", HEALTHY), "it is good for something else"
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert fact.tools == ()
+
+
+async def test_a_server_that_has_nothing_at_all_is_not_as_it_should_be() -> None:
+    scene = Scene(greeting=attrs.evolve(GREETING, lists_tools=False))
+    scene.connection.failure = RemoteError(-32601, "method not found")
+    assert await scene.read() == ("", NOTHING)
+
+
+async def test_a_list_of_which_nothing_can_be_used_says_why() -> None:
+    scene = Scene()
+    scene.connection.members = {"inputSchema": 5}
+    text = "it lists 1 tool, of which none can be used; echo: its inputSchema is no object"
+    data: dict[str, str | int | float] = {"count": 1, "tool": "echo", "error": "its inputSchema is no object"}
+    assert await scene.read() == ("", Reason(text, Cause.TOOLS_UNUSABLE, data))
+
+
+async def test_what_a_server_refuses_with_is_bounded() -> None:
+    scene = Scene()
+    scene.connection.failure = RemoteError(-32000, "s3cret is wrong " * 100_000)
+    problem, _wrong = await scene.read()
+    assert problem.endswith(CUT)
+    assert len(problem) <= 2 * REASON
+    (fact,) = scene.facts
+    assert isinstance(fact, ListingFailed)
+    assert fact.reason == problem
+
+
+async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
+    scene = Scene()
+    scene.connection.tools = ["echo", "call_s3cret", "s\u0033cret"]
+    scene.connection.members = {"title": "x", "description": "uses s3cret", "default": ["s3cret"]}
+    assert (await scene.read())[0] == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    (tool,) = fact.tools
+    assert (tool.name, tool.description) == ("echo", "uses [redacted]")
+    assert b"s3cret" not in tool.raw
+    assert fact.quarantined.keys() == {"call_[redacted]", "[redacted]"}
+    assert "name holds a secret" in fact.quarantined["[redacted]"]
+
+
+async def test_what_was_listed_once_can_be_taken_back() -> None:
+    scene = Scene()
+    for tools in ([], [], ["echo"], []):
+        scene.connection.tools = tools
+        await scene.read()
+    told = [(len(fact.tools), fact.first) for fact in scene.facts if isinstance(fact, ToolsListed)]
+    assert told == [(0, True), (0, True), (1, True), (0, False)]
+
+
+async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: list[str]) -> None:
+    scene = Scene()
+    scene.connection.tools = ["one", "two"]
+    scene.connection.members = {"inputSchema": {"properties": {}}}
+    for _time in range(2):
+        assert (await scene.read())[0] == ""
+    assert log == [
+        'lists 2 tools without "type": "object" in its inputSchema, which MCP requires; it was added: one, two'
+    ]
+    fact = scene.facts[-1]
+    assert isinstance(fact, ToolsListed)
+    assert screened(fact.tools).completed == ("one", "two")
+
+
+async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(log: list[str]) -> None:
+    scene = Scene()
+    for tools in (["echo", "a\nb"], ["echo", "a\nb"], [f"{number}\n" for number in range(1000)]):
+        scene.connection.tools = tools
+        await scene.read()
+    assert sum("is quarantined" in line for line in log) == 1 + QUARANTINED_NAMED
+    assert f"{1000 - QUARANTINED_NAMED} more tools are quarantined: `mcpd status --json` has them" in log
+
+
+ORDINARY: list[dict[str, Any]] = [
+    {"command": "x", "env": {"DATABASE_URL": "postgresql://app:hunter22@localhost/shop?sslmode=require"}},
+    {"url": "https://h/mcp?format=object&fields=inputSchema"},
+    {"command": "x", "args": ["postgresql://postgres:postgres@localhost/shop?schema=public"]},
+    {"command": "x", "env": {"PGPASSWORD": "password", "TOKENIZER": "default", "MONKEY": "orders"}},
+    {"command": "x", "args": ["--keyspace", "orders", "--primary-key", "customer_id", "--tokenizer", "public"]},
+    {"command": "x", "args": ["--max-tokens", "100000", "--token-limit=100000", "--keyboard", "customerId"]},
+    {
+        "command": "x",
+        "env": {"CREDENTIALS": '{"type": "object", "private_key": "s3cr3t-a1b2c3d4"}', "F": "customerId"},
+    },
+]
+
+
+@pytest.mark.parametrize("entry", ORDINARY)
+async def test_what_an_ordinary_configuration_holds_changes_no_definition(entry: dict[str, Any]) -> None:
+    config = config_of({"mcpServers": {"s": entry}})
+    scene = Scene(secrets=secrets(config), doubtful=doubtful(config))
+    scene.connection.tools = ["postgres_query", "list_orders", "reset_password"]
+    schema = {
+        "type": "object",
+        "properties": {
+            "password": {"type": "string", "description": "The password. Schema: public, required."},
+            "customer_id": {"type": "number", "maximum": 100000},
+            "customerId": {"enum": ["orders", "postgres", "public"]},
+        },
+        "required": ["password", "customer_id"],
+    }
+    scene.connection.members = {"inputSchema": schema}
+    assert (await scene.read())[0] == ""
+    (fact,) = scene.facts
+    assert isinstance(fact, ToolsListed)
+    assert [tool.name for tool in fact.tools] == scene.connection.tools
+    assert not fact.quarantined
+    assert all(json.loads(tool.raw)["inputSchema"] == schema for tool in fact.tools)
+
+
+async def test_what_a_server_says_of_itself_comes_with_its_tools_and_without_secrets() -> None:
+    scene = Scene()
+    scene.reader.begin(4, attrs.evolve(GREETING, about="Logs in with s3cret."))
+    await scene.read()
+    (fact,) = (fact for fact in scene.facts if isinstance(fact, ToolsListed))
+    assert fact.about.startswith("Logs in with ")
+    assert "s3cret" not in fact.about
+
+
+async def test_a_server_that_has_listed_nothing_yet_is_worth_another_look() -> None:
+    scene = Scene()
+    scene.connection.tools = []
+    assert await scene.read() == ("", EMPTY)
+    assert scene.reader.is_due_soon("", EMPTY)
+    scene.connection.tools = ["echo"]
+    assert await scene.read() == ("", HEALTHY)
+    scene.connection.tools = []
+    assert not scene.reader.is_due_soon(*await scene.read())
+
+
+@pytest.mark.parametrize("kind", [Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE])
+@pytest.mark.parametrize(("cause", "soon"), [(Cause.LIST_TIMEOUT, True), (Cause.LIST_REFUSED, False)])
+def test_what_is_declared_and_refused_beside_tools_is_not_asked_for_soon_again(
+    kind: Kind, cause: Cause, soon: bool
+) -> None:
+    reader = ListReader(
+        Server(name="alpha", command="x"), kind, tell=print, wall=lambda: 42.0, redact=Redactor(())
+    )
+    assert reader.is_due_soon("no", Reason("no", cause)) is soon
+    assert not reader.is_due_soon("", HEALTHY)
