@@ -46,6 +46,11 @@ MAX_DEPTH = 400
 any depth, and the interpreter's limit applies to both together."""
 
 
+MAX_COMMAS = 1_000_000
+"""Commas in one page of a list. There is one between any two definitions, and some in each; a page with as many
+as its bytes allow would be seven million objects, which take a second of the loop's and half a gigabyte."""
+
+
 @attrs.frozen
 class ListPage:
     """The result of one request for a list, decoded as far as what it lists (MCP, pagination)."""
@@ -103,7 +108,10 @@ def read_page(kind: Kind, result: bytes) -> ListPage:
         if form.member not in members:
             raise ValueError(f"{form.method} answered something else: it has no {form.member}")
         cursor = _decode_text(members.get("nextCursor", b"null"))
-        return ListPage(_decode_raws(members[form.member]), cursor)
+        if result.count(b",") > MAX_COMMAS:
+            raise ValueError(f"{form.method} answered more than can be a list: it has over {MAX_COMMAS} commas")
+        # Of what nobody takes, one is enough to say so.
+        return ListPage(_decode_raws(members[form.member])[: MAX_LISTED + 1], cursor)
     except _DECODE_ERRORS as error:
         raise ValueError(f"{form.method} answered something else: {error}") from None
 

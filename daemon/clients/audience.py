@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+import attrs
+
 from daemon.clients.logging_levels import LogLevels
 from daemon.clients.roots import RootsOfClients
 from daemon.clients.subscribed import ResourceSubscriptions
@@ -55,8 +57,11 @@ class ConnectedClients:
 
     def look(self) -> None:
         """Note that a client has come or gone, or sees other servers: what they want may have changed."""
-        for server in self._wishes:
-            self._wish(server)
+        for server, watch in self._wishes.items():
+            level = self.levels.wished(server)
+            # What they follow does not depend on it, and may be ten thousand URIs.
+            if level != watch.value.level:
+                watch.set(attrs.evolve(watch.value, level=level))
 
     def forget(self, told: ClientMember) -> None:
         """Forget a client: it is gone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.wire.envelope import METHOD_NOT_FOUND
 
@@ -20,14 +20,25 @@ NOTHING = Raw(b"{}")
 DECLINED = b'{"action":"decline"}'
 """The answer to an elicitation in place of a client that cannot ask its user (MCP, elicitation)."""
 
+MAX_DECLARED = 64 * 1024
+"""Bytes of the longest declaration that is read, each time a server asks; real ones have some hundred."""
+
+
+class _Asked(Struct):
+    mode: object = None
+    tools: Raw | UnsetType = UNSET
+    toolChoice: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
+
+
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder(dict[str, object]).decode
+_decode_asked = msgspec.json.Decoder(_Asked).decode
 
 
 def has(capabilities: Raw, *wanted: str) -> bool:
     """Whether a client has declared a capability: its name, and that of a part of it if only that matters."""
     try:
-        return _has(_decode(capabilities), wanted)
+        return _has(_declared(capabilities), wanted)
     except _UNREADABLE:
         return False
 
@@ -40,11 +51,11 @@ def lacking(capabilities: Raw, request: PeerRequest) -> str:
         request: what it is to be asked.
     """
     try:
-        declared = _decode(capabilities)
-        params = {} if request.params is None else _decode(request.params)
+        declared = _declared(capabilities)
+        asked = _Asked() if request.params is None else _decode_asked(request.params)
     except _UNREADABLE:
         return "params that can be read"
-    wanted = next((part for part in _needed(request.method, params) if not _has(declared, part)), ())
+    wanted = next((part for part in _needed(request.method, asked) if not _has(declared, part)), ())
     return ".".join(wanted)
 
 
@@ -57,13 +68,17 @@ def answer_instead(request: PeerRequest, lacks: str) -> None:
         request.refuse(METHOD_NOT_FOUND, text)
 
 
-def _needed(method: str, params: dict[str, object]) -> list[tuple[str, ...]]:
+def _declared(capabilities: Raw) -> dict[str, object]:
+    return _decode(capabilities) if len(capabilities) <= MAX_DECLARED else {}
+
+
+def _needed(method: str, asked: _Asked) -> list[tuple[str, ...]]:
     if method == "roots/list":
         return [("roots",)]
     if method == "sampling/createMessage":
-        with_tools = "tools" in params or "toolChoice" in params
+        with_tools = asked.tools is not UNSET or asked.toolChoice is not UNSET
         return [("sampling",), ("sampling", "tools")] if with_tools else [("sampling",)]
-    return [("elicitation", "url")] if params.get("mode") == "url" else [("elicitation", "form")]
+    return [("elicitation", "url")] if asked.mode == "url" else [("elicitation", "form")]
 
 
 def _has(declared: Mapping[str, object], wanted: tuple[str, ...]) -> bool:

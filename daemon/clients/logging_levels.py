@@ -93,23 +93,31 @@ class LogLevels:
     def __init__(self, changed: Callable[[], None]) -> None:
         """Begin without any; `changed` is called when the levels, or who has set them, change."""
         self._listening: dict[ClientMember, None] = {}
+        self._by_rank: list[dict[ClientMember, None]] = [{} for _ in LEVELS]
         self._changed = changed
 
     def join(self, told: ClientMember) -> None:
         """Note that a client has set a level, or another one than before."""
-        self._listening[told] = None
+        if told.level is None or told in self._by_rank[told.level]:
+            return
+        for of_rank in self._by_rank:
+            of_rank.pop(told, None)
+        self._by_rank[told.level][told] = self._listening[told] = None
         self._changed()
 
     def leave(self, told: ClientMember) -> None:
         """Forget a client."""
         if told in self._listening:
             del self._listening[told]
+            for of_rank in self._by_rank:
+                of_rank.pop(told, None)
             self._changed()
 
     def wished(self, server: str) -> str | None:
         """The most talkative level that a client has set that sees this server."""
-        ranks = [each.level for each in self._listening if each.level is not None and each.sees(server)]
-        return LEVELS[min(ranks)] if ranks else None
+        # The first that sees it settles it: this runs for all servers each time that a client sets a level.
+        ranked = zip(LEVELS, self._by_rank, strict=True)
+        return next((level for level, of_rank in ranked if any(each.sees(server) for each in of_rank)), None)
 
     def hear(self, server: str, params: Raw, cause: Exchange | None) -> None:
         """Take a line of a server's log to the clients that it is for.

@@ -178,9 +178,10 @@ def _token_of(request: PeerRequest) -> Raw | None:
     if request.params is None or b"progressToken" not in bytes(request.params):
         return None
     try:
-        return protocol.meta_of(request.params).get("progressToken")
+        token = protocol.meta_of(request.params).get("progressToken")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    return None if token is None else token.copy()
 
 
 def _params(request: PeerRequest, asked: RelayedRequest) -> tuple[Buffer, ...]:

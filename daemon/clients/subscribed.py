@@ -34,8 +34,12 @@ MAX_FOLLOWED_AT_SERVER = 10_000
 MAX_PARTS = 32
 """Slashes from the end at which an updated URI may be cut to find the resource that somebody follows."""
 
-MAX_PARAMS = 64 * 1024
-"""Bytes of an update that is passed on as its server wrote it; of a longer one, only the URI is."""
+MAX_PARAMS = 8 * 1024
+"""Bytes of an update that is passed on as its server wrote it; of a longer one, only the URI is. It is kept for
+a client that reads slowly, one for each resource that it follows."""
+
+MAX_URI = 16 * 1024
+"""Characters of the longest URI that an update may name, which are those that a client may follow."""
 
 
 class _Updated(Struct):
@@ -163,6 +167,8 @@ class ResourceSubscriptions:
             updated = _decode_updated(params).uri
             members = _decode_members(params) if len(params) <= MAX_PARAMS else {}
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        if len(updated) > MAX_URI:
             return
         for own in _with_wholes(updated):
             for each in list(at_server[own].by) if own in at_server else ():

@@ -38,7 +38,8 @@ MAX_TASKS = 10_000
 """ClientTasks of all sessions, some 10 MB."""
 
 MAX_TASK_BYTES = 8 * 1024
-"""Bytes of a task's state that are kept for `tasks/list`; of a longer one, only what MCP requires."""
+"""Bytes of a task's state that are kept for `tasks/list`, and of what a server tells about a task; of a longer
+one, only what MCP requires."""
 
 LONGEST_SECONDS = 24 * 3600.0
 """Seconds after which every task is forgotten, also one that its server keeps without end (`ttl`: null)."""
@@ -160,9 +161,10 @@ class ClientTasks:
         told = {**members, "taskId": Raw(_encode(task.id))}
         kept = {key: value for key, value in told.items() if key != "_meta"}
         if sum(map(len, kept.values())) > MAX_TASK_BYTES:
-            kept = {key: kept[key] for key in _REQUIRED if key in kept and len(kept[key]) < MAX_TASK_BYTES}
+            kept = _required_of(kept)
         if "status" in kept:
-            task.state = kept
+            # Copied: each is a view of the message that it came in, and would keep all of it.
+            task.state = {key: value.copy() for key, value in kept.items()}
         return told
 
     def leave(self, told: ClientMember) -> None:
@@ -177,8 +179,10 @@ class ClientTasks:
             members = _decode_members(params)
             task = self._theirs.get((server, _decode_text(members["taskId"])))
             if task is not None and not task.gone:
-                told = _encode(renamed(self.note(task, members), task))
-                task.told.owe(task, TASK_STATUS, told)
+                told = renamed(self.note(task, members), task)
+                # It is kept for a client that reads slowly, one for each of its tasks.
+                told = told if len(params) <= MAX_TASK_BYTES else _required_of(told)
+                task.told.owe(task, TASK_STATUS, _encode(told))
 
     def owner_of(self, request: PeerRequest) -> Task | None:
         """The task that a server's request belongs to, which is then named by our id in it."""
@@ -235,6 +239,11 @@ def renamed_result(result: Buffer, task: Task) -> Buffer:
         return _encode(renamed(_decode_members(raw), task))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return result
+
+
+def _required_of(members: Mapping[str, Raw]) -> dict[str, Raw]:
+    """What MCP requires of a task's state, as far as it is short."""
+    return {key: members[key] for key in _REQUIRED if key in members and len(members[key]) < MAX_TASK_BYTES}
 
 
 def _expiry(members: Mapping[str, Raw]) -> float:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MAX_PAGES = 1000
 """Pages of one list: cursors that never end are a server's bug; real servers send one page, rarely a dozen."""
 
+MAX_LIST_BYTES = 64 * 1024 * 1024
+"""Bytes of all pages of one list: four of the largest messages. Ten thousand resources have some 5 MB."""
+
 LONG_PAGE = 64 * 1024
 """Bytes of a page from which a worker thread splits it: for a shorter one, asking the thread takes longer."""
 
@@ -56,9 +59,12 @@ async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: fl
     listed: list[Raw] = []
     seen: set[str] = set()
     params: dict[str, object] = {}
+    size = 0
     for _ in range(MAX_PAGES):
         try:
-            page = await _read(kind, await connection.request(method, params, timeout=seconds))
+            result = await connection.request(method, params, timeout=seconds)
+            size += len(result)
+            page = await _read(kind, result)
         except RemoteError as error:
             text = f"{method} was refused: {error}"
             raise ListingFault(text, Cause.LIST_REFUSED, error=str(error)) from None
@@ -74,6 +80,8 @@ async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: fl
             # It is cut further, outside any secret, where it is shown.
             text = f"{method} repeats the cursor {page.next_cursor[:MAX_ERROR_BYTES]!r}"
             raise ListingFault(text, Cause.LIST_ENDLESS)
+        if size > MAX_LIST_BYTES:
+            raise ListingFault(f"{method} has more than {MAX_LIST_BYTES} bytes", Cause.LIST_ENDLESS)
         seen.add(page.next_cursor)
         params = {"cursor": page.next_cursor}
     raise ListingFault(f"{method} has more than {MAX_PAGES} pages", Cause.LIST_ENDLESS)

@@ -28,7 +28,7 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
     fields = protocol.decode_initialize(params or b"{}")
     connection.name_client(fields.clientInfo)
     if fields.capabilities is not UNSET:
-        connection.calls.server_requests.capabilities = fields.capabilities
+        connection.calls.server_requests.capabilities = fields.capabilities.copy()
     instructions = _instructions(connection)
     capabilities: dict[str, object] = dict(declared(connection))
     if offers_tasks(connection.attachments.own.view()):

@@ -72,9 +72,17 @@ def test_a_template_that_was_made_to_take_long_does_not() -> None:
 
 
 def test_no_more_is_compared_than_the_bounds_say() -> None:
-    many = [Template(server=str(place), text="x:{+a}") for place in range(MAX_COMPARED + 1)]
-    assert len(list(fitting(many, "x:y"))) == MAX_COMPARED
+    short = "x:{+a}"
+    many = [Template(server=str(place), text=short) for place in range(MAX_COMPARED)]
+    assert len(list(fitting(many, "x:y"))) == MAX_COMPARED // len(short)
     assert list(fitting(many, "x:" + "y" * MAX_URI)) == []
+
+
+def test_long_templates_leave_room_for_those_of_others() -> None:
+    long = "x:" + "{+a}" * 1000
+    many = [Template(server="long", text=long) for _ in range(1000)]
+    found = list(fitting([*many, Template(server="short", text="x:{+a}")], "x:y"))
+    assert [each.server for each in found] == ["long"] * (MAX_COMPARED // len(long)) + ["short"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from daemon.clients.capabilities import DECLINED, answer_instead, has, lacking
+from daemon.clients.capabilities import DECLINED, MAX_DECLARED, answer_instead, has, lacking
 from daemon.wire.peer_requests import PeerRequest
 from tests.unit.wire.test_peer_requests import Noted
 
@@ -67,3 +67,9 @@ def test_what_is_declared_can_be_asked_for_by_name() -> None:
     assert has(raw({"elicitation": {"url": {}}}), "elicitation", "url")
     assert not has(raw({"elicitation": {}}), "elicitation", "url")
     assert not has(Raw(b"[]"), "roots")
+
+
+def test_a_declaration_that_would_take_long_to_read_each_time_declares_nothing() -> None:
+    request = PeerRequest("roots/list", None, Noted())
+    assert lacking(raw({"roots": {}, "x": "x" * MAX_DECLARED}), request) == "roots"
+    assert not has(raw({"roots": {}, "x": "x" * MAX_DECLARED}), "roots")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 import pytest
 
@@ -28,6 +29,17 @@ class Cause:
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(name)
+
+
+@attrs.define(eq=False)
+class Counted(TestMember):
+    """A client that counts how often it is looked at."""
+
+    looks: int = 0
+
+    def sees(self, server: str) -> bool:
+        self.looks += 1
+        return super().sees(server)
 
 
 def line(level: str) -> Raw:
@@ -83,6 +95,25 @@ def test_the_most_talkative_level_of_those_that_see_a_server_is_wished() -> None
     levels.leave(warning)
     levels.leave(warning)
     assert (levels.wished("alpha"), len(changes)) == (None, 4)
+
+
+def test_a_level_that_is_set_again_changes_nothing_and_another_one_takes_its_place() -> None:
+    changes: list[int] = []
+    client, levels = TestMember(level=3), LogLevels(lambda: changes.append(1))
+    levels.join(client)
+    levels.join(client)
+    client.level = 5
+    levels.join(client)
+    assert (levels.wished("alpha"), len(changes)) == (LEVELS[5], 2)
+
+
+def test_the_first_client_that_sees_a_server_settles_its_level() -> None:
+    levels = LogLevels(lambda: None)
+    clients = [Counted(level=7) for _ in range(100)]
+    for each in clients:
+        levels.join(each)
+    assert levels.wished("alpha") == LEVELS[7]
+    assert sum(each.looks for each in clients) == 1
 
 
 @pytest.mark.parametrize("level", ['"loud"', "7", "null"])

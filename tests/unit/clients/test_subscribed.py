@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.clients.subscribed import MAX_FOLLOWED, MAX_PARAMS, Following, ResourceSubscriptions
+from daemon.clients.subscribed import MAX_FOLLOWED, MAX_PARAMS, MAX_URI, Following, ResourceSubscriptions
 from daemon.errors import Overloaded
 from daemon.wire.requests import RemoteError
 from tests.unit.clients.members import TestMember, raw
@@ -90,6 +90,13 @@ def test_of_a_long_update_only_the_uri_is_passed_on() -> None:
     scene.follow(client, "a:x")
     scene.all.hear("alpha", raw({"uri": "a:x", "long": "x" * MAX_PARAMS}))
     assert client.params() == [{"uri": "a:x"}]
+
+
+def test_an_update_of_a_uri_that_nobody_can_follow_is_not_taken_apart() -> None:
+    scene, client = Scene(), TestMember()
+    scene.follow(client, "a://x/")
+    scene.all.hear("alpha", raw({"uri": "a://x/" + "y" * MAX_URI}))
+    assert client.params() == []
 
 
 def test_a_client_follows_a_bounded_number_of_resources() -> None:

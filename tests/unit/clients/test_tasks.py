@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from daemon.clients.tasks import (
@@ -134,6 +136,24 @@ async def test_a_client_that_goes_takes_only_those_tasks_that_nobody_can_ask_abo
 async def test_of_a_long_state_only_what_is_required_is_kept() -> None:
     task = made(ClientTasks(), TestMember(), statusMessage="x" * MAX_TASK_BYTES)
     assert sorted(task.state) == ["createdAt", "status", "taskId", "ttl"]
+
+
+async def test_what_is_kept_of_a_state_does_not_keep_the_message_that_it_came_in() -> None:
+    tasks, said = ClientTasks(), json.dumps({"taskId": "1", "status": "working", "long": "x" * 10**6}).encode()
+    before = sys.getrefcount(said)
+    members = msgspec.json.decode(said, type=dict[str, msgspec.Raw])
+    task = tasks.made("alpha", "key", TestMember(), members)
+    del members
+    assert task is not None
+    assert sys.getrefcount(said) == before
+
+
+async def test_of_a_long_state_a_client_that_is_behind_is_owed_only_what_is_required() -> None:
+    tasks, client = ClientTasks(), TestMember(is_behind=True)
+    task = made(tasks, client)
+    long = {"taskId": "1", "status": "working", "statusMessage": "x" * MAX_TASK_BYTES, "_meta": {"k": 1}}
+    tasks.hear("alpha", raw(long))
+    assert client.owed == {task: {"taskId": task.id, "status": "working"}}
 
 
 async def test_a_result_is_the_servers_but_for_the_id_in_its_meta() -> None:

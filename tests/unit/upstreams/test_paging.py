@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import trio
 
-from daemon.catalog.listing import MAX_LISTED
+from daemon.catalog.listing import MAX_COMMAS, MAX_LISTED
+from daemon.causes import Cause
 from daemon.errors import ListingFault, UpstreamLost
 from daemon.model import Kind
-from daemon.upstreams.paging import LONG_PAGE, MAX_PAGES, list_all
+from daemon.upstreams.paging import LONG_PAGE, MAX_LIST_BYTES, MAX_PAGES, list_all
 from tests.unit.upstreams.transports.replies import DEATH, SILENCE, TableConnection, refusal
 
 
@@ -119,3 +120,20 @@ async def test_a_long_page_is_read_while_others_go_on() -> None:
 async def test_a_long_page_that_is_none_is_refused_like_a_short_one() -> None:
     with pytest.raises(ListingFault, match="answered something else"):
         await listed(b'{"tools":7,"x":"' + b"x" * LONG_PAGE + b'"}')
+
+
+async def test_pages_that_are_too_large_together_are_no_list() -> None:
+    large = "x" * (MAX_LIST_BYTES // 4)
+    with pytest.raises(ListingFault, match=f"more than {MAX_LIST_BYTES} bytes") as fault:
+        await listed(*[page(large, cursor=str(number)) for number in range(9)])
+    assert fault.value.reason.cause is Cause.LIST_ENDLESS
+
+
+async def test_of_one_page_no_more_is_kept_than_tells_that_there_is_more() -> None:
+    tools, _ = await listed(page(*map(str, range(2 * MAX_LISTED))))
+    assert len(tools) == MAX_LISTED + 1
+
+
+async def test_a_page_of_millions_is_not_taken_apart() -> None:
+    with pytest.raises(ListingFault, match="more than can be a list"):
+        await listed(b'{"tools":[1' + b",1" * (MAX_COMMAS + 1) + b"]}")
