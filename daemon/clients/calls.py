@@ -87,7 +87,10 @@ class CallsInFlight:
     def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
         """Answer a call and forget it; one that was abandoned is not answered (MCP, cancellation)."""
         request = call.request
-        if not self._end(call):
+        # As `_end`, here too: each call comes here, and another Python call would cost it more than this look.
+        if self.open.get(request.id) is call:
+            del self.open[request.id]
+        else:
             if call.parked is not None:
                 # Copied: what it was read into is used again.
                 kept = bytes(result)
@@ -127,8 +130,8 @@ class CallsInFlight:
         self.open[retry.request.id] = call
 
     def _end(self, call: ClientCall) -> bool:
-        # Not `is_open`: each call comes here, and calling that would cost it more than this look.
-        if self.open.get(call.request.id) is not call:
+        """Forget a call; False if it was not waited for any more."""
+        if not self.is_open(call):
             return False
         del self.open[call.request.id]
         return True

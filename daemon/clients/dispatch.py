@@ -177,7 +177,11 @@ class Dispatch:
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)
             return False
-        call.refer(forward, arguments)
+        if call.others or forward.convert is not None:
+            call.refer(forward, arguments)
+        else:
+            # As `refer` does for a plain call, without another Python call.
+            call.method, call.tool, call.params = forward.method, forward.name, (forward.head, arguments)
         try:
             call.key = upstream.send(call, call, self._number)
         except UpstreamUnavailable:
