@@ -192,7 +192,7 @@ class Upstream(Protocol):
     name: str
     """The name of the server in the configuration."""
     is_modern: bool
-    """Whether it speaks MCP 2026-07-28, or has when it was last up."""
+    """Whether it speaks MCP 2026-07-28, or has when it was last up: its results may ask for input."""
     has_resources: bool
     """Whether the server declares resources, to which its results may then link."""
 

@@ -89,6 +89,10 @@ class UpstreamActor(UpstreamEvents):
             audience=audience,
         )
         self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
+        self._second: SecondConnection | None = None
+        if server.era is EraWish.AUTO:
+            self._second = SecondConnection(self, self._context, audience, self._start_limit)
+        self.second = self._second
         self._greeter = Greeter()
         self._watched = WatchedServer(server.name, audience)
         self._may_install = Path(server.command or "").name in INSTALLERS
@@ -129,6 +133,8 @@ class UpstreamActor(UpstreamEvents):
 
     async def _connect(self, lifecycle: Lifecycle) -> None:
         self._end_asked = trio.Event()
+        # Until the server has said which era it speaks, calls wait for both connections.
+        self.second = self._second
         try:
             async with await connector(self._context) as connection:
                 self._connection = connection
@@ -176,6 +182,8 @@ class UpstreamActor(UpstreamEvents):
 
     async def _serve(self, connection: UpstreamConnection, greeting: Greeting, lifecycle: Lifecycle) -> None:
         self.is_modern = greeting.era is Era.MODERN
+        if not self.is_modern:
+            self.second = None
         self.has_resources = "resources" in greeting.others
         self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
@@ -190,10 +198,8 @@ class UpstreamActor(UpstreamEvents):
             self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
             self._may_install = False
             self._greeter.is_up()
-            if greeting.era is Era.MODERN and self.server.era is EraWish.AUTO:
-                second = SecondConnection(self, self._context, self._audience, self._start_limit)
-                self.second = second
-                nursery.start_soon(second.keep)
+            if self._second is not None and self.is_modern:
+                nursery.start_soon(self._second.keep)
             nursery.start_soon(self._keep_alive, connection, greeting.era)
             nursery.start_soon(keep_expiring, self._admission, self.server.timeouts, self._context.outbox.flush)
             await nursery.start(self.listing.keep, listed, partial(self._report, lifecycle))

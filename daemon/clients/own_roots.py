@@ -54,6 +54,9 @@ class OwnRoots:
     def end(self) -> None:
         """Take no more requests: the client is gone."""
         self._context.audience.roots.leave(self)
+        # Servers keep what they were told: now they ask whoever is left, or once somebody comes.
+        self.changed()
+        self._context.outbox.flush()
 
     def sees(self, server: str) -> bool:
         """Whether the client's profile has anything of this server."""

@@ -50,13 +50,19 @@ class RootsOfClients:
     def join(self, client: RootsClient) -> None:
         """Ask this client, too, from now on."""
         self._clients[client] = None
-        for server in [each for each in self._refused if self._only(each) is client]:
-            self._refused.discard(server)
-            client.tell(server)
+        self._tell_refused()
 
     def leave(self, client: RootsClient) -> None:
         """Ask this client no more."""
         self._clients.pop(client, None)
+        self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        for server in list(self._refused):
+            only = self._only(server)
+            if only is not None:
+                self._refused.discard(server)
+                only.tell(server)
 
     def _only(self, server: str) -> RootsClient | None:
         found = [client for client in self._clients if client.sees(server)]

@@ -86,7 +86,6 @@ class UpstreamEvents(UpstreamAccess):
 
     def _shut(self) -> None:
         """Take no more calls, and give back those in line."""
-        self.second = None
         self.listing.end()
         self._audience.lost(self.name)
         if self._admission is not None:

@@ -60,7 +60,7 @@ class SecondConnection:
         limit: Callable[[], float],
         idle: float = IDLE_SECONDS,
     ) -> None:
-        """Begin closed.
+        """Begin closed: one for all runs of its server, so that calls may wait for the next one.
 
         Args:
             first: the server, over its first connection.
@@ -72,7 +72,8 @@ class SecondConnection:
         self.name = first.name
         self.record, self.wait_current = first.record, first.wait_current
         self.wake_to_list = first.wake_to_list
-        self.is_modern, self.has_resources = False, first.has_resources
+        self.is_modern, self.has_resources = True, False
+        """Modern, since any call of these clients may have gone over the first connection."""
         self.second: Upstream | None = None
         self._first = first
         self._context = attrs.evolve(context, events=SecondEvents(first, self))
@@ -83,7 +84,7 @@ class SecondConnection:
         """The way to this connection while it takes calls."""
         self._wanted = trio.Event()
         self._settled = trio.Event()
-        self._refused_until = -float("inf")
+        self._refused_until = -math.inf
         self._called = False
         self._is_open = False
         """Whether it is being opened, or is up."""
@@ -115,9 +116,9 @@ class SecondConnection:
             UpstreamUnavailable: the connection is not open yet; nothing was sent.
         """
         self._called = True
-        if self.admission is not None:
+        if self.admission is not None and self._first.is_up:
             return self.admission.admit(call, exchange, client)
-        if self._is_refused or not self._first.is_up:
+        if self._goes_over_first or not self._first.is_up:
             return self._first.send(call, exchange, client)
         text = f"server {self.name} is not connected yet for clients of your revision of MCP. Try again."
         raise UpstreamUnavailable(text, server=self.name)
@@ -138,7 +139,7 @@ class SecondConnection:
         """Open the connection if the server is up or comes up; if that fails, calls go over the first one."""
         if not await self._first.wake():
             return False
-        if self.admission is None and not self._is_refused:
+        if self.admission is None and not self._goes_over_first:
             self._wanted.set()
             with trio.move_on_after(self._limit()):
                 await self._settled.wait()
@@ -147,8 +148,8 @@ class SecondConnection:
         return True
 
     @property
-    def _is_refused(self) -> bool:
-        return trio.current_time() < self._refused_until
+    def _goes_over_first(self) -> bool:
+        return not self._first.is_modern or trio.current_time() < self._refused_until
 
     def _refuse(self, seconds: float) -> None:
         self._refused_until = max(self._refused_until, trio.current_time() + seconds)
@@ -156,7 +157,12 @@ class SecondConnection:
     # --- its life ------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """Open it when it is wanted, until cancelled with the first connection."""
+        """Open it when it is wanted, until cancelled with the first connection.
+
+        Another process may speak what the one before did not.
+        """
+        self._refused_until = -math.inf
+        self.has_resources = self._first.has_resources
         while True:
             await self._wanted.wait()
             self._is_open = True

@@ -124,6 +124,21 @@ async def test_a_change_of_roots_is_told_to_the_servers_that_have_asked_for_them
     assert stage.upstreams["beta"].told == []
 
 
+async def test_a_server_that_knows_the_roots_of_a_client_asks_anew_when_that_is_gone(
+    nursery: trio.Nursery,
+) -> None:
+    stage = on_full_surface()
+    gone, other = await greeted(stage, nursery), await greeted(stage, nursery)
+    await called(stage, gone.client)
+    asks(stage, "roots/list")
+    await gone.client.get()
+    gone.client.close()
+    await gone.ended.wait()
+    assert stage.alpha.told == [ROOTS_CHANGED]
+    asked_apart(stage)
+    assert (await other.client.get())["method"] == "roots/list"
+
+
 async def test_a_server_that_is_gone_is_not_told(nursery: trio.Nursery) -> None:
     stage = on_full_surface()
     client = (await greeted(stage, nursery)).client

@@ -56,3 +56,12 @@ def test_a_server_that_was_refused_is_told_once_when_there_is_a_client_for_it() 
     roots.leave(anna)
     roots.join(anna)
     assert anna.told == ["alpha"]
+
+
+def test_a_server_that_was_refused_for_two_clients_is_told_when_one_of_them_goes() -> None:
+    roots, anna, ben = RootsOfClients(), Rooted(), Rooted()
+    roots.join(anna)
+    roots.join(ben)
+    roots.ask(question("roots/list", server="alpha").request)
+    roots.leave(anna)
+    assert (anna.told, ben.told) == ([], ["alpha"])
