@@ -35,6 +35,7 @@ INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/%b/list_changed"}\n'
+UPDATED = b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%b}}\n'
 LISTS = (b"tools", b"prompts", b"resources")
 """What a daemon offers, as the notifications that it has changed name it."""
 GONE = (
@@ -155,8 +156,12 @@ class Script:
         return said + b"".join([*self.subscriptions.values(), *(line for _id, line in self.settings.values())])
 
     def announcement(self) -> bytes:
-        """What the client is told at that point: another daemon may offer something else."""
-        return b"".join(LIST_CHANGED % each for each in LISTS) if self.initialized else b""
+        """What the client is told at that point: another daemon may offer something else.
+
+        What it watches may have changed while no daemon was told of it.
+        """
+        watched = b"".join(UPDATED % resource for resource in self.settings if resource != SET_LEVEL)
+        return b"".join(LIST_CHANGED % each for each in LISTS) + watched if self.initialized else b""
 
     def reopened(self, request_id: bytes, line: bytes | bytearray) -> bytes | None:
         """Take a new daemon's acknowledgement of a subscription.

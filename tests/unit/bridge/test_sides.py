@@ -504,6 +504,7 @@ def test_what_a_daemon_has_asked_is_taken_back_when_it_goes(*, in_short: bool) -
 
 def test_what_the_client_has_set_is_set_again_with_the_next_daemon_and_answered_once() -> None:
     talk = Talk()
+    talk.handshake()
     level = {"id": 4, "method": "logging/setLevel", "params": {"level": "debug"}}
     quiet = {"id": 5, "method": "logging/setLevel", "params": {"level": "error"}}
     one = {"id": 6, "method": "resources/subscribe", "params": {"uri": "a:1"}}
@@ -516,6 +517,8 @@ def test_what_the_client_has_set_is_set_again_with_the_next_daemon_and_answered_
     assert len(talk.heard) == 6
     talk.restarts()
     assert [each["id"] for each in talk.got if "id" in each] == [5, 7]
+    missed = {"method": "notifications/resources/updated", "params": {"uri": "a:2"}}
+    assert talk.heard == [*CHANGED, missed], "it may have changed while nobody was told"
     talk.answers(result(5), result(7))
     assert talk.heard == []
     assert talk.daemon.is_calm
