@@ -6,6 +6,7 @@ A call ends exactly once: it is answered, refused or lost, or it is abandoned an
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -286,9 +287,11 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     @property
     def asker(self) -> object:
-        """Its client: all calls of a connection are, unless nothing tells two clients of it apart."""
-        kept = self.calls.client.visitor.keeps or self.request.key is not None
-        return self.calls if kept else self.request
+        """Its client: all calls of a connection, else of a session, are one's; else nothing tells two apart."""
+        if self.calls.client.visitor.keeps:
+            return self.calls
+        # Askers are compared by identity, and each connection has read the key anew.
+        return self.request if self.request.key is None else sys.intern(self.request.key)
 
     def abandon(self, reason: str) -> None:
         """Give the call up wherever it is, without an answer; what was asked for it is withdrawn before."""

@@ -9,7 +9,7 @@ import trio
 from msgspec import UNSET, Raw, UnsetType
 
 from daemon.clients.refusals import read_refusal
-from daemon.errors import UnknownServer, UpstreamUnavailable
+from daemon.errors import UnknownServer, UpstreamCallError, UpstreamUnavailable
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, CAPABILITIES_KEY, members_before
 from daemon.wire.envelope import INVALID_REQUEST
@@ -128,6 +128,9 @@ class _Outcome:
 
     def answered(self, result: Buffer) -> None:
         self._result = bytes(result)
+        if not self._result.startswith(b"{"):
+            # Nobody could tell it from an answer that is not mcpd's.
+            self._error = UpstreamCallError("the server has answered with something that is no object")
         self._done.set()
 
     def refused(self, error: Buffer) -> None:

@@ -1,4 +1,4 @@
-"""S11: what a server asks, it asks mcpd. No client is asked anything, neither the caller nor a neighbour."""
+"""S11: what a server asks reaches the client whose call it works on, if that one can be asked, or nobody."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.raw_http import INITIALIZE
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def answers_to_the_server(hostile: Watched) -> list[dict[str, Any]]:
     return [message for message in messages if "method" not in message]
 
 
-def test_requests_of_a_server_during_a_call_reach_neither_the_caller_nor_anybody_else(hostile: Watched) -> None:
+def test_a_client_that_has_declared_nothing_is_asked_nothing_nor_is_anybody_else(hostile: Watched) -> None:
     answer = {"content": [{"type": "text", "text": "done"}], "isError": False}
     with hostile.client() as caller, hostile.client() as neighbour:
         said = caller.run("asking", "act", write="".join(map(asked, METHODS)), result=answer)
@@ -39,11 +40,48 @@ def test_requests_of_a_server_during_a_call_reach_neither_the_caller_nor_anybody
     assert said == answer
     assert not [*caller.notices, *neighbour.notices]
 
-    def refused() -> bool:
-        codes = [message.get("error", {}).get("code") for message in answers_to_the_server(hostile)]
-        return codes.count(-32601) >= len(METHODS)
+    def answered() -> bool:
+        answers = answers_to_the_server(hostile)
+        codes = [message.get("error", {}).get("code") for message in answers]
+        # An elicitation has an answer that says no.
+        declined = [message for message in answers if message.get("result") == {"action": "decline"}]
+        return bool(declined) and codes.count(-32601) >= len(METHODS) - 1
 
-    eventually(refused)
+    eventually(answered)
+
+
+def test_nobody_answers_cancels_or_sees_what_another_client_is_asked(hostile: Watched) -> None:
+    secret = "only-for-its-server"
+    with hostile.client() as caller, hostile.client() as neighbour:
+        for client in (caller, neighbour):
+            client.ask("initialize", {**INITIALIZE, "capabilities": {"elicitation": {}}})
+        call = {
+            "category": "asking",
+            "name": "act",
+            "args": {"write": asked("elicitation/create"), "never": True},
+        }
+        params = {"name": "call-category-tool", "arguments": call}
+        caller.send(json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}).encode())
+        request = caller.notice("elicitation/create")
+        for number in range(request["id"] - 3, request["id"] + 4):
+            forged = {"action": "accept", "content": {"password": "forged"}}
+            neighbour.send(json.dumps({"jsonrpc": "2.0", "id": number, "result": forged}).encode())
+            cancelled = {"method": "notifications/cancelled", "params": {"requestId": number}}
+            neighbour.send(json.dumps({"jsonrpc": "2.0", **cancelled}).encode())
+        neighbour.ask("ping")
+        entered = {"action": "accept", "content": {"password": secret}}
+        for _ in range(2):
+            caller.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": entered}).encode())
+        caller.ask("ping")
+        assert not neighbour.notices
+
+        def arrived() -> list[Any]:
+            return [each["result"] for each in answers_to_the_server(hostile) if secret in json.dumps(each)]
+
+        eventually(arrived)
+    assert arrived() == [entered]
+    assert "forged" not in json.dumps(answers_to_the_server(hostile))
+    assert secret not in hostile.said() + hostile.run("metrics") + json.dumps(hostile.ask("status"))
 
 
 def test_an_answer_with_a_clients_own_id_finds_nobody_but_the_call_it_belongs_to(hostile: Watched) -> None:

@@ -27,6 +27,10 @@ MAX_SERVER_REQUESTS = 64
 than anybody answers must not fill the memory."""
 
 
+MAX_BYTES = 32 * 1024 * 1024
+"""Bytes of their params together, two of the largest messages: each is kept as long as nobody has answered."""
+
+
 class RequestsOfServer:
     """What one server has asked, and nobody has answered yet."""
 
@@ -49,6 +53,9 @@ class RequestsOfServer:
             self._peer.refuse(request_id, INVALID_REQUEST, protocol.already_in_flight(request_id))
         elif len(self._open) >= MAX_SERVER_REQUESTS:
             text = f"{MAX_SERVER_REQUESTS} requests of this server are open: wait for some to be answered"
+            self._peer.refuse(request_id, INVALID_REQUEST, text)
+        elif self._open and sum(map(_size, self._open.values()), len(params or b"")) > MAX_BYTES:
+            text = f"open requests of this server have over {MAX_BYTES} bytes: wait for some to be answered"
             self._peer.refuse(request_id, INVALID_REQUEST, text)
         else:
             request = PeerRequest(method, params, _WayBack(self._peer, request_id, self._open))
@@ -93,3 +100,7 @@ class _WayBack:
 
     def report(self, params: dict[str, Raw]) -> None:
         self._peer.notify(protocol.PROGRESS, msgspec.json.encode(params))
+
+
+def _size(request: PeerRequest) -> int:
+    return len(request.params or b"")

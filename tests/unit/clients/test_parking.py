@@ -327,6 +327,27 @@ async def test_a_state_is_bound_to_the_token_that_was_shown(nursery: trio.Nurser
     await refused(other.client)
 
 
+async def test_a_session_is_one_client_to_a_server_over_whichever_connections_it_comes(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    other = Visitor(owner="token cd: ", token="cd", keeps=False)
+    askers = []
+    for visitor, key in [
+        (WEB, "mine"),
+        (WEB, "mine"),
+        (WEB, "yours"),
+        (other, "mine"),
+        (WEB, None),
+        (WEB, None),
+    ]:
+        meta = META if key is None else {**META, SESSION_KEY: key}
+        guest = await stage.connect(nursery, visitor)
+        askers.append((await called(stage, guest.client, _meta=meta)).exchange.asker)
+    assert askers[0] is askers[1]
+    assert len(set(map(id, askers))) == len(askers) - 1
+
+
 # --- whoever goes ------------------------------------------------------------------------------------------
 
 

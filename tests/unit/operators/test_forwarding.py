@@ -6,8 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 from msgspec import Raw
 
+from daemon.errors import UpstreamCallError
 from daemon.operators.forwarding import Forwarding, forward
 from daemon.wire.peer_requests import PeerRequest
 from tests.unit.operators.stage import OperatorStage
@@ -35,6 +37,15 @@ async def test_answers_to_what_a_modern_server_wants_go_first() -> None:
     assert await forward(daemon.context(), daemon.alpha, "resources/read", members, given) == Raw(b"{}")
     # Only tools' calls are counted among calls.
     assert not daemon.alpha.recorded
+
+
+@pytest.mark.parametrize("result", [b"5", b"[]", b'"x"', b"null"])
+async def test_a_result_that_is_no_object_is_the_servers_fault(result: bytes) -> None:
+    daemon = OperatorStage()
+    daemon.alpha.on_send = lambda sent: sent.exchange.answered(result)
+    members: tuple[Buffer, ...] = (b'"uri":', b'"x:y"')
+    with pytest.raises(UpstreamCallError, match="no object"):
+        await forward(daemon.context(), daemon.alpha, "resources/read", members, Forwarding())
 
 
 async def test_where_no_operator_could_be_told_a_servers_request_is_refused() -> None:

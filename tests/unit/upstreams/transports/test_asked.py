@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Raw
 
-from daemon.upstreams.transports.asked import MAX_SERVER_REQUESTS, RequestsOfServer
+from daemon.upstreams.transports.asked import MAX_BYTES, MAX_SERVER_REQUESTS, RequestsOfServer
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
 from tests.unit.wire.fakes import RecordingHandler, ScriptedLink
@@ -93,6 +93,16 @@ async def test_a_flood_is_refused_at_once_until_there_is_room() -> None:
     assert requests[5] is not None
     requests[5].answer(b"{}")
     assert scene.ask("1000") is not None
+
+
+async def test_what_is_open_has_so_many_bytes_together_but_one_of_any_size_is_taken() -> None:
+    scene, long = Scene(), Raw(b'"' + b"x" * MAX_BYTES + b'"')
+    first = scene.asked.take(b"1", "roots/list", long)
+    assert first is not None
+    assert scene.ask("2") is None
+    assert f"over {MAX_BYTES} bytes" in scene.told()[0]["error"]["message"]
+    first.answer(b"{}")
+    assert scene.ask("2") is not None
 
 
 async def test_the_server_can_take_a_request_back() -> None:
