@@ -73,7 +73,9 @@ class Changing:
     def entry(self) -> Json:
         """What stands in `mcpServers`."""
         words = ["-S", "-E", str(SERVER), str(self._directory / "s"), json.dumps(self._script)]
-        return {"command": sys.executable, "args": words, "restart": RESTART, "timeouts": TIMEOUTS}
+        # It talks with one child: there must not be a second one for clients of the handshake era.
+        one = {"era": "modern"}
+        return {"command": sys.executable, "args": words, "restart": RESTART, "timeouts": TIMEOUTS, **one}
 
     def config(self, **entry: Any) -> Json:
         """A configuration with this server, and a profile for each surface."""

@@ -20,6 +20,7 @@ import attrs
 import msgspec
 import pytest
 
+from daemon.protocol import CAPABILITIES_KEY, CLIENT_CAPABILITIES
 from tests.e2e.harness import ROOT, Daemon, changeable, node_server, program, running
 from tests.e2e.loading import repository
 from tests.e2e.test_seed_002_switches import HANDSHAKE, MODERN, request
@@ -176,10 +177,12 @@ class Direct:
 def direct(real: dict[str, Real]) -> dict[str, Direct]:
     found = {}
     for name, server in real.items():
-        meta = {"_meta": ENVELOPE} if server.modern else {}
+        # As mcpd introduces itself: what a server lists may depend on it.
+        meta = {"_meta": {**ENVELOPE, CAPABILITIES_KEY: CLIENT_CAPABILITIES}} if server.modern else {}
         with Line([server.entry["command"], *server.entry["args"]], server.environ) as line:
             if not server.modern:
-                line.send(*HANDSHAKE[:2])
+                params = {**HANDSHAKE[0]["params"], "capabilities": CLIENT_CAPABILITIES}
+                line.send({**HANDSHAKE[0], "params": params}, HANDSHAKE[1])
             found[name] = Direct(
                 tools_in(line.ask("tools/list", meta)),
                 [
@@ -193,7 +196,11 @@ def direct(real: dict[str, Real]) -> dict[str, Direct]:
 def configured(real: dict[str, Real], **top: Any) -> Json:
     """The servers, and profiles that are switched off, or would load on demand."""
     return {
-        "mcpServers": {name: server.entry for name, server in real.items()},
+        # Each in the era in which it is asked directly, whatever the client's.
+        "mcpServers": {
+            name: {**server.entry, **({"era": "modern"} if server.modern else {})}
+            for name, server in real.items()
+        },
         "profiles": {"default": {"surface": "load"}, "off": {"surface": "load", "lazy": False}},
         **top,
     }

@@ -271,7 +271,7 @@ def test_what_is_asked_while_there_is_no_daemon_is_answered_by_the_next(house: H
         house.daemon.start()
         house.daemon.ready()
         house.open()
-        answers = [client.receive() for _ in range(4)]
+        answers = [client.receive() for _ in range(6)]
         assert {each.get("id") for each in answers} == {None, 101, 102, 103}
         assert not [each for each in answers if "error" in each]
     assert house.effects() == 1
@@ -353,7 +353,8 @@ def test_a_call_from_before_the_daemon_runs_once_when_it_comes(house: House) -> 
         client.begin()
         client.request(77, "tools/call", name="effect", arguments={})
         house.open()
-        client.notice("notifications/tools/list_changed")
+        for each in ("tools", "prompts", "resources"):
+            client.notice(f"notifications/{each}/list_changed")
         answer = client.receive()
         assert (answer["id"], answer["result"]["isError"]) == (77, False)
         (session,) = house.daemon.ask("status")["sessions"]

@@ -301,7 +301,7 @@ def test_core_tools_may_be_any_servers_and_may_name_the_search_itself(deferred: 
     seen = deferred(LIST, profile="clocks")
 
     assert names(seen.last) == ["search_tools", "call_tool", "convert_time"]
-    assert seen.instructions.endswith("Core tools available: search_tools, call_tool, convert_time")
+    assert "Core tools available: search_tools, call_tool, convert_time\n" in seen.instructions
 
 
 def test_the_prompt_is_added_to_the_instructions(deferred: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -155,7 +156,8 @@ def test_a_call_that_needs_a_page_first_fails_without_a_person(daemon: Daemon) -
 def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(daemon: Daemon) -> None:
     words = ("call", "everything/trigger-long-running-operation", "duration=0.4", "steps=4")
     with Typing(daemon, *words) as person:
-        assert "[############------------]  50 %" in person.until("100 %")
+        # On a busy machine a step may be shown together with the next one.
+        assert re.search(r"\[#+-+\]  (25|50|75) %", person.until("100 %"))
         assert person.end()[1].endswith(
             "\r\x1b[KLong running operation completed. Duration: 0.4 seconds, Steps: 4.\n"
         )

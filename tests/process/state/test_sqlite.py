@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from daemon.state.faults import StoreCause, StoreFault
@@ -96,8 +97,10 @@ def test_a_full_disk_loses_nothing_that_was_written(sqlite_place: Sqlite, openin
     store = opening(sqlite_place)
     store.keep(Batch(at=1.0, sessions=(session("key", "git/a"),)))
     pragma(store, f"max_page_count = {pragma(store, 'page_count')}")
+    # More than the pages hold that its migrations have left free.
+    many = tuple(session(f"another {number}", "git/a") for number in range(1000))
     with failing(StoreCause.FULL, "free some space", "SQLITE_FULL"):
-        store.keep(BATCH)
+        store.keep(attrs.evolve(BATCH, sessions=(*BATCH.sessions, *many)))
     assert store.recall().servers == ()
     assert store.session("key") == session("key", "git/a")
     pragma(store, "max_page_count = 100000")
