@@ -183,6 +183,9 @@ def direct(real: dict[str, Real]) -> dict[str, Direct]:
             if not server.modern:
                 params = {**HANDSHAKE[0]["params"], "capabilities": CLIENT_CAPABILITIES}
                 line.send({**HANDSHAKE[0], "params": params}, HANDSHAKE[1])
+                # Some add tools when the handshake is over, and ask for roots first, which nobody answers here.
+                for _ in range(20):
+                    line.ask("ping", {})
             found[name] = Direct(
                 tools_in(line.ask("tools/list", meta)),
                 [
