@@ -88,16 +88,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Real]:
                 ("read_text_file", {"path": "/etc/passwd"}),
             ],
         ),
-        "everything": Real(
-            node_server("server-everything"),
-            modern=False,
-            calls=[
-                ("echo", {"message": 'ü \\u00fc \u2028 "'}),
-                ("get-structured-content", {"location": "Chicago"}),
-                ("get-tiny-image", {}),
-                ("get-sum", {"a": "x"}),
-            ],
-        ),
         "memory": Real(
             {**node_server("server-memory"), "env": graph}, modern=False, calls=[("read_graph", {})]
         ),
@@ -183,9 +173,6 @@ def direct(real: dict[str, Real]) -> dict[str, Direct]:
             if not server.modern:
                 params = {**HANDSHAKE[0]["params"], "capabilities": CLIENT_CAPABILITIES}
                 line.send({**HANDSHAKE[0], "params": params}, HANDSHAKE[1])
-                # Some add tools when the handshake is over, and ask for roots first, which nobody answers here.
-                for _ in range(20):
-                    line.ask("ping", {})
             found[name] = Direct(
                 tools_in(line.ask("tools/list", meta)),
                 [
