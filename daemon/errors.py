@@ -153,6 +153,18 @@ class UpstreamUnavailable(CallError):
     code = "UpstreamUnavailable"
 
 
+class NoWorkspace(CallError):
+    """The server works in a directory of its client's, and the client has named none that can be used."""
+
+    code = "NoWorkspace"
+
+
+class NoSession(CallError):
+    """The server has an instance for each session, and the client has no session."""
+
+    code = "NoSession"
+
+
 class UpstreamCallError(CallError):
     """The server answered with a JSON-RPC error of its own."""
 

@@ -9,7 +9,7 @@ import attrs
 from daemon.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from msgspec import Raw
 
@@ -186,11 +186,51 @@ class Audience(Protocol):
         """Take a request that no call has caused to the client that alone can be meant, or refuse it."""
 
 
+@attrs.frozen(kw_only=True)
+class Holder:
+    """Whom an instance of a server is for, where clients do not share one."""
+
+    session: Hashable | None
+    """Identifies the client's session as long as that lasts; None if it has none, and each request may be of
+    somebody else (MCP 2026-07-28 over HTTP without `Mcpd-Session`)."""
+    number: int
+    """The number of its connection, which names an instance of its session: `playwright#12`."""
+    workspace: str | None = None
+    """The directory that it works in, absolute and normalised; None if it has named none."""
+    fault: str = ""
+    """Why what it has named as its workspace cannot be used, and what to do; empty if nothing is wrong."""
+    capabilities: Mapping[str, object] | None = None
+    """What it has declared that servers may ask of it (MCP, `ClientCapabilities`); None if that differs from
+    one request to the next."""
+
+
+class Instances(Protocol):
+    """The instances of one server, where clients do not share one (`share`)."""
+
+    by_workspace: bool
+    """Whether it depends on the client's workspace which one it gets, or what that is given."""
+
+    def of(self, holder: Holder) -> Upstream:
+        """The instance for a client: made if there is none, and not started before it is woken.
+
+        Raises:
+            NoWorkspace: it needs a workspace, and the client has none, or one that cannot be used.
+            NoSession: it needs a session, and the client has none.
+            Overloaded: there are as many as may be, and all are at work.
+        """
+
+
 class Upstream(Protocol):
     """A server as sessions and operators see it, whether it is up or down."""
 
     name: str
+    """What logs and errors call it: the name of the server, or of one of its instances."""
+    of: str
     """The name of the server in the configuration."""
+    instances: Instances | None
+    """Its instances, if clients do not share one: a call then goes to one of them."""
+    is_gone: bool
+    """Whether it takes no new calls, ever: an instance that has ended, or was replaced."""
     is_modern: bool
     """Whether it speaks MCP 2026-07-28, or has when it was last up: its results may ask for input."""
     has_resources: bool

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Config
     from daemon.errors import CallError
     from daemon.model import Tool
-    from daemon.ports import CallToSend
+    from daemon.ports import CallToSend, Instances
     from daemon.surfaces.base import Surface
     from daemon.wire.requests import Exchange
 
@@ -120,7 +120,9 @@ class FakeUpstream:
     """A server that is up or down as told, and answers when the test says so."""
 
     def __init__(self, name: str = "alpha", *, up: bool = True, wakeable: bool = True) -> None:
-        self.name = name
+        self.name = self.of = name
+        self.instances: Instances | None = None
+        self.is_gone = False
         self.up = up
         self.can_wake = wakeable
         self.is_modern = False

@@ -94,7 +94,7 @@ class UpstreamActor(UpstreamEvents):
             self._second = SecondConnection(self, self._context, audience, self._start_limit)
         self.second = self._second
         self._greeter = Greeter()
-        self._watched = WatchedServer(server.name, audience)
+        self._watched = WatchedServer(server.label, audience)
         self._may_install = Path(server.command or "").name in INSTALLERS
         self._connection: UpstreamConnection | None = None
         self._end_asked = trio.Event()

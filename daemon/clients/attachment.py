@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
 from daemon.errors import ToolDisabled
+from daemon.ports import Holder
 from daemon.protocol import CALL_TOOL
 from daemon.surfaces.base import Loading, View
 from daemon.wire.envelope import MAX_DEPTH, opens_many
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from daemon.clients.session_state import SessionState
     from daemon.config.model import Profile
     from daemon.model import ToolKey
+    from daemon.ports import Upstream
     from daemon.surfaces.base import Surface
     from daemon.wire.frames import Line
 
@@ -117,8 +119,6 @@ class Request(Struct, frozen=True, kw_only=True):
     """The surface that it came in on."""
     key: str | None
     """The key of its session; None if the session belongs to the connection and what it loads is not kept."""
-    workspace: str | None = None
-    """The workspace that it concerns; no client can name one yet."""
     modern: bool = False
     """Whether it belongs to the 2026-07-28 era."""
     turn: int = 0
@@ -152,6 +152,8 @@ class Attachment:
         """The last view that stays valid in later turns."""
         self._seen: tuple[object, ...] = ()
         """What that view was made from."""
+        self._instances: dict[str, Upstream] = {}
+        """The instances that its requests go to, by server, where clients do not share one."""
         self._preloaded: tuple[Catalog, Profile] | None = None
         """The catalog and the profile for which tools were last preloaded."""
 
@@ -280,6 +282,38 @@ class Attachment:
         """Whether what it loads and is shown is known in its next request."""
         client = self._client
         return client.selection.on_demand and (client.visitor.keeps or self.state.key is not None)
+
+    def instance_of(self, upstream: Upstream, number: int) -> Upstream | None:
+        """The instance of a server that its requests go to; None if the client's workspace must be found first.
+
+        Args:
+            upstream: the server, whose clients do not share an instance.
+            number: the number of the connection.
+
+        Raises:
+            CallError: there is none for it, as `ports.Instances.of` says.
+        """
+        assert upstream.instances is not None
+        known = self._instances.get(upstream.of)
+        if known is not None and not known.is_gone:
+            return known
+        workspace = self._client.workspace
+        if upstream.instances.by_workspace and not workspace.is_known:
+            return None
+        keeps = self._client.visitor.keeps or self.state.key is not None
+        found = self._instances[upstream.of] = upstream.instances.of(
+            Holder(
+                session=self.state.identity if keeps else None,
+                number=number,
+                workspace=workspace.directory,
+                fault=workspace.fault,
+            )
+        )
+        return found
+
+    async def find_workspace(self) -> None:
+        """Return once it is known which directory the client works in, or that it has named none."""
+        await self._client.workspace.find()
 
     def load(self, loading: Loading) -> None:
         """List the tools that a call has loaded from now on."""

@@ -44,10 +44,10 @@ class CallRecords:
         context.log.note(self._number, label, seconds, IS_ERROR if failed else outcome)
         surface = call.request.surface.name
         if call.method != protocol.CALL_TOOL:
-            context.tally.request("" if upstream is None else upstream.name, call.method, outcome)
+            context.tally.request("" if upstream is None else upstream.of, call.method, outcome)
         elif upstream is not None:
             upstream.record(seconds, ok=outcome == "ok")
-            context.tally.call(upstream.name, surface, outcome, seconds, call.tool)
+            context.tally.call(upstream.of, surface, outcome, seconds, call.tool)
         else:
             context.tally.meta_call(surface, call.label, outcome)
             if outcome != "ok":

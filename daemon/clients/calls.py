@@ -100,7 +100,7 @@ class CallsInFlight:
             result = protocol.completed(bytes(result))
         self._peer.answer(request.id, result)
         if call.upstream is not None and call.upstream.has_resources:
-            request.session.links.note(call.upstream.name, linked_in(result))
+            request.session.links.note(call.upstream.of, linked_in(result))
         self._record(call, outcome, failed=outcome == "ok" and is_error(result))
 
     def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.clients.visitor import HERSELF
+from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.counting.tally import tokens_in
 from daemon.surfaces.listing import usual_tools
@@ -88,6 +89,8 @@ class Client:
         """The configuration that `selection` was made from; None once its wishes have changed."""
         self.wishes = Wishes()
         self.visitor = visitor
+        self.workspace = OwnWorkspace()
+        """The directory that it works in."""
         self._surfaces = surfaces
         self._core: dict[str, tuple[ToolKey, ...]] = {}
         self.selection = Selection(

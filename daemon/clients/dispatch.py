@@ -171,6 +171,13 @@ class Dispatch:
         if upstream is None:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
             raise UpstreamUnavailable(text, server=forward.server, state="disabled")
+        if upstream.instances is not None:
+            instance = call.request.session.instance_of(upstream, self._number)
+            if instance is None:
+                # Which one depends on the directory that its client works in, which is asked for first.
+                self._later(self._act_after, call, call.request.session.find_workspace)
+                return False
+            upstream = instance
         if upstream.second is not None and not call.request.modern:
             upstream = upstream.second
         call.upstream = upstream
@@ -234,7 +241,7 @@ class Dispatch:
         except ToolChanged as error:
             session.was_told(error.key)
             raise
-        if isinstance(action, Forward) and action.server == upstream.name:
+        if isinstance(action, Forward) and action.server == upstream.of:
             # Its server may have renamed it in the meantime.
             call.refer(action, call.params[-1])
         return True

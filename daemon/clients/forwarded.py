@@ -70,7 +70,7 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
         """Answer with the server's own error, without the secrets that it may quote."""
         assert self.upstream is not None, "only a server refuses"
         self.calls.server_requests.takes_url(self.upstream.name, error)
-        code, message, data = without_secrets(error, self.calls.redact.of(self.upstream.name))
+        code, message, data = without_secrets(error, self.calls.redact.of(self.upstream.of))
         if self.method == protocol.COMPLETE and code == METHOD_NOT_FOUND:
             self.answered(NO_COMPLETION)
         else:

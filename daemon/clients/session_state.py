@@ -12,7 +12,7 @@ from daemon.catalog.shown import Shown
 from daemon.clients.links import Links
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from daemon.catalog.loaded import LoadedStatus
     from daemon.catalog.snapshot import Catalog
@@ -58,6 +58,11 @@ class SessionState:
     def named(self) -> bool:
         """Whether a client chose its key, so that other connections can name it as well."""
         return self.key is not None and not is_anonymous(self.key)
+
+    @property
+    def identity(self) -> Hashable:
+        """Identifies it as long as it lasts, over all of its connections."""
+        return self.key or self
 
     def listen(self, listener: Callable[[], None], owner: object) -> None:
         """Call `listener` whenever what is loaded changes, until `owner` leaves."""

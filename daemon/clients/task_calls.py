@@ -53,7 +53,7 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
     def refused(self, error: Buffer) -> None:
         """Answer with the server's own error: who has asked for a task can make nothing of a result."""
         assert self.upstream is not None, "only a server refuses"
-        code, message, data = without_secrets(error, self.calls.redact.of(self.upstream.name))
+        code, message, data = without_secrets(error, self.calls.redact.of(self.upstream.of))
         self.calls.refuse(self, code, message, data, UpstreamCallError.code)
 
     def lost(self, error: CallError) -> None:

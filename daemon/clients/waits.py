@@ -147,7 +147,7 @@ async def _wait_one(
         return
 
     def listed(newest: Catalog) -> bool:
-        entry = newest.servers.get(upstream.name)
+        entry = newest.servers.get(upstream.of)
         return entry is None or all(has_listed(entry, kind) for kind in awaited.kinds)
 
     with trio.move_on_after(LISTING_PATIENCE):

@@ -33,6 +33,7 @@ __all__ = [
     "Config",
     "Count",
     "HttpListen",
+    "Instance",
     "Limits",
     "Listen",
     "Metrics",
@@ -45,6 +46,7 @@ __all__ = [
     "Seconds",
     "Server",
     "ServerLimits",
+    "Share",
     "StartMode",
     "State",
     "Summaries",
@@ -60,6 +62,10 @@ DEFAULT_PROFILE = "default"
 
 DEFAULT_SURFACE = "category"
 """The surface of a profile that names none."""
+
+
+WORKSPACE = "\0workspace\0"
+"""What ${workspace} stands for until an instance is made for one: no value can hold a NUL otherwise."""
 
 
 def from_the_key(**arguments: Any) -> Any:
@@ -90,6 +96,26 @@ class StartMode(StrEnum):
 
     EAGER = "eager"
     LAZY = "lazy"
+
+
+class Share(StrEnum):
+    """Who shares an instance of a server."""
+
+    ALL = "all"
+    WORKSPACE = "workspace"
+    SESSION = "session"
+
+
+@attrs.frozen(kw_only=True)
+class Instance:
+    """Which instance of a server a configuration is for, where clients do not share one."""
+
+    label: str
+    """What logs, metrics and `mcpd status` call it: `playwright#12`, `filesystem@~/src/app`."""
+    workspace: str | None = None
+    """The directory that it works in; None if its clients have named none."""
+    capabilities: Mapping[str, object] | None = attrs.field(default=None, repr=False)
+    """What its client can do (MCP, `ClientCapabilities`), as its server is told; None: what mcpd passes on."""
 
 
 class EraWish(StrEnum):
@@ -126,6 +152,12 @@ class Server:
     """false: never started, its tools are not offered, its ${...} are not looked up."""
     start: StartMode = StartMode.EAGER
     """eager: started with the daemon; lazy: with the first call to one of its tools."""
+    share: Share | None = None
+    """all: one instance for everybody; workspace: one for each directory that clients work in; session: one
+    for each session; when absent: workspace if ${workspace} stands in command, args, env or cwd, else all."""
+    idle: Seconds | None = None
+    """Seconds without use after which an instance is ended; when absent: 600 where clients do not share one,
+    else never."""
     era: EraWish = EraWish.AUTO
     """auto: the newest that it speaks, and a second connection for clients of the revisions before 2026-07-28
     if it speaks those, too; handshake or modern: one connection, with one of them."""
@@ -139,6 +171,26 @@ class Server:
     """What its ${...} references stood for."""
     credentials: frozenset[str] = from_the_key(default=frozenset(), repr=False)
     """Which credentials its ${...} references stood for or fell back to, so that logs can leave them out."""
+    instance: Instance | None = attrs.field(default=None, metadata={"in_file": False})
+    """Which of its instances this is the configuration of; None where all clients share it."""
+
+    @property
+    def label(self) -> str:
+        """What logs, metrics and `mcpd status` call the instance that this is the configuration of."""
+        return self.name if self.instance is None else self.instance.label
+
+    @property
+    def shared_by(self) -> Share:
+        """Who shares an instance of it."""
+        if self.share is not None:
+            return self.share
+        return Share.WORKSPACE if self.uses_workspace else Share.ALL
+
+    @property
+    def uses_workspace(self) -> bool:
+        """Whether ${workspace} stands in its command, arguments, environment or directory."""
+        texts = (self.command or "", self.cwd or "", *self.args, *self.env.values())
+        return any(WORKSPACE in text for text in texts)
 
 
 @attrs.frozen(kw_only=True)

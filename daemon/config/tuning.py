@@ -92,6 +92,9 @@ class ServerLimits:
     """The largest message accepted from the server, in bytes."""
     output_bytes: Count | None = None
     """The largest answer to a tool call that is passed on, in bytes; null: whatever `messageBytes` accepts."""
+    instances: Count = 16
+    """Instances of it at the same time, where clients do not share one: another one ends the one that was
+    unused longest, or is refused as `Overloaded` while all are at work."""
     memory_bytes: Count | None = None
     """The most memory that its child and all that it starts may use, in bytes (stdio); null is no limit."""
 

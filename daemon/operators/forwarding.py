@@ -81,7 +81,7 @@ async def forward(
     )
     if context.operator is not None:
         context.operator.declare(given.capabilities)
-    outcome = _Outcome(context.redact.of(upstream.name), context.operator, reports=own.wants_progress)
+    outcome = _Outcome(context.redact.of(upstream.of), context.operator, reports=own.wants_progress)
     started = trio.current_time()
     key = await _send(upstream, own, outcome)
     context.outbox.flush()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.config.tuning import Timeouts
     from daemon.facts import Fact, ServerStatus
-    from daemon.ports import CallToSend, Upstream
+    from daemon.ports import CallToSend, Instances, Upstream
     from daemon.safety.redact import Redactor
     from daemon.supervision.child import Child
     from daemon.upstreams.admission import Admission
@@ -158,7 +158,10 @@ class UpstreamAccess:
             settle: returns once the registry has processed the facts it was told.
             start_limit: seconds that the handshake under way, or the next one, may take.
         """
-        self.name = server.name
+        self.name = server.label
+        self.of = server.name
+        self.instances: Instances | None = None
+        self.is_gone = False
         self.has_resources = False
         self.second: Upstream | None = None
         self.server = server
@@ -166,7 +169,7 @@ class UpstreamAccess:
         """Whether it speaks MCP 2026-07-28 (`ports.Upstream`)."""
         self.tell = tell
         self.stats = CallStats()
-        self.apart = Apart(server.name)
+        self.apart = Apart(server.label)
         """Whether calls are made one client at a time."""
         self.listing = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
         self.record, self.wait_current = self.stats.record, self.listing.tools.wait_current

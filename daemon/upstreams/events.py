@@ -67,9 +67,9 @@ class UpstreamEvents(UpstreamAccess):
             audience: the clients, for what belongs to no call.
         """
         super().__init__(server, tell=tell, wall=wall, redact=redact, settle=settle, start_limit=start_limit)
-        self.log = RunLog(server.name, stable_after=server.restart.stable_after, wall=wall)
+        self.log = RunLog(server.label, stable_after=server.restart.stable_after, wall=wall)
         self.greeting: Greeting | None = None
-        self.subscription = HeldSubscription(server.name, audience, self.listing.may_have_changed)
+        self.subscription = HeldSubscription(server.label, audience, self.listing.may_have_changed)
         self.noise = Noise()
         self.stderr = StderrTail()
         self.pid: int | None = None

@@ -121,7 +121,7 @@ class Listing:
             return
         # A server that announces changes all the time is never current: the latest list must do.
         if self._obtained < needed:
-            name, problem = self._server.name, self._outcome.value[1]
+            name, problem = self._server.label, self._outcome.value[1]
             why = f" ({problem})" if problem else ""
             raise UpstreamUnavailable(
                 f"server {name} has said that its tools changed, and has not listed them for"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.config.model import Timeouts
-    from daemon.ports import Audience, CallToSend, Upstream, UpstreamConnection
+    from daemon.ports import Audience, CallToSend, Instances, Upstream, UpstreamConnection
     from daemon.upstreams.events import UpstreamEvents
     from daemon.upstreams.transports.opening import OpenContext
     from daemon.wire.peer_requests import PeerRequest
@@ -69,7 +69,9 @@ class SecondConnection:
             limit: seconds that a handshake may take.
             idle: seconds without a call after which it is closed.
         """
-        self.name = first.name
+        self.name, self.of = first.name, first.of
+        self.instances: Instances | None = None
+        self.is_gone = False
         self.record, self.wait_current = first.record, first.wait_current
         self.wake_to_list = first.wake_to_list
         self.is_modern, self.has_resources = True, False

@@ -66,7 +66,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[StdioConnection
     assert server.command is not None
     env = child_environment(os.environ, server.env)
     directory = server.cwd or str(paths.home(os.environ))
-    child = await context.children.start(server.command, server.args, env, directory, server=server.name)
+    child = await context.children.start(server.command, server.args, env, directory, server=server.label)
     context.events.on_child(child.pid, child.mark)
     link = FdLink(
         child.stdout,

@@ -293,7 +293,7 @@ def test_a_request_has_what_its_client_gets_as_it_comes_in() -> None:
     stage = Stage(profiles=PROFILES)
     guest = attached(stage, {"profile": "small"})
     request = guest.request(b"7", 3)
-    assert (request.id, request.turn, request.key, request.workspace) == (b"7", 3, None, None)
+    assert (request.id, request.turn, request.key) == (b"7", 3, None)
     assert (request.profile.name, request.surface.name, request.modern) == ("small", "search", False)
     guest._client.move("default")
     assert guest.request(b"8", 4, modern=True).surface.name == "load"
