@@ -214,9 +214,10 @@ class Attachment:
         selection = client.select(catalog.config)
         if turn is not None and selection.denied:
             raise ToolDisabled(selection.denied)
+        seen = context.means.offers.choices.of(catalog, selection.servers)
         if not self._is_kept:
             view = View(
-                catalog=catalog,
+                catalog=seen,
                 profile=selection.profile,
                 now=context.wall,
                 means=context.means,
@@ -226,7 +227,7 @@ class Attachment:
         else:
             self._judge()
             view = View(
-                catalog=catalog,
+                catalog=seen,
                 profile=selection.profile,
                 now=context.wall,
                 means=context.means,

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.clients.choosing import fault_of_choice, read_choice
 from daemon.clients.visitor import HERSELF
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.counting.tally import tokens_in
 from daemon.surfaces.listing import usual_tools
-from daemon.surfaces.table import PRELOADING, READING, chosen, is_switched_off
+from daemon.surfaces.table import ITSELF, PRELOADING, READING, chosen, is_switched_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +51,8 @@ class Wishes:
     """The name of a surface; None leaves it to the profile."""
     lazy: bool | None = None
     """Whether tools are loaded on demand; None leaves it to the profile."""
+    servers: tuple[str, ...] | None = ()
+    """The servers that it wants to see as themselves; empty for none, None if it named them in no list."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,6 +67,8 @@ class Selection:
     """Whether tools are loaded on demand; otherwise no session is read, nothing compared (seed 002, §9)."""
     preload: tuple[str, ...] = ()
     """The tools that are loaded from the start."""
+    servers: tuple[str, ...] = ()
+    """The servers that it sees as themselves, and no others; empty: what the profile and the surface show."""
     denied: str = ""
     """Why the client is served nothing; empty if it is served. The other attributes are then as they were
     before."""
@@ -100,7 +105,7 @@ class Client:
         self.select(config)
 
     def wish(self, hello: Mapping[str, object]) -> None:
-        """Take over what a bridge asks for on behalf of its client: a profile, a surface, a lazy switch.
+        """Take over what a bridge asks for on behalf of its client: profile, surface, lazy switch, servers.
 
         A name that does not exist denies everything: a profile restricts, and a typo must not show more than it
         would.
@@ -111,6 +116,7 @@ class Client:
                 profile=name if isinstance(name, str) else self.wishes.profile,
                 surface=surface if isinstance(surface, str) else None,
                 lazy=lazy if isinstance(lazy, bool) else None,
+                servers=read_choice(hello.get("servers")),
             )
         )
         began = hello.get("resumed")
@@ -118,8 +124,11 @@ class Client:
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
 
     def move(self, profile: str) -> None:
-        """Give the client another profile, whose surface and switches replace its wishes."""
-        self._change(Wishes(profile=profile))
+        """Give the client another profile, whose surface and switches replace its wishes.
+
+        Whoever sees chosen servers goes on to see those, if the profile shows them.
+        """
+        self._change(Wishes(profile=profile, servers=self.wishes.servers))
 
     def select(self, config: Config) -> Selection:
         """What the client gets under a configuration; resolved only if that or its wishes have changed."""
@@ -150,10 +159,15 @@ class Client:
         for each in (wishes.surface or name, name):
             if each not in surfaces:
                 return self._deny(f"there is no surface {each[:100]!r}; there are: {', '.join(surfaces)}")
+        on_demand = not is_switched_off(config, profile, lazy=wishes.lazy)
+        if fault := fault_of_choice(config, profile, wishes.servers):
+            return self._deny(fault)
+        if wishes.servers:
+            return Selection(profile=profile, surface=ITSELF, on_demand=on_demand, servers=wishes.servers)
         return Selection(
             profile=profile,
             surface=READING[name] if profile.read_resource and name in READING else surfaces[name],
-            on_demand=not is_switched_off(config, profile, lazy=wishes.lazy),
+            on_demand=on_demand,
             preload=profile.preload if name == PRELOADING else (),
         )
 

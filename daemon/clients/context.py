@@ -102,6 +102,8 @@ class SessionStatistics:
     """The name of its profile."""
     surface: str
     """The name of its surface."""
+    servers: tuple[str, ...] = ()
+    """The servers that it sees as themselves; empty: what its surface shows."""
     since: float
     """When the client connected, in seconds since the epoch."""
     calls: int

@@ -174,11 +174,18 @@ ANY_SERVER = "*"
 """Stands for any server: no server can have this name."""
 
 
+SERVERS_FOLLOW = "-"
+"""Stands in the place of a profile in the paths of HTTP where servers are named instead."""
+
+
 def title_faults(names: Iterable[str], trail: str) -> Iterator[Fault]:
     """Names that categories or profiles may not have."""
     for name in names:
         if not title_is_sound(name):
             message = f"this name must have 1 to {TITLE_LENGTH} printable characters"
+            yield Fault(path=below(trail, name), message=message)
+        elif name == SERVERS_FOLLOW:
+            message = f"{name!r} stands for no name in the paths of HTTP (/mcp/-/SERVER): take another one"
             yield Fault(path=below(trail, name), message=message)
 
 

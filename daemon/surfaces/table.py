@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.full import FullSurface
+from daemon.surfaces.itself import ItselfSurface
 from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.reading import ReadingSurface
 from daemon.surfaces.search import SearchSurface
@@ -26,6 +27,9 @@ SURFACES: dict[str, Surface] = {
     )
 }
 """All surfaces, by the names that profiles and `--surface` use."""
+
+ITSELF: Surface = ItselfSurface()
+"""What a client is shown that has chosen servers: no profile names it, since it means nothing without them."""
 
 READING: dict[str, Surface] = {name: ReadingSurface(surface) for name, surface in SURFACES.items()}
 """The same with a tool that reads resources, for profiles that ask for it."""
