@@ -162,6 +162,7 @@ class Session:
             token=self._client.visitor.token,
             profile=selection.profile.name,
             surface=selection.surface.name,
+            choice=selection.choice,
             since=self._since,
             calls=connection.calls.total,
             in_flight=self.in_flight,
