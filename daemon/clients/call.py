@@ -215,8 +215,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
         Raises:
             CallError: it is refused.
         """
-        surface = self.request.session.selection.surface
-        return surface.call(view, self.name, self.given, patient=patient)
+        return self.request.present_surface.call(view, self.name, self.given, patient=patient)
 
     def refer(self, forward: Forward, arguments: Buffer) -> None:
         """Take over where the call goes, and what is sent there."""

@@ -65,8 +65,8 @@ DEFAULT_PROFILE = "default"
 """The profile of a client that asks for none; it always exists."""
 
 
-DEFAULT_SURFACE = "category"
-"""The surface of a profile that names none."""
+DEFAULT_SURFACE = "auto"
+"""What a profile has that names no surface: the one that fits the client (`surfaces.fitting`)."""
 
 
 def from_the_key(**arguments: Any) -> Any:
@@ -231,7 +231,7 @@ class Profile:
     description: str | None = None
     """Whom the profile is for."""
     surface: str = DEFAULT_SURFACE
-    """Which set of meta-tools is shown."""
+    """Which set of meta-tools is shown; auto: the one that fits the client, by what it says it is."""
     lazy: bool = True
     """false: this profile shows every tool, as the `full` surface does."""
     categories: tuple[str, ...] | None = None

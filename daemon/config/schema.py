@@ -18,7 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
-from daemon.config.model import Config, Server, TransportType
+from daemon.config.model import DEFAULT_SURFACE, Config, Server, TransportType
 from daemon.config.names import SERVER_NAME, TITLE_LENGTH
 from daemon.config.structure import TRANSPORT_SPELLINGS
 from daemon.config.tuning import AtLeast, MoreThan, OrText
@@ -46,7 +46,7 @@ def json_schema(surfaces: Sequence[str]) -> Schema:
     """
     definitions: Schema = {}
     root = _object(Config, definitions)
-    definitions["Profile"]["properties"]["surface"] |= {"enum": list(surfaces)}
+    definitions["Profile"]["properties"]["surface"] |= {"enum": [DEFAULT_SURFACE, *surfaces]}
     pointer = {"type": "string", "description": "Where this schema is, for editors."}
     root["properties"] = {"$schema": pointer, **root["properties"]}
     return {

@@ -13,7 +13,7 @@ import attrs
 
 from daemon.config.addresses import is_loopback, split_authority
 from daemon.config.jsonc import ROOT, below
-from daemon.config.model import MAX_PORT
+from daemon.config.model import DEFAULT_SURFACE, MAX_PORT
 from daemon.config.names import (
     TITLE_LENGTH,
     ToolReference,
@@ -300,8 +300,9 @@ def profile_faults(
 
 def surface_faults(profile: Profile, trail: str, surfaces: Sequence[str]) -> Iterator[Fault]:
     """A fault for a surface that this daemon does not have, if its surfaces are known."""
-    if surfaces and profile.surface not in surfaces:
-        message = f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, surfaces)}"
+    known = (DEFAULT_SURFACE, *surfaces)
+    if surfaces and profile.surface not in known:
+        message = f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, known)}"
         yield Fault(path=below(trail, "surface"), message=message)
 
 
