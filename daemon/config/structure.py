@@ -269,7 +269,7 @@ _CONVERTER = _strict_converter()
 
 
 _BY_CATEGORY = "to choose tools, define a category with tools.includeNames or tools.overrides"
-_APPROVAL = "approval of calls is the client's business, not mcpd's: remove it"
+_APPROVAL = 'which calls are asked about is said by a profile: write "permissions" there and remove this'
 _ELSEWHERE = "a setting of another program: remove it"
 _TIMEOUT = 'write "timeouts": {"call": 60}, in seconds'
 _AUTH = 'mcpd sends what it is given: write "headers": {"Authorization": "Bearer ${TOKEN}"}'
