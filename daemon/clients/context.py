@@ -11,6 +11,7 @@ from daemon.clients.announcements import Habits
 from daemon.clients.audience import ConnectedClients
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.listings import Listings
+from daemon.clients.permissions.rounds import AgreedCalls
 from daemon.clients.request_states import RequestStates
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class SessionContext:
     """The connected clients, which join it to hear servers' notifications."""
     states: RequestStates = attrs.field(factory=RequestStates)
     """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""
+    agreed: AgreedCalls = attrs.field(factory=AgreedCalls)
+    """Calls that users have agreed to and that their servers want again."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
     listings: Listings = attrs.field(factory=Listings)
