@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.crossings import Pair, divided, pages, project, servers
 from tests.e2e.harness import Daemon, running
-from tests.e2e.windows import Pair, Window, divided, pages, project, servers
+from tests.e2e.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +33,8 @@ def windows(entries: Json, projects: tuple[Path, Path]) -> Iterator[tuple[Daemon
     """A daemon with these servers, and a window in each project."""
     with (
         running({"mcpServers": entries, "profiles": {"default": {"surface": "full"}}}) as daemon,
-        Window(daemon, projects[0]) as one,
-        Window(daemon, projects[1]) as two,
+        Window.bridged(daemon, projects[0]) as one,
+        Window.bridged(daemon, projects[1]) as two,
     ):
         one.begin()
         two.begin()
