@@ -196,7 +196,7 @@ def _owner(call: ClientCall) -> bytes:
     said = msgspec.json.encode(
         (
             (_client(call.calls, request.key), visitor.owner, visitor.token, request.key),
-            (request.profile.name, request.surface.name, method, call.name),
+            (request.profile.name, request.surface.name, request.session.selection.servers, method, call.name),
         )
     )
     given = _of_tool(call.given) if method == CALL_TOOL else _of_request(call.given)
