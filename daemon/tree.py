@@ -48,7 +48,8 @@ from daemon.processes.peers import Peers, own_and, shares
 from daemon.state.opening import opener_of
 from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
-from daemon.surfaces.table import META_TOOLS, SURFACES
+from daemon.surfaces.fitting import AUTO
+from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.upstreams.servers import Servers
 from daemon.wire.outbox import Outbox
 
@@ -93,7 +94,7 @@ class Tree:
         self.librarian = Librarian(self.registry.catalog, config.search)
         self.calls = CallLogger()
         self.tally = Tally(
-            config.mcp_servers, meta_tools={name: each.meta_tools for name, each in SURFACES.items()}
+            config.mcp_servers, meta_tools={each.name: each.meta_tools for each in (*SURFACES.values(), ITSELF)}
         )
         self.mended = RepairCounts()
         self.moves = Moves()
@@ -296,7 +297,7 @@ def _http(tree: Tree, listener: socket.socket) -> HttpDoor:
         redact=tree.around.redact,
         catalog=tree.registry.catalog,
         offers=tree.means.offers,
-        surfaces=tuple(SURFACES),
+        surfaces=(AUTO, *SURFACES),
         export=tree.exporter.text,
         readiness=lambda: tree.readiness,
         count=tree.tally.turned_away,

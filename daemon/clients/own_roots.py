@@ -61,7 +61,10 @@ class OwnRoots:
     def sees(self, server: str) -> bool:
         """Whether the client's profile has anything of this server."""
         catalog = self._context.catalog.value
-        wanted = self._client.select(catalog.config).profile.categories
+        selection = self._client.select(catalog.config)
+        wanted = selection.profile.categories
+        if selection.servers and server not in selection.servers:
+            return False
         return wanted is None or any(
             server in catalog.categories[name].servers for name in wanted if name in catalog.categories
         )
