@@ -177,6 +177,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether it has waited for what its session has loaded at other daemons."""
     returns: int = 0
     """How often it was taken back from a server's queue."""
+    moves: int = 0
+    """How often the server that it has waited for was replaced by another one."""
     reported: float = 0.0
     """The progress that we have reported ourselves, while it waited for its server."""
     waiting: trio.CancelScope | None = None
@@ -253,9 +255,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
         capability to declare), or that the state of its round is none.
         """
         assert self.upstream is not None, "only a server refuses"
-        server, asking = self.upstream.name, self.calls.server_requests
-        redact = self.calls.redact.of(server)
-        if asking.takes_url(server, error) or (self.request.modern and concerns_client(error, self.others)):
+        upstream, asking = self.upstream, self.calls.server_requests
+        redact = self.calls.redact.of(upstream.of)
+        is_its_own = self.request.modern and concerns_client(error, self.others)
+        if asking.takes_url(upstream.name, error) or is_its_own:
             self.calls.refuse(self, *without_secrets(error, redact), UpstreamCallError.code)
         else:
             self.lost(read_refusal(error, redact))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.clients.capabilities import NOTHING
 from daemon.clients.visitor import HERSELF
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
@@ -27,13 +28,16 @@ from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.table import PRELOADING, READING, chosen, is_switched_off
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
+
+    from msgspec import Raw
 
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.visitor import Visitor
     from daemon.config.model import Config, Profile
     from daemon.counting.tally import Tally
     from daemon.model import ToolKey
+    from daemon.ports import Upstream
     from daemon.surfaces.base import Means, Surface
 
 MAX_LISTS = 64
@@ -89,8 +93,15 @@ class Client:
         """The configuration that `selection` was made from; None once its wishes have changed."""
         self.wishes = Wishes()
         self.visitor = visitor
+        self.number = 0
+        """The number of its connection."""
         self.workspace = OwnWorkspace()
         """The directory that it works in."""
+        self.capabilities: Raw = NOTHING
+        """What it has declared that servers may ask of it, raw: in its handshake, or in its first request (MCP,
+        `ClientCapabilities`)."""
+        self.instances: dict[str, Upstream] = {}
+        """The instances of servers that it has used, by their own names, where clients do not share one."""
         self._surfaces = surfaces
         self._core: dict[str, tuple[ToolKey, ...]] = {}
         self.selection = Selection(
@@ -116,6 +127,25 @@ class Client:
         began = hello.get("resumed")
         # A time that cannot be read still says that there is something to resume.
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
+
+    def uses(self, instance: Upstream) -> None:
+        """Note that it uses an instance of a server, and let go of those that have ended."""
+        self.forget_gone()
+        self.instances[instance.name] = instance
+
+    def forget_gone(self) -> None:
+        """Let go of instances that have ended."""
+        self.instances = {name: each for name, each in self.instances.items() if not each.is_gone}
+
+    def has(self, server: str, shown: Container[str]) -> bool:
+        """Whether something of a server is for this client.
+
+        Args:
+            server: the name of a server, or of an instance, which is only for those who use it.
+            shown: the servers that its profile shows something of.
+        """
+        used = self.instances.get(server)
+        return (server if used is None else used.of) in shown
 
     def move(self, profile: str) -> None:
         """Give the client another profile, whose surface and switches replace its wishes."""

@@ -52,6 +52,7 @@ class ClientConnection:
         self.level = "INFO" if visitor.keeps else "DEBUG"
         """How its beginning and end are logged: without a session, each request may have a connection."""
         self.client = Client(context.catalog.value.config, context.surfaces, visitor)
+        self.client.number = number
         self.subscriptions = Subscriptions(peer, context.outbox)
         self.announcements = Announcements(self.subscriptions, context.habits, self.client)
         self.list_changes = ListChanges(self.subscriptions, self.listing_of)

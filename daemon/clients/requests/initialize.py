@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from daemon import protocol
+from daemon.clients.capabilities import NOTHING
 from daemon.clients.tasks import offers_tasks
 from daemon.surfaces.own_words import server_lines
 
@@ -28,7 +29,8 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
     fields = protocol.decode_initialize(params or b"{}")
     connection.name_client(fields.clientInfo)
     if fields.capabilities is not UNSET:
-        connection.calls.server_requests.capabilities = fields.capabilities.copy()
+        connection.client.capabilities = fields.capabilities.copy()
+        connection.calls.server_requests.capabilities = connection.client.capabilities
     instructions = _instructions(connection)
     capabilities: dict[str, object] = dict(declared(connection))
     if offers_tasks(connection.attachments.own.view()):
@@ -67,6 +69,8 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         connection.peer.refuse(request_id, *protocol.unsupported(version))
         return False
     connection.protocol = version
+    if connection.client.capabilities is NOTHING:
+        connection.client.capabilities = meta.get(protocol.CAPABILITIES_KEY, NOTHING).copy()
     info = meta.get(protocol.CLIENT_INFO_KEY)
     # Behind a balancer, clients may share a connection.
     if info is not None and bytes(info) != connection.info:
@@ -78,6 +82,7 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
 def hello(connection: ClientConnection, said: dict[str, object]) -> None:
     """Take over what a bridge says for its client in the first message of a connection (`protocol.HELLO`)."""
     connection.client.wish(said)
+    connection.client.workspace.take_hello(said)
     if fault := connection.attachments.take_hello(said):
         connection.client_log.warning("what this client loads is not remembered: {}", fault)
     if moved := connection.context.moved(connection.attachments.key):
