@@ -48,6 +48,7 @@ from daemon.processes.peers import Peers, own_and, shares
 from daemon.state.opening import opener_of
 from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
+from daemon.surfaces.fitting import AUTO
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.upstreams.servers import Servers
 from daemon.wire.outbox import Outbox
@@ -294,7 +295,7 @@ def _http(tree: Tree, listener: socket.socket) -> HttpDoor:
         redact=tree.around.redact,
         catalog=tree.registry.catalog,
         offers=tree.means.offers,
-        surfaces=tuple(SURFACES),
+        surfaces=(AUTO, *SURFACES),
         export=tree.exporter.text,
         readiness=lambda: tree.readiness,
         count=tree.tally.turned_away,

@@ -45,7 +45,7 @@ from tests.tallies import new_tally
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.clients.visitor import Visitor
@@ -409,12 +409,15 @@ class Stage:
         )
         self.memory = FakeMemory()
         self.tally = new_tally(self.config.mcp_servers)
+        self.left: list[Hashable] = []
+        """What identifies the sessions that nobody uses any more."""
         self.sessions = Sessions(
             self.catalog,
             self.memory,
             wall=time.time,
             on_loaded=self.tally.loaded,
             on_invalid=self.tally.invalidated,
+            on_left=self.left.append,
         )
         self.context = SessionContext(
             catalog=self.catalog,

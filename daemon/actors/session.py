@@ -163,6 +163,7 @@ class Session:
             profile=selection.profile.name,
             surface=selection.surface.name,
             servers=selection.servers,
+            choice=selection.choice,
             since=self._since,
             calls=connection.calls.total,
             in_flight=self.in_flight,

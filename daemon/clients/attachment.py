@@ -124,6 +124,15 @@ class Request(Struct, frozen=True, kw_only=True):
     turn: int = 0
     """The turn of the connection in which it arrived (`wire.outbox.Link.turns`)."""
 
+    @property
+    def present_surface(self) -> Surface:
+        """The surface that decides it now: its client may have been given another profile since it came in.
+
+        Where another client's request came in over the same connection meanwhile, it keeps its own.
+        """
+        selection = self.session.selection
+        return selection.surface if selection.client == self.client else self.surface
+
 
 class Attachment:
     """One session as one connection takes part in it."""

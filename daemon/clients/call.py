@@ -173,6 +173,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether it may still wait for a server; it waits once at most."""
     current: bool = False
     """Whether it has waited for the server's new list."""
+    agreed: tuple[str, ...] | None = None
+    """The tool that its client's user has agreed to call with these arguments (`clients.permissions`)."""
     looked: bool = False
     """Whether it has waited for what its session has loaded at other daemons."""
     returns: int = 0
@@ -215,8 +217,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
         Raises:
             CallError: it is refused.
         """
-        surface = self.request.session.selection.surface
-        return surface.call(view, self.name, self.given, patient=patient)
+        return self.request.present_surface.call(view, self.name, self.given, patient=patient)
 
     def refer(self, forward: Forward, arguments: Buffer) -> None:
         """Take over where the call goes, and what is sent there."""

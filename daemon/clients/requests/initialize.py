@@ -37,6 +37,10 @@ INTRODUCTION_PATIENCE = 4.0
 """Seconds that a handshake waits for chosen servers that were never up: the first agents give up after 5."""
 
 
+_NOBODY = msgspec.Raw(b"{}")
+"""The `clientInfo` of a request without one, where the request before may be another client's."""
+
+
 def initialize(connection: ClientConnection, request_id: bytes, params: Raw | None) -> None:
     """Answer `initialize` (MCP 2024-11-05 to 2025-11-25).
 
@@ -98,6 +102,8 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
     connection.protocol = version
     info = meta.get(protocol.CLIENT_INFO_KEY)
     # Behind a balancer, clients may share a connection.
+    if info is None and connection.info and not connection.client.visitor.keeps:
+        info = _NOBODY
     if info is not None and bytes(info) != connection.info:
         connection.info = bytes(info)
         connection.name_client(msgspec.json.decode(info))
