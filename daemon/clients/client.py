@@ -22,8 +22,8 @@ from daemon.clients.visitor import HERSELF
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.counting.tally import tokens_in
-from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.fitting import AUTO, ClientInfo, fitting
+from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.table import PRELOADING, READING, choice_of, is_switched_off
 
 if TYPE_CHECKING:
@@ -174,7 +174,9 @@ class Client:
         # A name that was asked for is checked also where the switches make no use of it.
         asked = wishes.surface or AUTO
         if choice.surface == AUTO:
-            choice = self._decided.of(config, (self.visitor, profile.name, self.info), lambda: self._fit(profile))
+            choice = self._decided.of(
+                config, (self.visitor, profile.name, self.info), lambda: self._fit(profile)
+            )
         name = choice.surface
         for each in (asked, name):
             if each not in surfaces and each != AUTO:
@@ -203,8 +205,8 @@ MAX_DECIDED = 1000
 class DecidedSurfaces:
     """The surfaces that were found to fit clients, each decided once for a configuration.
 
-    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection ends
-    with each request, or carries those of several clients, the decision outlives it here.
+    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection
+    may end with each request, or carry those of several clients, a decision outlives it here.
     """
 
     def __init__(self) -> None:
