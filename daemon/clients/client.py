@@ -255,8 +255,8 @@ MAX_DECIDED = 1000
 class DecidedSurfaces:
     """The surfaces that were found to fit clients, each decided once for a configuration.
 
-    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection ends
-    with each request, or carries those of several clients, the decision outlives it here.
+    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection
+    may end with each request, or carry those of several clients, a decision outlives it here.
     """
 
     def __init__(self) -> None:
