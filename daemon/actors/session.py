@@ -12,10 +12,10 @@ import msgspec
 import trio
 
 from daemon import protocol
-from daemon.clients.attachment import plain_call
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
+from daemon.clients.plain_calls import plain_call
 from daemon.clients.requests.completion import complete
 from daemon.clients.requests.following import subscribe, unsubscribe
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
@@ -171,6 +171,8 @@ class Session:
             own=self._attachments.own.state.loaded,
             repaired=connection.dispatch.repaired,
             tokens_not_sent=connection.savings.tokens,
+            workspace=self._client.workspace.shown,
+            instances=tuple(name for name, each in self._client.instances.items() if not each.is_gone),
         )
 
     # --- wire.peer.PeerEvents ------------------------------------------------------------------------------

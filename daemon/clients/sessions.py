@@ -88,9 +88,8 @@ class Sessions:
             wall: seconds since the epoch.
             on_loaded: called when more tools are loaded, with the source and how many.
             on_invalid: called when loaded tools become invalid, with their status and how many.
-            on_left: called when no connection uses a session any more, with what identifies it
-                (`SessionState.identity`); the same session may be used again later.
-            on_joined: called when a connection uses a session that none has used, with the same.
+            on_left: called with what identifies a session whose last connection has left it.
+            on_joined: called with what identifies a session that a first connection uses.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
         """Functions that are called soon after each change of the catalog, by their owners."""
@@ -120,7 +119,7 @@ class Sessions:
         state = SessionState(None, created_at=self._wall())
         state.users = 1
         self._unnamed.add(state)
-        _enter(self.users, state.identity, self._on_joined)
+        self.users[state.identity] += 1
         return state
 
     def identify(self, state: SessionState, key: str, *, stored: bool = True) -> None:
@@ -138,7 +137,7 @@ class Sessions:
             self.named[key] = state
         else:
             state.alias = key
-        _enter(self.users, state.identity, self._on_joined)
+        _join(self.users, state.identity, self._on_joined)
         _leave(self.users, before, self._on_left)
 
     def find(self, key: str) -> SessionState | None:
@@ -151,7 +150,7 @@ class Sessions:
     def join(self, state: SessionState, client: str) -> None:
         """Let one more connection use a session."""
         state.users += 1
-        _enter(self.users, state.identity, self._on_joined)
+        _join(self.users, state.identity, self._on_joined)
         state.left = False
         if state.key is not None:
             if state.users == 1:
@@ -307,7 +306,8 @@ async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
             await trio.lowlevel.checkpoint()
 
 
-def _enter(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
+def _join(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
+    """Note that one more connection uses a session."""
     users[identity] += 1
     if users[identity] == 1:
         on_joined(identity)
