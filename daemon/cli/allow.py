@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="seconds",
         metavar="TIME",
         type=seconds_of,
-        help="for so long: 90s, 30m, 1h, 2d (default: no end)",
+        help="for so long: 90s, 30m, 1h, 2d (default: as long as the session is in use)",
     )
     made.add_argument("--revoke", action="store_true", help="ask again about TOOL, or about everything")
     add_json(made)
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def seconds_of(text: str) -> float:
     """The seconds in `90s`, `30m`, `1h` or `2d`."""
-    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if found is None or not int(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 30m, 1h or 2d")
     return float(int(found[1]) * _UNITS[found[2]])

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from daemon.config.model import Category, Config, Profile, Server, StartMode, TransportType
+from daemon.config.permission import Annotations, Permission, PermissionRule
 from daemon.config.structure import FOREIGN, keys, read, unknown_key
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ def test_every_key_of_a_profile_is_read() -> None:
         "prompts": False,
         "resources": False,
         "readResource": True,
+        "readOnlyCall": False,
+        "permissions": [{"match": "s/t", "annotations": {"destructive": True}, "then": "ask"}],
         "deferredLoading": True,
         "answerTokens": 500,
     }
@@ -176,6 +179,10 @@ def test_every_key_of_a_profile_is_read() -> None:
         prompts=False,
         resources=False,
         read_resource=True,
+        read_only_call=False,
+        permissions=(
+            PermissionRule(match="s/t", annotations=Annotations(destructive=True), then=Permission.ASK),
+        ),
         deferred_loading=True,
     )
     assert faults == []

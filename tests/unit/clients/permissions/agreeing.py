@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
+from daemon.facts import Configured
 from daemon.protocol import CAPABILITIES_KEY
 from tests.fakes_upstream import MODERN, Stage
 from tests.unit.clients.inputs import ABLE
+from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
     import trio
@@ -38,6 +41,14 @@ def call_of(surface: str, tool: str = "echo", args: Any = None) -> dict[str, Any
             return {"name": "call_tool", "arguments": {"tool_name": tool, "arguments": args}}
         case _:
             return {"name": tool, "arguments": args}
+
+
+def configure(stage: Stage, *rules: Any, surface: str = "category") -> None:
+    """A reload with other rules."""
+    servers = {name: {"command": "unused"} for name in ("alpha", "beta")}
+    profile = {"surface": surface, "permissions": list(rules), "autoLoad": True}
+    config = config_of({"mcpServers": servers, "profiles": {"default": profile}})
+    stage.learn(Configured(config=config, now=time.time()))
 
 
 async def greet(client: Client, capabilities: Any = ABLE) -> None:

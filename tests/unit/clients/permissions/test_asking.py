@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +11,7 @@ import trio.testing
 
 from daemon.clients.permissions.asking import ASK_SECONDS
 from daemon.clients.visitor import Visitor
-from daemon.facts import Configured
-from tests.fakes_upstream import Stage, error_of, tool
+from tests.fakes_upstream import error_of, tool
 from tests.unit.clients.permissions.agreeing import (
     ASKS,
     DENIES,
@@ -22,11 +20,11 @@ from tests.unit.clients.permissions.agreeing import (
     answer_to,
     asked,
     call_of,
+    configure,
     greeted,
     reply,
     stage_of,
 )
-from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -43,14 +41,6 @@ def named(surface: str) -> str:
 
 async def call(client: Client, surface: str = "category", request_id: object = 1, **more: Any) -> None:
     await client.ask("tools/call", {**call_of(surface), **more}, request_id=request_id)
-
-
-def configure(stage: Stage, *rules: Any, surface: str = "category") -> None:
-    """A reload with other rules."""
-    servers = {name: {"command": "unused"} for name in ("alpha", "beta")}
-    profile = {"surface": surface, "permissions": list(rules), "autoLoad": True}
-    config = config_of({"mcpServers": servers, "profiles": {"default": profile}})
-    stage.learn(Configured(config=config, now=time.time()))
 
 
 @pytest.mark.parametrize("surface", SURFACES)
