@@ -26,6 +26,7 @@ from daemon.catalog.lazy import Lazily, Table
 from daemon.catalog.offered import offered
 from daemon.catalog.rules import ProfileRules
 from daemon.catalog.templates import Template
+from daemon.config.permission import Permission
 from daemon.model import Kind
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Offered:
     """The first of the profile's categories that holds it, if any."""
     description: str
     """The profile's description of it, else the category's, else the server's."""
+    asks: bool = False
+    """Whether the profile has it called only if the client's user agrees."""
 
     @property
     def key(self) -> ToolKey:
@@ -99,7 +102,8 @@ class Offer:
         """Whether clients of the profile may read resources at all."""
         self._catalog = catalog
         self._profile = profile
-        self.rules = ProfileRules(catalog, profile)
+        permissions = None if before is None else before.rules.permissions
+        self.rules: ProfileRules = ProfileRules(catalog, profile, permissions)
         """Which tools the profile allows, and what it says of them."""
         self._listed = {
             entry.name: self.rules.let_through(entry.name, entry.tools)
@@ -184,7 +188,8 @@ class Offer:
             category, member = self.rules.place(key)
             description = self.rules.describe(tool, member)
         given = self._catalog.names.given.get(key, name)
-        return Offered(tool=tool, name=given, category=category, description=description)
+        asks = self.rules.permission(key) is Permission.ASK
+        return Offered(tool=tool, name=given, category=category, description=description, asks=asks)
 
     def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
         """The offered tools of `before` that are surely still right."""

@@ -173,6 +173,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether it may still wait for a server; it waits once at most."""
     current: bool = False
     """Whether it has waited for the server's new list."""
+    agreed: tuple[str, ...] | None = None
+    """The tool that its client's user has agreed to call with these arguments (`clients.permissions`)."""
     looked: bool = False
     """Whether it has waited for what its session has loaded at other daemons."""
     returns: int = 0

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from daemon.counting.tally import Tally
     from daemon.model import ToolKey
     from daemon.surfaces.base import Means, Surface
-    from daemon.surfaces.fitting import SurfaceChoice
 
 MAX_LISTS = 64
 """Sessions of one connection whose lists are compared, as many as it takes part in (`attachments.MAX_KEYS`)."""

@@ -12,6 +12,7 @@ from daemon.clients.audience import ConnectedClients
 from daemon.clients.client import DecidedSurfaces
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.listings import Listings
+from daemon.clients.permissions.rounds import AgreedCalls
 from daemon.clients.request_states import RequestStates
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class SessionContext:
     """The connected clients, which join it to hear servers' notifications."""
     states: RequestStates = attrs.field(factory=RequestStates)
     """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""
+    agreed: AgreedCalls = attrs.field(factory=AgreedCalls)
+    """Calls that users have agreed to and that their servers want again."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
     listings: Listings = attrs.field(factory=Listings)

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from daemon.config.listen import AccessToken, HttpListen, Listen, Tls
+from daemon.config.permission import PermissionRule
 from daemon.config.sharing import IDLE_SECONDS, WORKSPACE, Instance, Share
 from daemon.config.tuning import (
     AnswerTokens,
@@ -44,6 +45,7 @@ __all__ = [
     "Metrics",
     "Override",
     "Patience",
+    "PermissionRule",
     "Profile",
     "Restart",
     "RestartType",
@@ -262,6 +264,11 @@ class Profile:
     """false: this profile shows no resources and no templates of them."""
     read_resource: bool = False
     """true: the meta-tools include one that reads a resource, for clients that cannot read any themselves."""
+    permissions: tuple[PermissionRule, ...] = ()
+    """Which calls are allowed, asked about or denied; the first rule that fits a tool wins, and without one its
+    calls are allowed."""
+    read_only_call: bool = True
+    """false: `category`, `browse` and `search` have no second call tool, for tools that only read."""
     deferred_loading: bool | None = None
     """true: as surface `search`; false: as surface `full`; null: what `surface` says."""
 

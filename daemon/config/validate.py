@@ -22,6 +22,7 @@ from daemon.config.names import (
     title_is_sound,
     tool_name_is_sound,
 )
+from daemon.config.permission_rules import permission_faults
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
 from daemon.config.state_url import state_faults
 from daemon.errors import Fault
@@ -293,6 +294,7 @@ def profile_faults(
         ("includedOptionalTools", profile.included_optional_tools),
     ):
         yield from _tool_faults(tools, below(trail, key), servers)
+    yield from permission_faults(profile.permissions, below(trail, "permissions"))
     overrides = below(trail, "toolDescriptionOverrides")
     named = [(below(overrides, name), name) for name in profile.tool_description_overrides]
     yield from reference_faults(named, None, servers, bare=True)
