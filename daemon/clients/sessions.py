@@ -78,6 +78,7 @@ class Sessions:
         on_loaded: Callable[[str, int], None] = lambda _source, _count: None,
         on_invalid: Callable[[str, int], None] = lambda _status, _count: None,
         on_left: Callable[[Hashable], None] = lambda _identity: None,
+        on_joined: Callable[[Hashable], None] = lambda _identity: None,
     ) -> None:
         """Begin with none.
 
@@ -89,6 +90,7 @@ class Sessions:
             on_invalid: called when loaded tools become invalid, with their status and how many.
             on_left: called when no connection uses a session any more, with what identifies it
                 (`SessionState.identity`); the same session may be used again later.
+            on_joined: called with the same when a first connection uses a session.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
         """Functions that are called soon after each change of the catalog, by their owners."""
@@ -97,7 +99,7 @@ class Sessions:
         self._wall = wall
         self._on_loaded = on_loaded
         self._on_invalid = on_invalid
-        self._on_left = on_left
+        self._on_left, self._on_joined = on_left, on_joined
         self.named: dict[str, SessionState] = {}
         """The sessions in use that have a key, by key."""
         self.users: Counter[Hashable] = Counter()
@@ -136,8 +138,13 @@ class Sessions:
             self.named[key] = state
         else:
             state.alias = key
-        self.users[state.identity] += 1
+        self._use(state)
         _leave(self.users, before, self._on_left)
+
+    def _use(self, state: SessionState) -> None:
+        self.users[state.identity] += 1
+        if self.users[state.identity] == 1:
+            self._on_joined(state.identity)
 
     def find(self, key: str) -> SessionState | None:
         """The session with that key, if it is in memory; None if it must be recalled first."""
@@ -149,7 +156,7 @@ class Sessions:
     def join(self, state: SessionState, client: str) -> None:
         """Let one more connection use a session."""
         state.users += 1
-        self.users[state.identity] += 1
+        self._use(state)
         state.left = False
         if state.key is not None:
             if state.users == 1:
