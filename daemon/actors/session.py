@@ -162,6 +162,8 @@ class Session:
             token=self._client.visitor.token,
             profile=selection.profile.name,
             surface=selection.surface.name,
+            servers=selection.servers,
+            choice=selection.choice,
             since=self._since,
             calls=connection.calls.total,
             in_flight=self.in_flight,

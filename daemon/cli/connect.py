@@ -169,6 +169,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
             "mcpd connect --profile reader",
             'mcpd connect --session "$PWD"',
             "mcpd connect --workspace ~/src/app",
+            "mcpd connect --server git    (git as itself, as if this client had started it)",
         ),
         exits={
             0: "the client has ended",
@@ -182,6 +183,14 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         metavar="N",
         help="which tools the client sees: category, browse, search, load or full"
         " (default: what the profile says)",
+    )
+    options.add_argument(
+        "--server",
+        metavar="NAME",
+        action="append",
+        dest="servers",
+        help="show this server as itself, as if the client were connected to it directly: its tools, prompts,"
+        " resources, names and instructions (repeatable; not with --surface)",
     )
     options.add_argument(
         "--session",
@@ -203,5 +212,9 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         help="show tools on demand (on the surface browse, unless another is named), or all of them at once",
     )
     given = vars(options.parse_args(argv))
+    if given["servers"] and given["surface"]:
+        options.error(
+            "--server shows servers as themselves and --surface in another way: leave out one of them"
+        )
     wanted: str | None = given.pop("socket")
     return wanted, {key: value for key, value in given.items() if value is not None}

@@ -263,6 +263,8 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     for heading in ("since", "calls", "in flight", *(name for _, name in extra)):
         table.add_column(heading, justify="right", no_wrap=True)
     for session in sessions:
+        if servers := session.get("servers"):
+            session = {**session, "surface": f"{session['surface']}: {', '.join(servers)}"}  # noqa: PLW2901
         table.add_row(
             f"#{session['number']}",
             *(safe(session.get(word) or "-") for word in words),

@@ -54,6 +54,15 @@ class Request(Struct, frozen=True, kw_only=True):
     turn: int = 0
     """The turn of the connection in which it arrived (`wire.outbox.Link.turns`)."""
 
+    @property
+    def present_surface(self) -> Surface:
+        """The surface that decides it now: its client may have been given another profile since it came in.
+
+        Where another client's request came in over the same connection meanwhile, it keeps its own.
+        """
+        selection = self.session.selection
+        return selection.surface if selection.client == self.client else self.surface
+
 
 class Attachment:
     """One session as one connection takes part in it."""
@@ -125,6 +134,8 @@ class Attachment:
             ToolDisabled: the request's profile has left the configuration while it waited.
         """
         catalog, state = self._context.catalog.value, self.state
+        if self._instances:
+            catalog = self._own(catalog)
         lasts = turn is None or turn > self._shown.latest
         if lasts and self._view is not None:
             seen_catalog, loaded, wishes, shown, before = self._seen
@@ -140,13 +151,14 @@ class Attachment:
 
     def _look(self, turn: int | None, *, lasts: bool) -> View:
         context, client, state = self._context, self._client, self.state
-        catalog = context.catalog.value
+        catalog = self._own(context.catalog.value)
         selection = client.select(catalog.config)
         if turn is not None and selection.denied:
             raise ToolDisabled(selection.denied)
+        seen = context.means.offers.choices.of(catalog, selection.servers)
         if not self._is_kept:
             view = View(
-                catalog=catalog,
+                catalog=seen,
                 profile=selection.profile,
                 now=context.wall,
                 means=context.means,
@@ -156,7 +168,7 @@ class Attachment:
         else:
             self._judge()
             view = View(
-                catalog=catalog,
+                catalog=seen,
                 profile=selection.profile,
                 now=context.wall,
                 means=context.means,
@@ -169,6 +181,13 @@ class Attachment:
             self._view = view
             self._seen = catalog, state.loaded, client.wishes, self._shown.version, state.shown.version
         return view
+
+    def _own(self, catalog: Catalog) -> Catalog:
+        """A catalog with what its own instances list, where that is something else."""
+        for instance in self._instances.values():
+            if not instance.is_gone:
+                catalog = instance.own_catalog(catalog)
+        return catalog
 
     def forget_stale(self) -> None:
         """Let go of a view of an earlier catalog: an idle client must not keep that in memory."""

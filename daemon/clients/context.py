@@ -9,8 +9,10 @@ import attrs
 from daemon.catalog.loaded import Loaded
 from daemon.clients.announcements import Habits
 from daemon.clients.audience import ConnectedClients
+from daemon.clients.client import DecidedSurfaces
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.listings import Listings
+from daemon.clients.permissions.rounds import AgreedCalls
 from daemon.clients.request_states import RequestStates
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from daemon.ports import Upstream
     from daemon.search.index import Index
     from daemon.surfaces.base import Means, Surface
+    from daemon.surfaces.fitting import SurfaceChoice
     from daemon.wire.outbox import Outbox
 
 
@@ -71,12 +74,16 @@ class SessionContext:
     """The connected clients, which join it to hear servers' notifications."""
     states: RequestStates = attrs.field(factory=RequestStates)
     """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""
+    agreed: AgreedCalls = attrs.field(factory=AgreedCalls)
+    """Calls that users have agreed to and that their servers want again."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
     listings: Listings = attrs.field(factory=Listings)
     """The lists beside tools as clients are given them."""
     links: LinksOfVisitors = attrs.field(factory=LinksOfVisitors)
     """What clients without sessions were given links to."""
+    decided: DecidedSurfaces = attrs.field(factory=DecidedSurfaces)
+    """The surfaces that were found to fit clients without sessions."""
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once all that other daemons wrote before now is known here; None where nobody else writes. What a
     client has just loaded at one daemon, the next one may not have been told yet."""
@@ -102,6 +109,10 @@ class SessionStatistics:
     """The name of its profile."""
     surface: str
     """The name of its surface."""
+    choice: SurfaceChoice
+    """On what grounds it has that."""
+    servers: tuple[str, ...] = ()
+    """The servers that it sees as themselves; empty: what its surface shows."""
     since: float
     """When the client connected, in seconds since the epoch."""
     calls: int

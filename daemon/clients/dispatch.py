@@ -21,6 +21,7 @@ from daemon import protocol
 from daemon.catalog.loaded import Source
 from daemon.clients.call import NOTHING, ClientCall, read_meta, wait_scope
 from daemon.clients.calls import CallsInFlight
+from daemon.clients.permissions.asking import Approvals
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
     CallError,
@@ -94,6 +95,7 @@ class Dispatch:
         self._subscriptions = announcements.subscriptions.open
         self._savings = savings
         self._later = later
+        self._approvals = Approvals(context, partial(later, self._act_after))
         self._flush = context.outbox.flush
 
     def begin(
@@ -188,6 +190,8 @@ class Dispatch:
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)
             return False
+        if forward.ask is not None and not self._approvals.may_send(call, forward.ask, arguments):
+            return False
         if call.others or forward.convert is not None:
             call.refer(forward, arguments)
         else:
@@ -246,8 +250,14 @@ class Dispatch:
             session.was_told(error.key)
             raise
         if isinstance(action, Forward) and action.server == upstream.of:
+            if action.ask is not None and not self._approvals.may_send(call, action.ask, action.arguments):
+                return False
             # Its server may have renamed it in the meantime.
             call.refer(action, call.params[-1])
+        elif call.method == protocol.CALL_TOOL and session.selection.profile.permissions:
+            # What it was to be called by now means something else: it cannot be judged as what it was.
+            text = f"{call.label} is not called by this name any more. Nothing was sent: call it again."
+            raise UpstreamUnavailable(text, server=upstream.of)
         return True
 
     def _reply(self, call: ClientCall, reply: Reply) -> None:
@@ -282,7 +292,8 @@ class Dispatch:
         self._later(self._act_after, call, upstream.wait_current)
 
     async def _known(self, call: ClientCall, awaited: AwaitListing) -> None:
-        await wait_known(self._context, awaited, call.request, reporting(call, self._flush))
+        request, report = call.request, reporting(call, self._flush)
+        await wait_known(self._context, awaited, request.session, request.id, report)
         await self._context.settled()
 
     async def _act_after(self, call: ClientCall, wait: Callable[[], Awaitable[None]]) -> None:

@@ -81,11 +81,17 @@ class OwnRoots:
     def sees(self, server: str) -> bool:
         """Whether the client's profile has anything of this server, or it uses this instance of one."""
         catalog = self._context.catalog.value
-        wanted = self._client.select(catalog.config).profile.categories
-        if wanted is None:
-            return self._client.has(server, catalog.servers)
-        shown = (catalog.categories[name].servers for name in wanted if name in catalog.categories)
-        return self._client.has(server, {each for servers in shown for each in servers})
+        selection = self._client.select(catalog.config)
+        wanted = selection.profile.categories
+        shown = set(selection.servers or catalog.servers)
+        if wanted is not None:
+            shown &= {
+                server
+                for name in wanted
+                if name in catalog.categories
+                for server in catalog.categories[name].servers
+            }
+        return self._client.has(server, shown)
 
     def ask(self, request: PeerRequest) -> None:
         """Ask the client for its roots, for a bounded time."""

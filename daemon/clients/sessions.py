@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 from loguru import logger
 
+from daemon.clients.permissions.grants import LeftGrants
 from daemon.clients.session_state import SessionState
 from daemon.errors import McpdError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.shown import Shown
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.clients.permissions.grants import Grants
     from daemon.kit.mailbox import Watch
     from daemon.model import Tool
 
@@ -86,8 +88,9 @@ class Sessions:
             wall: seconds since the epoch.
             on_loaded: called when more tools are loaded, with the source and how many.
             on_invalid: called when loaded tools become invalid, with their status and how many.
-            on_left: called with what identifies a session whose last connection has left it.
-            on_joined: called with what identifies a session that a first connection uses.
+            on_left: called when no connection uses a session any more, with what identifies it
+                (`SessionState.identity`); the same session may be used again later.
+            on_joined: called when a connection uses a session that none has used, with the same.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
         """Functions that are called soon after each change of the catalog, by their owners."""
@@ -105,6 +108,7 @@ class Sessions:
         self.recalls: dict[str, trio.Event] = {}
         """Set once it is over, by the key that is being recalled."""
         self._left: dict[str, Shown] = {}
+        self._left_grants = LeftGrants()
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
         """The named sessions that are here whole, each with the number of its connections."""
@@ -116,7 +120,7 @@ class Sessions:
         state = SessionState(None, created_at=self._wall())
         state.users = 1
         self._unnamed.add(state)
-        self.users[state.identity] += 1
+        _enter(self.users, state.identity, self._on_joined)
         return state
 
     def identify(self, state: SessionState, key: str, *, stored: bool = True) -> None:
@@ -134,7 +138,7 @@ class Sessions:
             self.named[key] = state
         else:
             state.alias = key
-        _join(self.users, state.identity, self._on_joined)
+        _enter(self.users, state.identity, self._on_joined)
         _leave(self.users, before, self._on_left)
 
     def find(self, key: str) -> SessionState | None:
@@ -147,9 +151,11 @@ class Sessions:
     def join(self, state: SessionState, client: str) -> None:
         """Let one more connection use a session."""
         state.users += 1
-        _join(self.users, state.identity, self._on_joined)
+        _enter(self.users, state.identity, self._on_joined)
         state.left = False
         if state.key is not None:
+            if state.users == 1:
+                state.grants = self._left_grants.take(state.key, trio.current_time())
             self.named[state.key] = state
             state.client = client or state.client
             self._memory.touch(state.key, self._wall())
@@ -168,6 +174,7 @@ class Sessions:
         key = state.key
         if key is not None and self.named.get(key) is state:
             del self.named[key]
+            self._left_grants.keep(key, state.grants, trio.current_time())
             if state.named:
                 self._left.pop(key, None)
                 self._left[key] = state.shown
@@ -175,6 +182,18 @@ class Sessions:
                     del self._left[next(iter(self._left))]
             if state.named or state.kept:
                 self._memory.touch(key, self._wall())
+
+    def grants_of(self, key: str) -> Grants:
+        """What the session with that key may call without its user being asked again."""
+        state = self.named.get(key)
+        return self._left_grants.of(key, trio.current_time()) if state is None else state.grants
+
+    def change_grants(self, key: str, change: Callable[[Grants], None]) -> None:
+        """Change what the session with that key may call, in use or not."""
+        grants = self.grants_of(key)
+        change(grants)
+        if key not in self.named:
+            self._left_grants.keep(key, grants, trio.current_time())
 
     async def recall(self, key: str) -> SessionState:
         """The session with that key: in memory, stored, or new. The store is asked once for all who wait.
@@ -288,8 +307,7 @@ async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
             await trio.lowlevel.checkpoint()
 
 
-def _join(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
-    """Note that one more connection uses a session."""
+def _enter(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
     users[identity] += 1
     if users[identity] == 1:
         on_joined(identity)

@@ -77,10 +77,10 @@ class ToldClient:
 
     def sees(self, server: str) -> bool:
         """Whether its profile has this server, or it uses this instance of one."""
-        catalog = self._context.catalog.value
-        selection = self._client.select(catalog.config)
+        selection = self._client.select(self._context.catalog.value.config)
         if selection.denied:
             return False
+        catalog = self._context.means.offers.choices.of(self._context.catalog.value, selection.servers)
         if self._seen is None or self._seen[0] is not catalog or self._seen[1] is not selection.profile:
             view = View(
                 catalog=catalog,

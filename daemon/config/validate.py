@@ -13,7 +13,7 @@ import attrs
 
 from daemon.config.addresses import is_loopback, split_authority
 from daemon.config.jsonc import ROOT, below
-from daemon.config.model import MAX_PORT
+from daemon.config.model import DEFAULT_SURFACE, MAX_PORT
 from daemon.config.names import (
     TITLE_LENGTH,
     ToolReference,
@@ -22,6 +22,7 @@ from daemon.config.names import (
     title_is_sound,
     tool_name_is_sound,
 )
+from daemon.config.permission_rules import permission_faults
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
 from daemon.config.state_url import state_faults
 from daemon.errors import Fault
@@ -174,11 +175,18 @@ ANY_SERVER = "*"
 """Stands for any server: no server can have this name."""
 
 
+SERVERS_FOLLOW = "-"
+"""Stands in the place of a profile in the paths of HTTP where servers are named instead."""
+
+
 def title_faults(names: Iterable[str], trail: str) -> Iterator[Fault]:
     """Names that categories or profiles may not have."""
     for name in names:
         if not title_is_sound(name):
             message = f"this name must have 1 to {TITLE_LENGTH} printable characters"
+            yield Fault(path=below(trail, name), message=message)
+        elif name == SERVERS_FOLLOW:
+            message = f"{name!r} stands for no name in the paths of HTTP (/mcp/-/SERVER): take another one"
             yield Fault(path=below(trail, name), message=message)
 
 
@@ -286,6 +294,7 @@ def profile_faults(
         ("includedOptionalTools", profile.included_optional_tools),
     ):
         yield from _tool_faults(tools, below(trail, key), servers)
+    yield from permission_faults(profile.permissions, below(trail, "permissions"))
     overrides = below(trail, "toolDescriptionOverrides")
     named = [(below(overrides, name), name) for name in profile.tool_description_overrides]
     yield from reference_faults(named, None, servers, bare=True)
@@ -293,8 +302,9 @@ def profile_faults(
 
 def surface_faults(profile: Profile, trail: str, surfaces: Sequence[str]) -> Iterator[Fault]:
     """A fault for a surface that this daemon does not have, if its surfaces are known."""
-    if surfaces and profile.surface not in surfaces:
-        message = f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, surfaces)}"
+    known = (DEFAULT_SURFACE, *surfaces)
+    if surfaces and profile.surface not in known:
+        message = f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, known)}"
         yield Fault(path=below(trail, "surface"), message=message)
 
 

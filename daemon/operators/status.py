@@ -128,6 +128,7 @@ def _session(session: SessionStatistics) -> dict[str, object]:
         "protocol": session.protocol,
         "profile": session.profile,
         "surface": session.surface,
+        "servers": list(session.servers),
         "since": round(session.since, 3),
         "calls": session.calls,
         "inFlight": session.in_flight,

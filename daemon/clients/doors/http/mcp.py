@@ -67,7 +67,7 @@ class McpEndpoint:
         *,
         outbox: Outbox,
         places: int,
-        definition: Callable[[str, str], bytes] = lambda _profile, _name: b"",
+        definition: Callable[[Place, str], bytes] = lambda _place, _name: b"",
     ) -> None:
         """Begin without sessions.
 
@@ -75,7 +75,7 @@ class McpEndpoint:
             start: serves a link of a visitor in a task, and calls its third argument when that ends.
             outbox: the daemon's outbox.
             places: how many sessions there may be.
-            definition: the tool that a profile offers under a name, raw; empty if there is none.
+            definition: the tool that a place offers under a name, raw; empty if there is none.
         """
         self._definition = definition
         self.sessions = HttpSessions(start, outbox, places)
@@ -141,7 +141,7 @@ class McpEndpoint:
         params = None if message.params is UNSET else message.params
         fault = fault_of(exchange.head.headers, message.method, params)
         if fault is None and params is not None and message.method == protocol.CALL_TOOL:
-            definition = partial(self._definition, place.profile)
+            definition = partial(self._definition, place)
             fault = marked_fault_of(exchange.head.headers, definition, params)
         if fault is not None:
             _refuse(exchange, request_id, *fault)

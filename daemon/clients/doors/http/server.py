@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import unquote
 
 import attrs
 import trio
@@ -25,6 +26,7 @@ from daemon.clients.doors.http.metrics import answer, require_all_profiles, requ
 from daemon.clients.doors.http.sessions import Place, RequestNames
 from daemon.clients.doors.listening import Listener
 from daemon.clients.doors.unix import PAUSE_SHARE
+from daemon.config.validate import SERVERS_FOLLOW
 from daemon.errors import leaf
 from daemon.kit.later import later
 
@@ -66,8 +68,10 @@ class HttpOffer:
     """The names of all profiles."""
     surfaces: tuple[str, ...]
     """The names of all surfaces."""
-    definition: Callable[[str, str], bytes]
-    """Returns the tool that a profile offers under a name, raw; empty if there is none."""
+    definition: Callable[[Place, str], bytes]
+    """Returns the tool that a place offers under a name, raw; empty if there is none."""
+    fault_of_choice: Callable[[str, tuple[str, ...]], str]
+    """Returns why a profile's clients cannot see these servers as themselves; empty if they can."""
     metrics: Callable[[], Callable[[], Awaitable[str]] | None]
     """What makes the text of `/metrics`; None: there is none."""
     readiness: Callable[[], Readiness]
@@ -280,15 +284,26 @@ class HttpServer:
     def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:
         """Who asks, and for what, by the rest of a path."""
         visitor = self._visitor(exchange)
-        profile = self._admission.profile(visitor, rest[0] if rest else None)
-        surface = rest[1] if len(rest) > 1 else None
+        chooses = rest[:1] == [SERVERS_FOLLOW]
+        profile = self._admission.profile(visitor, rest[0] if rest and not chooses else None)
+        surface = rest[1] if len(rest) > 1 and not chooses else None
         for what, name, known in (
             ("profile", profile, self._offer.profiles()),
             ("surface", surface, (None, *self._offer.surfaces)),
         ):
             if name not in known:
                 raise Refusal(HTTPStatus.NOT_FOUND, f"there is no {what} {str(name)[:100]!r}\n")
-        return Place(visitor=visitor, profile=profile, surface=surface)
+        servers = self._chosen(profile, rest[1:]) if chooses else ()
+        return Place(visitor=visitor, profile=profile, surface=surface, servers=servers)
+
+    def _chosen(self, profile: str, rest: list[str]) -> tuple[str, ...]:
+        """The servers that the end of a path names, to be seen as themselves."""
+        servers = tuple(dict.fromkeys(filter(None, unquote(rest[0]).split(",")))) if rest else ()
+        if not servers:
+            raise Refusal(HTTPStatus.NOT_FOUND, "name servers: /mcp/-/NAME, or /mcp/-/NAME,NAME2 for several\n")
+        if fault := self._offer.fault_of_choice(profile, servers):
+            raise Refusal(HTTPStatus.NOT_FOUND, f"{fault}\n")
+        return servers
 
     def _visitor(self, exchange: HttpExchange) -> Visitor:
         """Who asks, by a token; there is room for them."""

@@ -1,8 +1,8 @@
 """Sessions of MCP 2025-11-25 and earlier over HTTP: begun by `initialize`, named by `Mcp-Session-Id`.
 
-A session belongs to who began it, and to the profile and surface of the path that it was begun under: for
-anybody else, and under any other path, it does not exist. It ends when its client deletes it, when nothing has
-been asked in it for half an hour, and with the daemon; what was loaded under a key outlives it.
+A session belongs to who began it, and to what the path names that it was begun under (a profile, a surface,
+servers): for anybody else, and under any other path, it does not exist. It ends when its client deletes it,
+when nothing has been asked in it for half an hour, and with the daemon; what was loaded under a key outlives it.
 """
 
 from __future__ import annotations
@@ -60,12 +60,15 @@ class Place:
     """The name of a profile."""
     surface: str | None = None
     """The name of a surface; None leaves it to the profile."""
+    servers: tuple[str, ...] = ()
+    """The servers that are wanted as themselves; empty for none."""
 
     def hello(self, named: RequestNames) -> Mapping[str, object]:
         """What a session is told of it (`clients.requests.initialize.hello`), with what its request names."""
         told = {
             "profile": self.profile,
             "surface": self.surface,
+            "servers": list(self.servers) or None,
             "session": named.key,
             "workspace": named.workspace,
         }
