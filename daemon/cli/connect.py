@@ -168,8 +168,8 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
             'in an MCP client\'s configuration: {"command": "mcpd", "args": ["connect"]}',
             "mcpd connect --profile reader",
             'mcpd connect --session "$PWD"',
-            "mcpd connect --workspace ~/src/app",
             "mcpd connect --server git    (git as itself, as if this client had started it)",
+            "mcpd connect --workspace ~/src/app",
         ),
         exits={
             0: "the client has ended",

@@ -153,6 +153,11 @@ class Client:
         # A time that cannot be read still says that there is something to resume.
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
 
+    def introduce(self, info: ClientInfo) -> None:
+        """Take over who the client says it is; what fits it is decided anew if that is somebody else."""
+        if info != self.info:
+            self.info, self.name, self.config = info, info.text, None
+
     def uses(self, instance: Upstream) -> None:
         """Note that it uses an instance of a server, and let go of those that have ended."""
         self.forget_gone()
@@ -171,11 +176,6 @@ class Client:
         """
         used = self.instances.get(server)
         return (server if used is None else used.of) in shown
-
-    def introduce(self, info: ClientInfo) -> None:
-        """Take over who the client says it is; what fits it is decided anew if that is somebody else."""
-        if info != self.info:
-            self.info, self.name, self.config = info, info.text, None
 
     def move(self, profile: str) -> None:
         """Give the client another profile, whose surface and switches replace its wishes.
@@ -255,8 +255,8 @@ MAX_DECIDED = 1000
 class DecidedSurfaces:
     """The surfaces that were found to fit clients, each decided once for a configuration.
 
-    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection ends
-    with each request, or carries those of several clients, the decision outlives it here.
+    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection
+    may end with each request, or carry those of several clients, a decision outlives it here.
     """
 
     def __init__(self) -> None:

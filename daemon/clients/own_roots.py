@@ -83,15 +83,12 @@ class OwnRoots:
         catalog = self._context.catalog.value
         selection = self._client.select(catalog.config)
         wanted = selection.profile.categories
-        shown = set(selection.servers or catalog.servers)
-        if wanted is not None:
-            shown &= {
-                server
-                for name in wanted
-                if name in catalog.categories
-                for server in catalog.categories[name].servers
-            }
-        return self._client.has(server, shown)
+        if selection.servers:
+            return self._client.has(server, selection.servers)
+        if wanted is None:
+            return self._client.has(server, catalog.servers)
+        shown = (catalog.categories[name].servers for name in wanted if name in catalog.categories)
+        return self._client.has(server, {each for servers in shown for each in servers})
 
     def ask(self, request: PeerRequest) -> None:
         """Ask the client for its roots, for a bounded time."""

@@ -11,6 +11,7 @@ from daemon.ports import Holder
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
     from daemon.clients.session_state import SessionState
@@ -31,7 +32,7 @@ class SessionInstances:
         self._client = client
         self._state = state
         self._context = context
-        self._known: dict[str, tuple[Upstream, int]] = {}
+        self.known: dict[str, tuple[Upstream, int]] = {}
         """By server, each with the version of the workspace that it was found for."""
 
     def of(self, upstream: Upstream) -> Upstream | None:
@@ -45,7 +46,7 @@ class SessionInstances:
         """
         assert upstream.instances is not None
         client, workspace = self._client, self._client.workspace
-        known = self._known.get(upstream.of)
+        known = self.known.get(upstream.of)
         if known is not None and known[1] == workspace.version and not known[0].is_gone:
             return known[0]
         if upstream.instances.by_workspace and not workspace.is_known:
@@ -57,11 +58,18 @@ class SessionInstances:
                 # Its client may put that right, and is not to be told the same for ever.
                 workspace.changed()
             raise
-        self._known[upstream.of] = found, workspace.version
+        self.known[upstream.of] = found, workspace.version
         client.uses(found)
         # Which level its log has, and what is followed there, may depend on this client from now on.
         self._context.audience.look_at(found.name)
         return found
+
+    def own_catalog(self, catalog: Catalog) -> Catalog:
+        """A catalog with what its own instances list, where that is something else."""
+        for instance, _version in self.known.values():
+            if not instance.is_gone:
+                catalog = instance.own_catalog(catalog)
+        return catalog
 
     def _holder(self) -> Holder:
         client, workspace = self._client, self._client.workspace
@@ -124,5 +132,5 @@ class SessionInstances:
 
     def forget_gone(self) -> None:
         """Let go of instances that have ended: an idle client must not keep them in memory."""
-        for server in [name for name, (each, _version) in self._known.items() if each.is_gone]:
-            del self._known[server]
+        for server in [name for name, (each, _version) in self.known.items() if each.is_gone]:
+            del self.known[server]

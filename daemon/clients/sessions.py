@@ -88,9 +88,8 @@ class Sessions:
             wall: seconds since the epoch.
             on_loaded: called when more tools are loaded, with the source and how many.
             on_invalid: called when loaded tools become invalid, with their status and how many.
-            on_left: called when no connection uses a session any more, with what identifies it
-                (`SessionState.identity`); the same session may be used again later.
-            on_joined: called when a connection uses a session that none has used, with the same.
+            on_left: called with what identifies a session whose last connection has left it.
+            on_joined: called with what identifies a session that a first connection uses.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
         """Functions that are called soon after each change of the catalog, by their owners."""

@@ -2,7 +2,7 @@
 
 A session belongs to who began it, and to what the path names that it was begun under (a profile, a surface,
 servers): for anybody else, and under any other path, it does not exist. It ends when its client deletes it,
-when nothing has been asked in it for half an hour, and with the daemon; what was loaded under a key outlives it.
+when nothing was asked in it for half an hour, and with the daemon; what was loaded under a key outlives it.
 """
 
 from __future__ import annotations
