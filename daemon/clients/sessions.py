@@ -119,7 +119,7 @@ class Sessions:
         state = SessionState(None, created_at=self._wall())
         state.users = 1
         self._unnamed.add(state)
-        _enter(self.users, state.identity, self._on_joined)
+        self.users[state.identity] += 1
         return state
 
     def identify(self, state: SessionState, key: str, *, stored: bool = True) -> None:
@@ -307,6 +307,7 @@ async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
 
 
 def _enter(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
+    """Note that one more connection uses a session."""
     users[identity] += 1
     if users[identity] == 1:
         on_joined(identity)
