@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config
     from daemon.kit.mailbox import Watch
     from daemon.model import Era, StandingWishes
@@ -219,6 +220,9 @@ class Instances(Protocol):
             Overloaded: there are as many as may be, and all are at work.
         """
 
+    def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
+        """Note that a session has ended: what it has for itself ends after a while, or soon."""
+
 
 class Upstream(Protocol):
     """A server as sessions and operators see it, whether it is up or down."""
@@ -292,6 +296,12 @@ class Upstream(Protocol):
 
     def record(self, seconds: float, *, ok: bool) -> None:
         """Count a call that ended after `seconds`."""
+
+    def own_catalog(self, catalog: Catalog) -> Catalog:
+        """The catalog by which its clients' calls are judged: with what this instance lists.
+
+        The same object if it lists nothing else, and always the same one for a catalog.
+        """
 
 
 class WatchedFile(Protocol):

@@ -308,6 +308,7 @@ def _exporter(tree: Tree) -> Exporter:
     return Exporter(
         tally=tree.tally,
         catalog=tree.registry.catalog,
+        actors=tree.servers.actors,
         upstreams=tree.upstreams,
         sessions=lambda: [session.statistics() for session in tree.front.sessions.values()],
         persistence=tree.recorder.persistence,
@@ -321,6 +322,7 @@ def _control(tree: Tree) -> Front[Control]:
         facts=tree.around.facts,
         registry=tree.registry,
         upstreams=tree.upstreams,
+        actors=tree.servers.actors,
         children=tree.supervisor.children,
         reload=tree.reloader.reload,
         archive=tree.recorder,
