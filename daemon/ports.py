@@ -70,6 +70,8 @@ class UpstreamConnection(Protocol):
     """When the server last sent anything (seconds, trio's clock)."""
     given_up: GivenUp
     """Calls that were given up without an answer, and may still run at the server."""
+    capabilities: Mapping[str, object]
+    """What the server is told that its clients can do (MCP, `ClientCapabilities`)."""
 
     @property
     def in_flight(self) -> int:
@@ -183,6 +185,9 @@ class Audience(Protocol):
     def lost(self, server: str) -> None:
         """Learn that a connection to a server has ended, and with it what the server had of us."""
 
+    def uses(self, server: str) -> bool:
+        """Whether a client follows a resource of a server, or has a task there that has not ended."""
+
     def ask(self, request: PeerRequest) -> None:
         """Take a request that no call has caused to the client that alone can be meant, or refuse it."""
 
@@ -220,9 +225,6 @@ class Instances(Protocol):
             Overloaded: there are as many as may be, and all are at work.
         """
 
-    def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
-        """Note that a session has ended: what it has for itself ends after a while, or soon."""
-
 
 class Upstream(Protocol):
     """A server as sessions and operators see it, whether it is up or down."""
@@ -231,14 +233,16 @@ class Upstream(Protocol):
     """What logs and errors call it: the name of the server, or of one of its instances."""
     of: str
     """The name of the server in the configuration."""
-    instances: Instances | None
-    """Its instances, if clients do not share one: a call then goes to one of them."""
     is_gone: bool
     """Whether it takes no new calls, ever: an instance that has ended, or was replaced."""
     is_modern: bool
     """Whether it speaks MCP 2026-07-28, or has when it was last up: its results may ask for input."""
     has_resources: bool
     """Whether the server declares resources, to which its results may then link."""
+
+    @property
+    def instances(self) -> Instances | None:
+        """Its instances, if clients do not share one: a call then goes to one of them."""
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call to the live connection. Returns the key for `cancel`.
@@ -297,7 +301,7 @@ class Upstream(Protocol):
     def record(self, seconds: float, *, ok: bool) -> None:
         """Count a call that ended after `seconds`."""
 
-    def own_catalog(self, catalog: Catalog) -> Catalog:
+    def own_catalog(self, catalog: Catalog, /) -> Catalog:
         """The catalog by which its clients' calls are judged: with what this instance lists.
 
         The same object if it lists nothing else, and always the same one for a catalog.

@@ -195,6 +195,8 @@ class Attachment:
             ToolDisabled: the request's profile has left the configuration while it waited.
         """
         catalog, state = self._context.catalog.value, self.state
+        if self._instances:
+            catalog = self._own(catalog)
         lasts = turn is None or turn > self._shown.latest
         if lasts and self._view is not None:
             seen_catalog, loaded, wishes, shown, before = self._seen
@@ -210,7 +212,7 @@ class Attachment:
 
     def _look(self, turn: int | None, *, lasts: bool) -> View:
         context, client, state = self._context, self._client, self.state
-        catalog = context.catalog.value
+        catalog = self._own(context.catalog.value)
         selection = client.select(catalog.config)
         if turn is not None and selection.denied:
             raise ToolDisabled(selection.denied)
@@ -239,6 +241,13 @@ class Attachment:
             self._view = view
             self._seen = catalog, state.loaded, client.wishes, self._shown.version, state.shown.version
         return view
+
+    def _own(self, catalog: Catalog) -> Catalog:
+        """A catalog with what its own instances list, where that is something else."""
+        for instance in self._instances.values():
+            if not instance.is_gone:
+                catalog = instance.own_catalog(catalog)
+        return catalog
 
     def forget_stale(self) -> None:
         """Let go of a view of an earlier catalog: an idle client must not keep that in memory."""

@@ -105,6 +105,10 @@ class ConnectedClients:
         """Put a server's request that no call has caused to the only client that can be meant, or refuse it."""
         self.roots.ask(request)
 
+    def uses(self, server: str) -> bool:
+        """Whether a client needs a server beside its calls (`ports.Audience.uses`)."""
+        return bool(self.resources.wished(server)) or self.tasks.are_open(server)
+
     def lost(self, server: str) -> None:
         """Learn that a connection to a server has ended (`ports.Audience.lost`)."""
         self.resources.lost(server)

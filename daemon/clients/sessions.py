@@ -16,7 +16,7 @@ from daemon.clients.session_state import SessionState
 from daemon.errors import McpdError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from daemon.catalog.loaded import Source
     from daemon.catalog.remembered import SessionRecord
@@ -74,6 +74,8 @@ class Sessions:
         wall: Callable[[], float],
         on_loaded: Callable[[str, int], None] = lambda _source, _count: None,
         on_invalid: Callable[[str, int], None] = lambda _status, _count: None,
+        on_left: Callable[[Hashable], None] = lambda _identity: None,
+        on_joined: Callable[[Hashable], None] = lambda _identity: None,
     ) -> None:
         """Begin with none.
 
@@ -83,6 +85,8 @@ class Sessions:
             wall: seconds since the epoch.
             on_loaded: called when more tools are loaded, with the source and how many.
             on_invalid: called when loaded tools become invalid, with their status and how many.
+            on_left: called with the identity of a session whose last connection has left it.
+            on_joined: called with the identity of a session that a first connection uses.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
         """Functions that are called soon after each change of the catalog, by their owners."""
@@ -91,6 +95,7 @@ class Sessions:
         self._wall = wall
         self._on_loaded = on_loaded
         self._on_invalid = on_invalid
+        self._on_left, self._on_joined = on_left, on_joined
         self.named: dict[str, SessionState] = {}
         """The sessions in use that have a key, by key."""
         self._unnamed: set[SessionState] = set()
@@ -127,6 +132,8 @@ class Sessions:
         """Let one more connection use a session."""
         state.users += 1
         state.left = False
+        if state.users == 1:
+            self._on_joined(state.identity)
         if state.key is not None:
             self.named[state.key] = state
             state.client = client or state.client
@@ -141,6 +148,7 @@ class Sessions:
         if state.users > 0:
             return
         state.left = True
+        self._on_left(state.identity)
         self._unnamed.discard(state)
         key = state.key
         if key is not None and self.named.get(key) is state:

@@ -43,6 +43,9 @@ class Clients:
     def owner_of(self, request: PeerRequest) -> None:
         del request
 
+    def uses(self, server: str) -> bool:
+        raise AssertionError(server)
+
     def lost(self, server: str) -> None:
         self.heard.append((server, "lost"))
 

@@ -50,6 +50,9 @@ class Wishing:
     def ask(self, request: PeerRequest) -> None:
         raise AssertionError(request)
 
+    def uses(self, server: str) -> bool:
+        raise AssertionError(server)
+
     def lost(self, server: str) -> None:
         raise AssertionError(server)
 
