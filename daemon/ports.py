@@ -188,6 +188,9 @@ class Audience(Protocol):
     def uses(self, server: str) -> bool:
         """Whether a client follows a resource of a server, or has a task there that has not ended."""
 
+    def gone(self, server: str) -> None:
+        """Forget a server, or an instance of one, that will never be again: nothing of it is kept."""
+
     def ask(self, request: PeerRequest) -> None:
         """Take a request that no call has caused to the client that alone can be meant, or refuse it."""
 

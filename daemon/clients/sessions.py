@@ -88,9 +88,8 @@ class Sessions:
             wall: seconds since the epoch.
             on_loaded: called when more tools are loaded, with the source and how many.
             on_invalid: called when loaded tools become invalid, with their status and how many.
-            on_left: called when no connection uses a session any more, with what identifies it
-                (`SessionState.identity`); the same session may be used again later.
-            on_joined: called with the same when a first connection uses a session.
+            on_left: called with what identifies a session whose last connection has left it.
+            on_joined: called with what identifies a session that a first connection uses.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
         """Functions that are called soon after each change of the catalog, by their owners."""
@@ -138,13 +137,8 @@ class Sessions:
             self.named[key] = state
         else:
             state.alias = key
-        self._use(state)
+        _join(self.users, state.identity, self._on_joined)
         _leave(self.users, before, self._on_left)
-
-    def _use(self, state: SessionState) -> None:
-        self.users[state.identity] += 1
-        if self.users[state.identity] == 1:
-            self._on_joined(state.identity)
 
     def find(self, key: str) -> SessionState | None:
         """The session with that key, if it is in memory; None if it must be recalled first."""
@@ -156,7 +150,7 @@ class Sessions:
     def join(self, state: SessionState, client: str) -> None:
         """Let one more connection use a session."""
         state.users += 1
-        self._use(state)
+        _join(self.users, state.identity, self._on_joined)
         state.left = False
         if state.key is not None:
             if state.users == 1:
@@ -310,6 +304,13 @@ async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
                 logger.exception("a fault of mcpd's own while looking at what a client was given")
         if number % LOOKED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
+
+
+def _join(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
+    """Note that one more connection uses a session."""
+    users[identity] += 1
+    if users[identity] == 1:
+        on_joined(identity)
 
 
 def _leave(users: Counter[Hashable], identity: Hashable, on_left: Callable[[Hashable], None]) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Moves
     from daemon.clients.context import SessionStatistics
+    from daemon.clients.permissions.grants import Grants
     from daemon.config.diff import Plan
     from daemon.config.model import Config
     from daemon.config.redaction import Redactors
@@ -185,6 +186,10 @@ class LiveSession(Protocol):
     def key(self) -> str | None:
         """The key of the connection's session; None if the session ends with the connection."""
 
+    @property
+    def grants(self) -> Grants:
+        """What the session of the connection's own may call without its user being asked again."""
+
     def statistics(self) -> SessionStatistics:
         """The connection's statistics."""
 
@@ -218,6 +223,8 @@ class Clients:
     part in several sessions."""
     moves: Moves
     """Sessions that were given another profile."""
+    change_grants: Callable[[str, Callable[[Grants], None]], None]
+    """Changes what the session with a key may call without its user being asked again."""
     connections: Callable[[], Mapping[str, Connections]]
     """Returns how many clients each listening socket has accepted and refused."""
 

@@ -14,6 +14,7 @@ import trio
 from daemon.actors.control import Control
 from daemon.clients.client import Moves
 from daemon.clients.context import SessionStatistics
+from daemon.clients.permissions.grants import Grants
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail
@@ -23,13 +24,14 @@ from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
+from daemon.surfaces.fitting import Grounds, SurfaceChoice
 from daemon.upstreams.attribution import Apart
 from daemon.upstreams.listing import ListingStatus
 from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.config.diff import Plan
@@ -47,6 +49,7 @@ SESSION = SessionStatistics(
     protocol="2025-11-25",
     profile="default",
     surface="category",
+    choice=SurfaceChoice(surface="category", grounds=Grounds.PROFILE),
     since=1_800_000_000.0 - 1.23456,
     calls=7,
     in_flight=1,
@@ -94,6 +97,7 @@ class FakeSession:
 
     def __attrs_post_init__(self) -> None:
         self.number = self.facts.number
+        self.grants = Grants()
 
     @property
     def key(self) -> str | None:
@@ -153,12 +157,16 @@ class StageRegistry:
 
 
 def clients_of(
-    *live: FakeSession, in_use: Iterable[tuple[SessionRecord, int]] = (), moves: Moves | None = None
+    *live: FakeSession,
+    in_use: Iterable[tuple[SessionRecord, int]] = (),
+    moves: Moves | None = None,
+    grants: Mapping[str, Grants] | None = None,
 ) -> Clients:
     return Clients(
         live=lambda: live,
         in_use=lambda: in_use,
         moves=moves or Moves(),
+        change_grants=lambda key, change: change((grants or {})[key]),
         connections=lambda: {
             "clients": {"open": len(live), "places": 1024, "refused": {}},
             "operators": {"open": 1, "places": 32, "refused": {"uid": 2}},

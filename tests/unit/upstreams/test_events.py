@@ -49,6 +49,9 @@ class Clients:
     def lost(self, server: str) -> None:
         self.heard.append((server, "lost"))
 
+    def gone(self, server: str) -> None:
+        self.heard.append((server, "gone"))
+
     def wishes(self, server: str) -> Watch[StandingWishes]:
         del server
         return Watch(StandingWishes())

@@ -56,6 +56,9 @@ class Wishing:
     def lost(self, server: str) -> None:
         raise AssertionError(server)
 
+    def gone(self, server: str) -> None:
+        raise AssertionError(server)
+
 
 class AskedServer:
     """A connection to a server that remembers what it was asked."""
