@@ -1,4 +1,4 @@
-"""Whatever is answered, changed and configured meanwhile: no call is sent that a rule forbids at that moment."""
+"""Whatever is answered, changed and configured meanwhile, no call is sent that a rule forbids just then."""
 
 from __future__ import annotations
 
