@@ -295,7 +295,7 @@ async def test_with_an_unknown_profile_nothing_is_served(nursery: trio.Nursery) 
 @pytest.mark.parametrize("lazy", [None, True, False])
 async def test_with_an_unknown_surface_nothing_is_served(nursery: trio.Nursery, *, lazy: bool | None) -> None:
     hello: dict[str, object] = {"surface": "brwse", "lazy": lazy}
-    await is_denied(nursery, hello, "no surface 'brwse'; there are: category, browse, search, load, full")
+    await is_denied(nursery, hello, "no surface 'brwse'; there are: auto, category, browse, search, load, full")
 
 
 async def is_denied(nursery: trio.Nursery, hello: dict[str, object], reason: str) -> None:
