@@ -12,10 +12,10 @@ import msgspec
 import trio
 
 from daemon import protocol
-from daemon.clients.attachment import plain_call
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
+from daemon.clients.plain_calls import plain_call
 from daemon.clients.requests.completion import complete
 from daemon.clients.requests.following import subscribe, unsubscribe
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
@@ -168,6 +168,8 @@ class Session:
             token=self._client.visitor.token,
             profile=selection.profile.name,
             surface=selection.surface.name,
+            servers=selection.servers,
+            choice=selection.choice,
             since=self._since,
             calls=connection.calls.total,
             in_flight=self.in_flight,
@@ -175,6 +177,8 @@ class Session:
             own=self._attachments.own.state.loaded,
             repaired=connection.dispatch.repaired,
             tokens_not_sent=connection.savings.tokens,
+            workspace=self._client.workspace.shown,
+            instances=tuple(name for name, each in self._client.instances.items() if not each.is_gone),
         )
 
     # --- wire.peer.PeerEvents ------------------------------------------------------------------------------

@@ -110,13 +110,15 @@ class _Named:
     """The tools that a list of names in a profile means; a bare name means every server's tool of that name."""
 
     def __init__(self, names: Iterable[str], catalog: Catalog) -> None:
-        references = [read_reference(name, catalog.servers) for name in names]
+        # Those of the whole configuration, also where a client sees a few of them.
+        servers = catalog.config.mcp_servers
+        references = [read_reference(name, servers) for name in names]
         self._bare = frozenset(each.tool for each in references if each.server is None)
         # A bare name may also be a qualified one as clients are shown it: `server__tool`.
-        shown = [read_shown(name, catalog.servers) for name in self._bare]
+        shown = [read_shown(name, servers) for name in self._bare]
         self._full = frozenset(
             (each.server, each.tool)
-            for each in (*references, *(each for each in shown if each.server in catalog.servers))
+            for each in (*references, *(each for each in shown if each.server in servers))
             if each.server is not None
         )
 

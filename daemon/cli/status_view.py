@@ -65,7 +65,8 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [Text(""), Text("Switched off by operators (`mcpd enable` switches on):", style="yellow")]
         parts += [paragraph(str(name), indent=2) for name in status["switchedOff"]]
     if status.get("sessions"):
-        parts += [Text(""), _sessions(status["sessions"], now, screen), *_deferring(status["sessions"])]
+        parts += [Text(""), _sessions(status["sessions"], now, screen), *_why(status["sessions"])]
+        parts += _deferring(status["sessions"])
     if status.get("repairs"):
         parts += [Text(""), *_repairs(status["repairs"])]
     parts += [part for text in _sums(status.get("metrics") or {}, now) for part in (Text(""), Text(text))]
@@ -200,6 +201,9 @@ _EXTRA = (
 )
 """Optional numbers of a session, each with its heading; a column that is empty for all sessions is left out."""
 
+_NAMED = 10
+"""Sessions that are named before their common reason for a surface."""
+
 DOES_NOT_APPLY = "n/a"
 """Shown in place of a number that does not apply."""
 
@@ -263,6 +267,8 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     for heading in ("since", "calls", "in flight", *(name for _, name in extra)):
         table.add_column(heading, justify="right", no_wrap=True)
     for session in sessions:
+        if servers := session.get("servers"):
+            session = {**session, "surface": f"{session['surface']}: {', '.join(servers)}"}  # noqa: PLW2901
         table.add_row(
             f"#{session['number']}",
             *(safe(session.get(word) or "-") for word in words),
@@ -272,6 +278,17 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
             *(_number(session.get(key, 0)) for key, _ in extra),
         )
     return table
+
+
+def _why(sessions: list[Json]) -> Iterator[RenderableType]:
+    """Why the sessions have their surfaces, each reason once."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for session in sessions:
+        if why := session.get("surfaceWhy"):  # absent from an older daemon
+            told.setdefault((session["surface"], why), []).append(f"#{session['number']}")
+    for (surface, why), numbers in told.items():
+        more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+        yield paragraph(f"{', '.join(numbers[:_NAMED])}{more} {surface}: {why}", indent=0)
 
 
 def _deferring(sessions: list[Json]) -> Iterator[RenderableType]:

@@ -14,26 +14,31 @@ have asked them.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.clients.capabilities import NOTHING
+from daemon.clients.choosing import fault_of_choice, read_choice
 from daemon.clients.visitor import HERSELF
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.counting.tally import tokens_in
+from daemon.surfaces.fitting import AUTO, ClientInfo, Grounds, SurfaceChoice, fitting
 from daemon.surfaces.listing import usual_tools
-from daemon.surfaces.table import PRELOADING, READING, chosen, is_switched_off
+from daemon.surfaces.table import ITSELF, PRELOADING, READING, choice_of, is_switched_off
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
+
+    from msgspec import Raw
 
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.visitor import Visitor
     from daemon.config.model import Config, Profile
     from daemon.counting.tally import Tally
     from daemon.model import ToolKey
+    from daemon.ports import Upstream
     from daemon.surfaces.base import Means, Surface
 
 MAX_LISTS = 64
@@ -50,6 +55,8 @@ class Wishes:
     """The name of a surface; None leaves it to the profile."""
     lazy: bool | None = None
     """Whether tools are loaded on demand; None leaves it to the profile."""
+    servers: tuple[str, ...] | None = ()
+    """The servers that it wants to see as themselves; empty for none, None if it named them in no list."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,10 +67,16 @@ class Selection:
     """The profile that it sees tools through."""
     surface: Surface
     """The surface that it is shown, which decides what its calls mean."""
+    choice: SurfaceChoice
+    """The name of that surface, and on what grounds the client has it."""
+    client: str = ""
+    """The name and version that the client had given when this was resolved."""
     on_demand: bool = True
     """Whether tools are loaded on demand; otherwise no session is read, nothing compared (seed 002, §9)."""
     preload: tuple[str, ...] = ()
     """The tools that are loaded from the start."""
+    servers: tuple[str, ...] = ()
+    """The servers that it sees as themselves, and no others; empty: what the profile and the surface show."""
     denied: str = ""
     """Why the client is served nothing; empty if it is served. The other attributes are then as they were
     before."""
@@ -72,14 +85,26 @@ class Selection:
 class Client:
     """One connection's client: its name, what it asks for, and what it gets."""
 
-    def __init__(self, config: Config, surfaces: Mapping[str, Surface], visitor: Visitor = HERSELF) -> None:
+    def __init__(
+        self,
+        config: Config,
+        surfaces: Mapping[str, Surface],
+        visitor: Visitor = HERSELF,
+        *,
+        count: Callable[[Profile], int] = lambda _profile: 0,
+        decided: DecidedSurfaces | None = None,
+    ) -> None:
         """Begin with what the default profile says.
 
         Args:
             config: the present configuration.
             surfaces: all surfaces, by name.
             visitor: who it is, as its door has found out.
+            count: returns how many tools a profile offers now.
+            decided: what was decided for clients whose connections carry one request each.
         """
+        self.info = ClientInfo()
+        """Who the client says it is."""
         self.name = ""
         """The name that the client gives, with its version."""
         self.began: float | None = None
@@ -89,18 +114,28 @@ class Client:
         """The configuration that `selection` was made from; None once its wishes have changed."""
         self.wishes = Wishes()
         self.visitor = visitor
+        self.number = 0
+        """The number of its connection."""
         self.workspace = OwnWorkspace()
         """The directory that it works in."""
+        self.capabilities: Raw = NOTHING
+        """What it has declared that servers may ask of it, raw: in its handshake, or in its first request (MCP,
+        `ClientCapabilities`)."""
+        self.instances: dict[str, Upstream] = {}
+        """The instances of servers that it has used, by their own names, where clients do not share one."""
         self._surfaces = surfaces
+        self._count = count
+        self._decided = DecidedSurfaces() if decided is None or visitor.keeps else decided
         self._core: dict[str, tuple[ToolKey, ...]] = {}
+        profile = config.profiles[DEFAULT_PROFILE]
         self.selection = Selection(
-            profile=config.profiles[DEFAULT_PROFILE], surface=next(iter(surfaces.values()))
+            profile=profile, surface=next(iter(surfaces.values())), choice=choice_of(config, profile)
         )
         """What it gets, as of the last `select`."""
         self.select(config)
 
     def wish(self, hello: Mapping[str, object]) -> None:
-        """Take over what a bridge asks for on behalf of its client: a profile, a surface, a lazy switch.
+        """Take over what a bridge asks for on behalf of its client: profile, surface, lazy switch, servers.
 
         A name that does not exist denies everything: a profile restricts, and a typo must not show more than it
         would.
@@ -111,15 +146,43 @@ class Client:
                 profile=name if isinstance(name, str) else self.wishes.profile,
                 surface=surface if isinstance(surface, str) else None,
                 lazy=lazy if isinstance(lazy, bool) else None,
+                servers=read_choice(hello.get("servers")),
             )
         )
         began = hello.get("resumed")
         # A time that cannot be read still says that there is something to resume.
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0
 
+    def introduce(self, info: ClientInfo) -> None:
+        """Take over who the client says it is; what fits it is decided anew if that is somebody else."""
+        if info != self.info:
+            self.info, self.name, self.config = info, info.text, None
+
+    def uses(self, instance: Upstream) -> None:
+        """Note that it uses an instance of a server, and let go of those that have ended."""
+        self.forget_gone()
+        self.instances[instance.name] = instance
+
+    def forget_gone(self) -> None:
+        """Let go of instances that have ended."""
+        self.instances = {name: each for name, each in self.instances.items() if not each.is_gone}
+
+    def has(self, server: str, shown: Container[str]) -> bool:
+        """Whether something of a server is for this client.
+
+        Args:
+            server: the name of a server, or of an instance, which is only for those who use it.
+            shown: the servers that its profile shows something of.
+        """
+        used = self.instances.get(server)
+        return (server if used is None else used.of) in shown
+
     def move(self, profile: str) -> None:
-        """Give the client another profile, whose surface and switches replace its wishes."""
-        self._change(Wishes(profile=profile))
+        """Give the client another profile, whose surface and switches replace its wishes.
+
+        Whoever sees chosen servers goes on to see those, if the profile shows them.
+        """
+        self._change(Wishes(profile=profile, servers=self.wishes.servers))
 
     def select(self, config: Config) -> Selection:
         """What the client gets under a configuration; resolved only if that or its wishes have changed."""
@@ -145,20 +208,78 @@ class Client:
             return self._deny(
                 f"there is no profile {wishes.profile[:100]!r} in mcpd's configuration; there are: {known}"
             )
-        name = chosen(config, profile, surface=wishes.surface, lazy=wishes.lazy)
+        choice = choice_of(config, profile, surface=wishes.surface, lazy=wishes.lazy)
         # A name that was asked for is checked also where the switches make no use of it.
-        for each in (wishes.surface or name, name):
-            if each not in surfaces:
-                return self._deny(f"there is no surface {each[:100]!r}; there are: {', '.join(surfaces)}")
+        asked = wishes.surface or AUTO
+        on_demand = not is_switched_off(config, profile, lazy=wishes.lazy)
+        if fault := fault_of_choice(config, profile, wishes.servers):
+            return self._deny(fault)
+        if wishes.servers:
+            return Selection(
+                profile=profile,
+                surface=ITSELF,
+                choice=SurfaceChoice(surface=ITSELF.name, grounds=Grounds.NAMED_SERVERS),
+                client=self.name,
+                on_demand=on_demand,
+                servers=wishes.servers,
+            )
+        if choice.surface == AUTO:
+            choice = self._decided.of(
+                config, (self.visitor, profile.name, self.info), lambda: self._fit(profile)
+            )
+        name = choice.surface
+        for each in (asked, name):
+            if each not in surfaces and each != AUTO:
+                known = ", ".join((AUTO, *surfaces))
+                return self._deny(f"there is no surface {each[:100]!r}; there are: {known}")
         return Selection(
             profile=profile,
             surface=READING[name] if profile.read_resource and name in READING else surfaces[name],
-            on_demand=not is_switched_off(config, profile, lazy=wishes.lazy),
+            choice=choice,
+            client=self.name,
+            on_demand=on_demand,
             preload=profile.preload if name == PRELOADING else (),
         )
 
+    def _fit(self, profile: Profile) -> SurfaceChoice:
+        return fitting(self.info, lambda: self._count(profile))
+
     def _deny(self, reason: str) -> Selection:
         return attrs.evolve(self.selection, denied=reason)
+
+
+MAX_DECIDED = 1000
+"""Decisions that are remembered, the latest: one for each token, profile and version of a client."""
+
+
+class DecidedSurfaces:
+    """The surfaces that were found to fit clients, each decided once for a configuration.
+
+    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection
+    may end with each request, or carry those of several clients, a decision outlives it here.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._config: Config | None = None
+        self._known: dict[object, SurfaceChoice] = {}
+
+    def of(self, config: Config, client: object, decide: Callable[[], SurfaceChoice]) -> SurfaceChoice:
+        """What was decided for a client under a configuration; decided now if nothing was.
+
+        Args:
+            config: the configuration.
+            client: everything that tells it from others, hashable.
+            decide: decides.
+        """
+        if config is not self._config:
+            self._config, self._known = config, {}
+        known = self._known.get(client)
+        if known is None:
+            known = self._known[client] = decide()
+            while len(self._known) > MAX_DECIDED:
+                del self._known[next(iter(self._known))]
+        return known
 
 
 MAX_MOVED = 1000
@@ -183,17 +304,6 @@ class Moves:
         while len(self._moved) > MAX_MOVED:
             del self._moved[next(iter(self._moved))]
 
-
-DEFERRING_SINCE: Mapping[str, tuple[int, ...]] = {
-    # The first version seen to defer: names, schemas through ToolSearch. 2.1.197 gives its model everything.
-    "claude-code": (2, 1, 329),
-    # All versions seen do, with a `tool_search` of their own; the switch for it is gone (0.169).
-    "codex": (),
-}
-"""The first version of each client that shows its model only the tools that the model has searched for, by the
-beginning of the name that the client gives."""
-
-_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 TOLD_TWICE = 2
 """An answer of a meta-tool says the same in `content` and in `structuredContent`; a model is given one of the
@@ -239,18 +349,3 @@ class Savings:
         if self.applies:
             self._spared += spared
             self._tally.spared(surface, spared)
-
-
-def defers_tools(name: str, version: str) -> bool:
-    """Whether a client shows its model only those tools that it has searched for.
-
-    Args:
-        name: the name that it gives: `claude-code`, `codex-mcp-client`.
-        version: the version that it gives; one that cannot be read may be any, and nothing is claimed as saved.
-    """
-    found = _NUMBERS.match(version)
-    given = None if found is None else tuple(int(number[:9]) for number in found[0].split("."))
-    return any(
-        (name == known or name.startswith(f"{known}-")) and (given is None or given >= since)
-        for known, since in DEFERRING_SINCE.items()
-    )

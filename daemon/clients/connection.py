@@ -9,7 +9,7 @@ from loguru import logger
 
 from daemon.clients.announcements import Announcements
 from daemon.clients.attachments import Attachments
-from daemon.clients.client import Client, Savings, defers_tools
+from daemon.clients.client import Client, Savings
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.list_changes import ListChanges
 from daemon.clients.own_roots import OwnRoots
@@ -17,6 +17,7 @@ from daemon.clients.paging import UnknownCursor
 from daemon.clients.subscriptions import Subscriptions
 from daemon.clients.told import ToldClient
 from daemon.clients.waits import Tasks
+from daemon.surfaces.fitting import ClientInfo, may_defer
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
@@ -51,7 +52,14 @@ class ClientConnection:
         self.tasks = Tasks()
         self.level = "INFO" if visitor.keeps else "DEBUG"
         """How its beginning and end are logged: without a session, each request may have a connection."""
-        self.client = Client(context.catalog.value.config, context.surfaces, visitor)
+        self.client = Client(
+            context.catalog.value.config,
+            context.surfaces,
+            visitor,
+            count=lambda profile: len(context.means.offers.of(context.catalog.value, profile).tools),
+            decided=context.decided,
+        )
+        self.client.number = number
         self.subscriptions = Subscriptions(peer, context.outbox)
         self.announcements = Announcements(self.subscriptions, context.habits, self.client)
         self.list_changes = ListChanges(self.subscriptions, self.listing_of)
@@ -79,9 +87,9 @@ class ClientConnection:
     def name_client(self, info: object) -> None:
         """Take over the name and version that a client gives (MCP, `clientInfo`)."""
         if isinstance(info, dict):
-            name, version = str(info.get("name", "")), str(info.get("version", ""))
-            self.client.name = f"{name} {version}".strip()[:100]
-            self.savings.applies = not defers_tools(name, version)
+            said = ClientInfo(str(info.get("name", "")), str(info.get("version", "")))
+            self.client.introduce(said)
+            self.savings.applies = not may_defer(said)
             self.client_log.log(self.level, "session with {}", self.client.name)
 
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:

@@ -9,6 +9,7 @@ import attrs
 from daemon.catalog.loaded import Loaded
 from daemon.clients.announcements import Habits
 from daemon.clients.audience import ConnectedClients
+from daemon.clients.client import DecidedSurfaces
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.listings import Listings
 from daemon.clients.permissions.rounds import AgreedCalls
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from daemon.ports import Upstream
     from daemon.search.index import Index
     from daemon.surfaces.base import Means, Surface
+    from daemon.surfaces.fitting import SurfaceChoice
     from daemon.wire.outbox import Outbox
 
 
@@ -80,6 +82,8 @@ class SessionContext:
     """The lists beside tools as clients are given them."""
     links: LinksOfVisitors = attrs.field(factory=LinksOfVisitors)
     """What clients without sessions were given links to."""
+    decided: DecidedSurfaces = attrs.field(factory=DecidedSurfaces)
+    """The surfaces that were found to fit clients without sessions."""
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once all that other daemons wrote before now is known here; None where nobody else writes. What a
     client has just loaded at one daemon, the next one may not have been told yet."""
@@ -105,6 +109,10 @@ class SessionStatistics:
     """The name of its profile."""
     surface: str
     """The name of its surface."""
+    choice: SurfaceChoice
+    """On what grounds it has that."""
+    servers: tuple[str, ...] = ()
+    """The servers that it sees as themselves; empty: what its surface shows."""
     since: float
     """When the client connected, in seconds since the epoch."""
     calls: int
@@ -119,3 +127,8 @@ class SessionStatistics:
     """How many calls had arguments that were repaired."""
     tokens_not_sent: int | None = 0
     """About how many tokens it was spared; None if it defers tools itself."""
+    workspace: str = ""
+    """The directory that it works in, its home abbreviated, or why what it has named cannot be used; empty if
+    it has named none, and while no server has needed to know."""
+    instances: tuple[str, ...] = ()
+    """The instances of servers that it uses, by their own names, where clients do not share one."""

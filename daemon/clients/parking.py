@@ -200,7 +200,7 @@ def owner_of(call: ClientCall) -> bytes:
     said = msgspec.json.encode(
         (
             (client_of(call.calls, request.key), visitor.owner, visitor.token, request.key),
-            (request.profile.name, request.surface.name, method, call.name),
+            (request.profile.name, request.surface.name, request.session.selection.servers, method, call.name),
         )
     )
     given = _of_tool(call.given) if method == CALL_TOOL else _of_request(call.given)

@@ -31,6 +31,8 @@ class SessionState:
             created_at: when it was first named, in seconds since the epoch.
         """
         self.key = key
+        self.alias: str | None = None
+        """The key that its bridge can name it by, where nothing is stored under that."""
         self.loaded = loaded or Loaded()
         self.created_at = created_at
         self.client = ""
@@ -65,7 +67,7 @@ class SessionState:
     @property
     def identity(self) -> Hashable:
         """Identifies it as long as it lasts, over all of its connections."""
-        return self.key or self
+        return self.key or self.alias or self
 
     def listen(self, listener: Callable[[], None], owner: object) -> None:
         """Call `listener` whenever what is loaded changes, until `owner` leaves."""

@@ -7,6 +7,7 @@ fails, it begins empty, is stored as partial, and recalling is tried again until
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -17,7 +18,7 @@ from daemon.clients.session_state import SessionState
 from daemon.errors import McpdError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from daemon.catalog.loaded import Source
     from daemon.catalog.remembered import SessionRecord
@@ -76,6 +77,8 @@ class Sessions:
         wall: Callable[[], float],
         on_loaded: Callable[[str, int], None] = lambda _source, _count: None,
         on_invalid: Callable[[str, int], None] = lambda _status, _count: None,
+        on_left: Callable[[Hashable], None] = lambda _identity: None,
+        on_joined: Callable[[Hashable], None] = lambda _identity: None,
     ) -> None:
         """Begin with none.
 
@@ -85,6 +88,8 @@ class Sessions:
             wall: seconds since the epoch.
             on_loaded: called when more tools are loaded, with the source and how many.
             on_invalid: called when loaded tools become invalid, with their status and how many.
+            on_left: called with what identifies a session whose last connection has left it.
+            on_joined: called with what identifies a session that a first connection uses.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
         """Functions that are called soon after each change of the catalog, by their owners."""
@@ -93,8 +98,11 @@ class Sessions:
         self._wall = wall
         self._on_loaded = on_loaded
         self._on_invalid = on_invalid
+        self._on_left, self._on_joined = on_left, on_joined
         self.named: dict[str, SessionState] = {}
         """The sessions in use that have a key, by key."""
+        self.users: Counter[Hashable] = Counter()
+        """How many connections use each session, by what identifies it (`SessionState.identity`)."""
         self._unnamed: set[SessionState] = set()
         self.recalls: dict[str, trio.Event] = {}
         """Set once it is over, by the key that is being recalled."""
@@ -111,13 +119,26 @@ class Sessions:
         state = SessionState(None, created_at=self._wall())
         state.users = 1
         self._unnamed.add(state)
+        self.users[state.identity] += 1
         return state
 
-    def identify(self, state: SessionState, key: str) -> None:
-        """Give a session the key that its bridge can resume it by: what it loads from now on is stored."""
-        state.key = key
-        self._unnamed.discard(state)
-        self.named[key] = state
+    def identify(self, state: SessionState, key: str, *, stored: bool = True) -> None:
+        """Give a connection's own session the key that its bridge can resume it by.
+
+        Args:
+            state: the session.
+            key: the key.
+            stored: whether what it loads from now on is stored under that key.
+        """
+        before = state.identity
+        if stored:
+            state.key = key
+            self._unnamed.discard(state)
+            self.named[key] = state
+        else:
+            state.alias = key
+        _join(self.users, state.identity, self._on_joined)
+        _leave(self.users, before, self._on_left)
 
     def find(self, key: str) -> SessionState | None:
         """The session with that key, if it is in memory; None if it must be recalled first."""
@@ -129,6 +150,7 @@ class Sessions:
     def join(self, state: SessionState, client: str) -> None:
         """Let one more connection use a session."""
         state.users += 1
+        _join(self.users, state.identity, self._on_joined)
         state.left = False
         if state.key is not None:
             if state.users == 1:
@@ -143,6 +165,7 @@ class Sessions:
     def part(self, state: SessionState) -> None:
         """Let one connection fewer use a session; with the last one it leaves memory."""
         state.users -= 1
+        _leave(self.users, state.identity, self._on_left)
         if state.users > 0:
             return
         state.left = True
@@ -281,6 +304,21 @@ async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
                 logger.exception("a fault of mcpd's own while looking at what a client was given")
         if number % LOOKED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
+
+
+def _join(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
+    """Note that one more connection uses a session."""
+    users[identity] += 1
+    if users[identity] == 1:
+        on_joined(identity)
+
+
+def _leave(users: Counter[Hashable], identity: Hashable, on_left: Callable[[Hashable], None]) -> None:
+    """Note that one connection fewer uses a session."""
+    users[identity] -= 1
+    if not users[identity]:
+        del users[identity]
+        on_left(identity)
 
 
 def _changed_servers(before: Catalog | None, after: Catalog) -> set[str]:

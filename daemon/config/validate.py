@@ -13,7 +13,7 @@ import attrs
 
 from daemon.config.addresses import is_loopback, split_authority
 from daemon.config.jsonc import ROOT, below
-from daemon.config.model import MAX_PORT
+from daemon.config.model import DEFAULT_SURFACE, MAX_PORT
 from daemon.config.names import (
     TITLE_LENGTH,
     ToolReference,
@@ -175,11 +175,18 @@ ANY_SERVER = "*"
 """Stands for any server: no server can have this name."""
 
 
+SERVERS_FOLLOW = "-"
+"""Stands in the place of a profile in the paths of HTTP where servers are named instead."""
+
+
 def title_faults(names: Iterable[str], trail: str) -> Iterator[Fault]:
     """Names that categories or profiles may not have."""
     for name in names:
         if not title_is_sound(name):
             message = f"this name must have 1 to {TITLE_LENGTH} printable characters"
+            yield Fault(path=below(trail, name), message=message)
+        elif name == SERVERS_FOLLOW:
+            message = f"{name!r} stands for no name in the paths of HTTP (/mcp/-/SERVER): take another one"
             yield Fault(path=below(trail, name), message=message)
 
 
@@ -295,8 +302,9 @@ def profile_faults(
 
 def surface_faults(profile: Profile, trail: str, surfaces: Sequence[str]) -> Iterator[Fault]:
     """A fault for a surface that this daemon does not have, if its surfaces are known."""
-    if surfaces and profile.surface not in surfaces:
-        message = f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, surfaces)}"
+    known = (DEFAULT_SURFACE, *surfaces)
+    if surfaces and profile.surface not in known:
+        message = f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, known)}"
         yield Fault(path=below(trail, "surface"), message=message)
 
 

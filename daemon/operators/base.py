@@ -115,12 +115,24 @@ class ObservedUpstream(Upstream, Protocol):
     """A server as operators see it: callable as for clients, with its statistics."""
 
     stats: CallStats
-    noise: Noise
-    stderr: StderrTail
-    apart: Apart
-    greeting: Greeting | None
     pid: int | None
     mark: int | None
+
+    @property
+    def noise(self) -> Noise:
+        """What it prints that is not MCP."""
+
+    @property
+    def stderr(self) -> StderrTail:
+        """The last lines of its stderr."""
+
+    @property
+    def apart(self) -> Apart:
+        """Whether its calls are made one client at a time."""
+
+    @property
+    def greeting(self) -> Greeting | None:
+        """What it said in the handshake; None before the first."""
 
     @property
     def in_flight(self) -> int:

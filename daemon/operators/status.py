@@ -10,6 +10,7 @@ from daemon.counting.summary import in_all, summary
 from daemon.counting.tally import tokens_in
 from daemon.kit.wording import camel
 from daemon.operators.base import Command, NoParams
+from daemon.operators.grounds import why
 from daemon.operators.status_lists import lists_of, numbers
 from daemon.operators.tools import view_of
 from daemon.processes.marks import memory_by_mark
@@ -128,6 +129,9 @@ def _session(session: SessionStatistics) -> dict[str, object]:
         "protocol": session.protocol,
         "profile": session.profile,
         "surface": session.surface,
+        "servers": list(session.servers),
+        "surfaceGrounds": str(session.choice.grounds),
+        "surfaceWhy": why(session.choice),
         "since": round(session.since, 3),
         "calls": session.calls,
         "inFlight": session.in_flight,

@@ -14,7 +14,7 @@ from daemon.operators.base import Command
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.listing import usual_tools
-from daemon.surfaces.table import SURFACES, chosen
+from daemon.surfaces.table import SURFACES, of_anyone
 
 if TYPE_CHECKING:
     from daemon.catalog.categories import Member
@@ -31,7 +31,7 @@ class ToolsParams(msgspec.Struct):
     profile: str = DEFAULT_PROFILE
     """The profile whose view is shown."""
     surface: str | None = None
-    """The surface to show; None means the profile's."""
+    """The surface to show; None means the one that an unknown client of the profile has."""
 
 
 async def tools(context: OperatorContext, params: ToolsParams) -> dict[str, object]:
@@ -66,7 +66,7 @@ TOOLS = Command("tools", ToolsParams, tools)
 def view_of(
     context: OperatorContext, profile_name: str = DEFAULT_PROFILE, surface_name: str | None = None
 ) -> tuple[Surface, View]:
-    """The surface and the view that a client of a profile has now; by default on the profile's own surface.
+    """The surface and the view that a client of a profile has now; by default the surface of an unknown client.
 
     Raises:
         InvalidArguments: there is no such profile or surface.
@@ -77,7 +77,7 @@ def view_of(
         known = choices(catalog.config.profiles, profile_name)
         raise InvalidArguments(f"no profile is named {quoted(profile_name)}. {known}")
     # An operator who names a surface wants to see it, whatever the switches say.
-    name = surface_name or chosen(catalog.config, profile)
+    name = surface_name or of_anyone(catalog.config, profile)
     if name not in SURFACES:
         raise InvalidArguments(f"no surface is named {quoted(name)}. {choices(SURFACES, name)}")
     return SURFACES[name], View(

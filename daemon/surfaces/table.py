@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from daemon.surfaces import calling, category
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
+from daemon.surfaces.fitting import AUTO, FALLBACK, Grounds, SurfaceChoice
 from daemon.surfaces.full import FullSurface
+from daemon.surfaces.itself import ItselfSurface
 from daemon.surfaces.load import LoadSurface
 from daemon.surfaces.read_only import ReadOnlyCalls
 from daemon.surfaces.reading import ReadingSurface
@@ -29,6 +31,9 @@ SURFACES: dict[str, Surface] = {
 }
 """All surfaces, by the names that profiles and `--surface` use."""
 
+ITSELF: Surface = ItselfSurface()
+"""What a client is shown that has chosen servers: no profile names it, since it means nothing without them."""
+
 READING: dict[str, Surface] = {name: ReadingSurface(surface) for name, surface in SURFACES.items()}
 """The same with a tool that reads resources, for profiles that ask for it."""
 
@@ -48,8 +53,10 @@ DEFERRED = SearchSurface.name
 """The surface that `deferredLoading` asks for (seed 000)."""
 
 
-def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None) -> str:
-    """The name of the surface that a client gets.
+def choice_of(
+    config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None
+) -> SurfaceChoice:
+    """The surface that a client gets before anything is known of it: `AUTO` leaves it to what it says it is.
 
     Both switches, the configuration's and the profile's, must be on for a lazy one (seed 002, §9).
 
@@ -60,23 +67,35 @@ def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy
         lazy: the client's own switch, if it has set one.
     """
     if is_switched_off(config, profile, lazy=lazy):
-        return UNSWITCHED
+        return SurfaceChoice(surface=UNSWITCHED, grounds=Grounds.SWITCHED_OFF)
     if surface is not None:
-        return surface
+        return SurfaceChoice(surface=surface, grounds=Grounds.ASKED_FOR)
     if lazy:
-        return LAZY
+        return SurfaceChoice(surface=LAZY, grounds=Grounds.ASKED_FOR_LAZY)
     if profile.deferred_loading is not None:
-        return DEFERRED if profile.deferred_loading else UNSWITCHED
-    return profile.surface
+        deferred = DEFERRED if profile.deferred_loading else UNSWITCHED
+        return SurfaceChoice(surface=deferred, grounds=Grounds.DEFERRED_LOADING)
+    return SurfaceChoice(surface=profile.surface, grounds=Grounds.PROFILE)
+
+
+def chosen(config: Config, profile: Profile, *, surface: str | None = None, lazy: bool | None = None) -> str:
+    """The name of the surface of `choice_of`, which may be `AUTO`."""
+    return choice_of(config, profile, surface=surface, lazy=lazy).surface
+
+
+def of_anyone(config: Config, profile: Profile) -> str:
+    """The name of the surface of a client of which nothing is known and that asks for nothing."""
+    name = chosen(config, profile)
+    return FALLBACK if name == AUTO else name
 
 
 def shows_summaries(config: Config) -> bool:
-    """Whether some profile shows less than everything: summaries are read nowhere else."""
+    """Whether some profile shows less than everything to some client: summaries are read nowhere else."""
     return any(chosen(config, profile) != UNSWITCHED for profile in config.profiles.values())
 
 
 def by_profile(config: Config) -> dict[str, str]:
-    """The surface of a client that names a profile and asks for nothing else, by profile."""
+    """The surface of a client that names a profile and asks for nothing else, by profile; it may be `AUTO`."""
     return {name: chosen(config, profile) for name, profile in config.profiles.items()}
 
 

@@ -16,7 +16,7 @@ from daemon.wire import envelope
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from daemon.clients.attachment import Attachment, Request
+    from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
 
 
@@ -59,15 +59,15 @@ def _acknowledge(
         honoured["resourceSubscriptions"] = uris
     if honoured:
         if LISTS[Kind.TOOL].wish in honoured:
-            connection.announcements.follow(request.key, partial(_list, request.session))
+            connection.announcements.follow(request.key, partial(_list, request))
         connection.list_changes.follow(honoured)
         connection.subscriptions.add(request.id, honoured)
     told = protocol.of_subscription(request.id, notifications=honoured)
     connection.peer.notify(protocol.ACKNOWLEDGED, told, request.id)
 
 
-def _list(session: Attachment) -> tuple[bytes, ...]:
-    return session.selection.surface.list_tools(session.view())
+def _list(request: Request) -> tuple[bytes, ...]:
+    return request.present_surface.list_tools(request.session.view())
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:

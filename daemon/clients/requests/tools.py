@@ -43,7 +43,7 @@ def list_tools(connection: ClientConnection, params: Raw | None, request: Reques
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     connection.announcements.asked(request.key)
-    awaited = AwaitListing(servers=request.session.selection.surface.awaits(request.session.view()))
+    awaited = AwaitListing(servers=request.surface.awaits(request.session.view()))
     look = None if request.key is None else connection.context.look
     answer_list(connection, request, cursor, awaited, partial(_answer, connection, request), look)
 
@@ -51,13 +51,13 @@ def list_tools(connection: ClientConnection, params: Raw | None, request: Reques
 def _answer(connection: ClientConnection, request: Request, cursor: str | None) -> None:
     context, session = connection.context, request.session
     context.settle_names()
-    view, surface = session.view(), session.selection.surface
+    view, surface = session.view(), request.present_surface
     tools = surface.list_tools(view)
     page = answer_page(connection, request, tools, cursor, LISTS[Kind.TOOL].member)
     connection.announcements.given(
         request.key,
         tools,
-        lambda: session.selection.surface.list_tools(session.view()),
+        lambda: request.present_surface.list_tools(session.view()),
         first=cursor is None,
         last=page.stop == len(tools),
     )

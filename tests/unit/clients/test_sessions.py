@@ -210,6 +210,32 @@ async def test_being_used_and_being_left_are_told() -> None:
     assert stage.memory.touched == ["k", "k"]
 
 
+async def test_the_last_connection_that_leaves_a_session_is_told_with_what_identifies_that() -> None:
+    stage = Stage()
+    first, again = await joined(stage), await joined(stage)
+    stage.sessions.part(first)
+    assert (stage.left, stage.sessions.users) == ([], {"k": 1})
+    stage.sessions.part(again)
+    assert (stage.left, stage.sessions.users) == (["k"], {})
+    assert (await joined(stage)).identity == "k"
+    nameless = stage.sessions.unnamed()
+    stage.sessions.part(nameless)
+    assert stage.left == ["k", nameless]
+
+
+async def test_a_session_that_gets_its_key_is_another_one_from_then_on() -> None:
+    stage = Stage()
+    stored, listed = stage.sessions.unnamed(), stage.sessions.unnamed()
+    stage.sessions.identify(stored, "k")
+    stage.sessions.identify(listed, "k", stored=False)
+    assert stage.left == [stored, listed]
+    assert (stored.identity, listed.identity, listed.key) == ("k", "k", None)
+    stage.sessions.part(stored)
+    assert stage.left == [stored, listed]
+    stage.sessions.part(listed)
+    assert stage.left == [stored, listed, "k"]
+
+
 @pytest.mark.parametrize("key", ["", "x" * (MAX_KEY + 1), "a\nb", "a\u202eb", "uid 5: x", 7, None, ["k"]])
 def test_what_cannot_be_a_key_is_said(key: object) -> None:
     assert "session's key" in fault_of_key(key)

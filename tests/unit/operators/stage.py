@@ -24,6 +24,7 @@ from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
+from daemon.surfaces.fitting import Grounds, SurfaceChoice
 from daemon.upstreams.attribution import Apart
 from daemon.upstreams.listing import ListingStatus
 from daemon.wire.link import FdLink
@@ -48,6 +49,7 @@ SESSION = SessionStatistics(
     protocol="2025-11-25",
     profile="default",
     surface="category",
+    choice=SurfaceChoice(surface="category", grounds=Grounds.PROFILE),
     since=1_800_000_000.0 - 1.23456,
     calls=7,
     in_flight=1,
