@@ -71,7 +71,10 @@ LISTS = {
 }
 RESULTS: dict[str, tuple[str, Json]] = {
     "a call": ("tools/call", {"name": "git_status", "arguments": {"a": [1.0, "é"]}}),
-    "a call that fails": ("tools/call", {"name": "act", "arguments": {"result": {"isError": True, "content": []}}}),
+    "a call that fails": (
+        "tools/call",
+        {"name": "act", "arguments": {"result": {"isError": True, "content": []}}},
+    ),
     "a refused call": ("tools/call", {"name": "act", "arguments": {"error": ERROR}}),
     "a prompt": ("prompts/get", {"name": "review", "arguments": {"branch": "main"}}),
     "a resource": ("resources/read", {"uri": "git://log"}),
@@ -206,9 +209,7 @@ class Http(Client):
 @contextmanager
 def directly(era: str, **more: Any) -> Iterator[Lines]:
     """The server itself, over its stdio."""
-    process = subprocess.Popen(
-        command(**script(era, **more)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    process = subprocess.Popen(command(**script(era, **more)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield Lines(era, process.stdout, process.stdin)
     finally:

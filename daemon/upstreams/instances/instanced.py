@@ -10,7 +10,7 @@ from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.errors import UpstreamUnavailable
 from daemon.states import SERVING
 from daemon.upstreams.attribution import Apart
-from daemon.upstreams.instances.own_instances import OwnInstances
+from daemon.upstreams.instances.server_instances import ServerInstances
 from daemon.upstreams.listing import ListingStatus
 from daemon.upstreams.supervised import SupervisedServer
 
@@ -38,7 +38,7 @@ class InstancesTogether(Generic[A]):
         """
         self.server = server
         self.stats = CallStats()
-        self.instances = OwnInstances(server, actors, run, self.stats)
+        self.instances = ServerInstances(server, actors, run, self.stats)
         self.standing = ListingStatus()
         self._none = Noise(), StderrTail(), Apart(server.name)
 

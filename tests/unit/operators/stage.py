@@ -15,6 +15,7 @@ from daemon.actors.control import Control
 from daemon.clients.client import Moves
 from daemon.clients.context import SessionStatistics
 from daemon.clients.permissions.grants import Grants
+from daemon.config.model import Instance, Server
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail
@@ -31,11 +32,14 @@ from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.diff import Plan
     from daemon.errors import McpdError
+    from daemon.ports import Holder, Upstream
+    from daemon.supervision.child import Child
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.handshake import Greeting
 
@@ -61,8 +65,16 @@ SESSION = SessionStatistics(
 class FakeServer(FakeUpstream):
     """A server that can be looked at, and that lists its tools when it is told to."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, *, label: str = "", workspace: str | None = None) -> None:
+        """Begin; with a label as an instance of the server."""
+        super().__init__(label or name)
+        self.of = name
+        given = Instance(label=label, workspace=workspace) if label else None
+        self.server = Server(name=name, command=name, instance=given)
+        self.child: Child
+        self.use: FakeUse | None = None
+        self.own: Catalog | None = None
+        """The catalog with what it lists itself, if that is something else."""
         self.stats = CallStats()
         self.noise = Noise()
         self.stderr = StderrTail()
@@ -77,6 +89,10 @@ class FakeServer(FakeUpstream):
         self.on_refresh: Callable[[], None] = lambda: None
         self.listed = 0
 
+    def own_catalog(self, catalog: Catalog) -> Catalog:
+        """As it is told."""
+        return self.own or catalog
+
     async def refresh(self) -> str:
         """List, or fail as told."""
         self.listed += 1
@@ -86,6 +102,38 @@ class FakeServer(FakeUpstream):
         if not self.problem:
             self.on_refresh()
         return self.problem
+
+
+@attrs.define
+class FakeUse:
+    """When a server was last used."""
+
+    at: float
+
+
+class FakeInstances:
+    """The instances of a server that is divided: an operator gets the first; notes whom it was for."""
+
+    by_workspace = True
+    begun = 3
+    ended = 1
+
+    def __init__(self, *instances: FakeServer) -> None:
+        self.instances = instances
+        self.holders: list[Holder] = []
+        self.left: list[tuple[Hashable, bool]] = []
+        self.error: Exception | None = None
+
+    def of(self, holder: Holder) -> Upstream:
+        """The first, or as told."""
+        self.holders.append(holder)
+        if self.error is not None:
+            raise self.error
+        return self.instances[0]
+
+    def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
+        """Note it."""
+        self.left.append((session, soon))
 
 
 @attrs.define(slots=False)
@@ -192,7 +240,8 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
         "outbox": stage.outbox,
         "wall": time.time,
     }
-    return OperatorContext(**{**given, **changed})
+    given |= changed
+    return OperatorContext(**{"actors": given["upstreams"], **given})
 
 
 async def _no_reload() -> Plan:
@@ -210,6 +259,8 @@ class OperatorStage:
         self.stage = stage or Stage()
         self.runs = 0
         self.servers = {name: FakeServer(name) for name in self.stage.upstreams}
+        self.actors = dict(self.servers)
+        """What runs: these servers, and instances in place of those that are divided."""
         self.supervisor = Supervisor(
             [ChildSpec(name=name, run=self._live, policy=Restart()) for name in self.servers],
             starts=4,
@@ -217,11 +268,23 @@ class OperatorStage:
             rng=lambda: 0.5,
             wall=time.time,
         )
+        for name, server in self.servers.items():
+            server.child = self.supervisor.children[name]
 
     @property
     def alpha(self) -> FakeServer:
         """The first server."""
         return self.servers["alpha"]
+
+    def divide(self, name: str, *labels: str, workspace: str | None = None) -> FakeInstances:
+        """Let a server have these instances, which run beside the others; started if they are supervised."""
+        made = [FakeServer(name, label=label, workspace=workspace) for label in labels]
+        del self.actors[name]
+        for each in made:
+            each.child = self.supervisor.add(ChildSpec(name=each.name, run=self._live, policy=Restart()))
+            self.actors[each.name] = each
+        instances = self.servers[name].instances = FakeInstances(*made)
+        return instances
 
     async def _live(self, lifecycle: Lifecycle) -> None:
         self.runs += 1
@@ -230,7 +293,7 @@ class OperatorStage:
 
     def context(self, **changed: Any) -> OperatorContext:
         """What commands work with here."""
-        parts = {"upstreams": self.servers, "children": self.supervisor.children}
+        parts = {"upstreams": self.servers, "actors": self.actors, "children": self.supervisor.children}
         return operator_context(self.stage, **{**parts, **changed})
 
     async def connect(self, nursery: trio.Nursery, **changed: Any) -> Client:

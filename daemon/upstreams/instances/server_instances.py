@@ -64,7 +64,7 @@ class RunningInstance(Generic[A]):
         return self.key[1]
 
 
-class OwnInstances(Generic[A]):
+class ServerInstances(Generic[A]):
     """The instances of one server: `ports.Instances`."""
 
     by_workspace = True
