@@ -56,7 +56,7 @@ def test_defaults_and_bounds_are_those_of_the_model() -> None:
     assert (call["default"], call["exclusiveMinimum"], call["type"]) == (60, 0, "number")
     memory = definitions["ServerLimits"]["properties"]["memoryBytes"]
     assert (memory["type"], memory["minimum"], memory["default"]) == (["integer", "null"], 1, None)
-    assert definitions["Profile"]["properties"]["surface"]["default"] == "category"
+    assert definitions["Profile"]["properties"]["surface"]["default"] == "auto"
     assert definitions["Summaries"]["required"] == ["baseUrl", "model"]
     assert "default" not in definitions["Server"]["properties"]["type"]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.config.model import Category, Profile, Server, StartMode, TransportType
+from daemon.config.permission import Permission, PermissionRule
 from daemon.config.structure import keys, read
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ def test_every_key_of_a_profile_is_read() -> None:
         "readResource": True,
         "deferredLoading": True,
         "answerTokens": 500,
+        "permissions": [{"match": "s/t", "then": "ask"}],
+        "readOnlyCall": False,
     }
     faults: list[Fault] = []
     assert set(entry) == set(keys(Profile))
@@ -176,6 +179,8 @@ def test_every_key_of_a_profile_is_read() -> None:
         resources=False,
         read_resource=True,
         deferred_loading=True,
+        permissions=(PermissionRule(match="s/t", then=Permission.ASK),),
+        read_only_call=False,
     )
     assert faults == []
 
