@@ -107,8 +107,8 @@ def _fetched(name: str, runner: str) -> Finding:
 
 def base_of(server: Server, scene: Scene) -> Path:
     """The directory that a server is started in; home if that is each client's workspace."""
-    fixed = server.cwd if WORKSPACE not in (server.cwd or "") else None
-    return Path(fixed or paths.home(scene.inherited))
+    cwd = written(server).cwd
+    return Path(cwd if cwd and WRITTEN not in cwd else paths.home(scene.inherited))
 
 
 def path_of(server: Server, inherited: Mapping[str, str]) -> str:
