@@ -311,6 +311,7 @@ def _exporter(tree: Tree) -> Exporter:
     return Exporter(
         tally=tree.tally,
         catalog=tree.registry.catalog,
+        actors=tree.servers.actors,
         upstreams=tree.upstreams,
         sessions=lambda: [session.statistics() for session in tree.front.sessions.values()],
         persistence=tree.recorder.persistence,
@@ -324,6 +325,7 @@ def _control(tree: Tree) -> Front[Control]:
         facts=tree.around.facts,
         registry=tree.registry,
         upstreams=tree.upstreams,
+        actors=tree.servers.actors,
         children=tree.supervisor.children,
         reload=tree.reloader.reload,
         archive=tree.recorder,
@@ -331,6 +333,7 @@ def _control(tree: Tree) -> Front[Control]:
             live=tree.front.sessions.values,
             in_use=tree.sessions.in_use,
             moves=tree.moves,
+            change_grants=tree.sessions.change_grants,
             connections=tree.connections,
         ),
         counters=Counters(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.context import SessionContext
+    from daemon.clients.permissions.grants import Grants
     from daemon.clients.visitor import Visitor
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage
@@ -133,6 +134,11 @@ class Session:
     def key(self) -> str | None:
         """The key of the client's session; None if the session ends with the connection."""
         return self._attachments.key
+
+    @property
+    def grants(self) -> Grants:
+        """What the session of the connection's own may call without its user being asked again."""
+        return self._attachments.own.state.grants
 
     @property
     def in_flight(self) -> int:

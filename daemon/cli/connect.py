@@ -18,6 +18,7 @@ from daemon.bridge.loop import Bridge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
 MAX_KEY = 200
@@ -156,6 +157,16 @@ def _checked(fault: Callable[[str], str], text: str) -> str:
 
 def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     """The socket, if one is named, and the params of the hello line: only those that are given."""
+    options = _options()
+    given = vars(options.parse_args(argv))
+    if given["servers"] and given["surface"]:
+        text = "--server shows servers as themselves, --surface in a way of mcpd's: leave out one of them"
+        options.error(text)
+    wanted: str | None = given.pop("socket")
+    return wanted, {key: value for key, value in given.items() if value is not None}
+
+
+def _options() -> argparse.ArgumentParser:
     import argparse  # noqa: PLC0415 - see the module's docstring
 
     from daemon.cli.options import parser  # noqa: PLC0415
@@ -211,10 +222,4 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
         action=argparse.BooleanOptionalAction,
         help="show tools on demand (on the surface browse, unless another is named), or all of them at once",
     )
-    given = vars(options.parse_args(argv))
-    if given["servers"] and given["surface"]:
-        options.error(
-            "--server shows servers as themselves and --surface in another way: leave out one of them"
-        )
-    wanted: str | None = given.pop("socket")
-    return wanted, {key: value for key, value in given.items() if value is not None}
+    return options

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
-from daemon.clients.own_instances import OwnInstances
+from daemon.clients.session_instances import SessionInstances
 from daemon.errors import ToolDisabled
 from daemon.surfaces.base import Loading, View
 
@@ -91,7 +91,7 @@ class Attachment:
         """The last view that stays valid in later turns."""
         self._seen: tuple[object, ...] = ()
         """What that view was made from."""
-        self.instances = OwnInstances(client, state, context)
+        self.instances = SessionInstances(client, state, context)
         """The instances of servers that its requests go to, where clients do not share one."""
         self._preloaded: tuple[Catalog, Profile] | None = None
         """The catalog and the profile for which tools were last preloaded."""

@@ -182,7 +182,7 @@ class Client:
 
         Whoever sees chosen servers goes on to see those, if the profile shows them.
         """
-        self._change(Wishes(profile=profile, servers=self.wishes.servers))
+        self._change(Wishes(profile=profile, servers=self.wishes.servers or ()))
 
     def select(self, config: Config) -> Selection:
         """What the client gets under a configuration; resolved only if that or its wishes have changed."""

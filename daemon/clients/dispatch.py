@@ -292,7 +292,8 @@ class Dispatch:
         self._later(self._act_after, call, upstream.wait_current)
 
     async def _known(self, call: ClientCall, awaited: AwaitListing) -> None:
-        await wait_known(self._context, awaited, call.request, reporting(call, self._flush))
+        request, report = call.request, reporting(call, self._flush)
+        await wait_known(self._context, awaited, request.session, request.id, report)
         await self._context.settled()
 
     async def _act_after(self, call: ClientCall, wait: Callable[[], Awaitable[None]]) -> None:

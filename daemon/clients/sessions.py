@@ -137,7 +137,7 @@ class Sessions:
             self.named[key] = state
         else:
             state.alias = key
-        _join(self.users, state.identity, self._on_joined)
+        _enter(self.users, state.identity, self._on_joined)
         _leave(self.users, before, self._on_left)
 
     def find(self, key: str) -> SessionState | None:
@@ -150,7 +150,7 @@ class Sessions:
     def join(self, state: SessionState, client: str) -> None:
         """Let one more connection use a session."""
         state.users += 1
-        _join(self.users, state.identity, self._on_joined)
+        _enter(self.users, state.identity, self._on_joined)
         state.left = False
         if state.key is not None:
             if state.users == 1:
@@ -187,7 +187,7 @@ class Sessions:
         state = self.named.get(key)
         return self._left_grants.of(key, trio.current_time()) if state is None else state.grants
 
-    def change_grants(self, key: str, change: Callable[[Grants], None]) -> None:
+    def change_grants(self, key: str, change: Callable[[Grants], object]) -> None:
         """Change what the session with that key may call, in use or not."""
         grants = self.grants_of(key)
         change(grants)
@@ -306,7 +306,7 @@ async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
             await trio.lowlevel.checkpoint()
 
 
-def _join(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
+def _enter(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
     """Note that one more connection uses a session."""
     users[identity] += 1
     if users[identity] == 1:

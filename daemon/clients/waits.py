@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.attachment import Request
+    from daemon.clients.attachment import Attachment
     from daemon.clients.call import ClientCall
     from daemon.clients.context import SessionContext
     from daemon.kit.mailbox import Watch
@@ -83,14 +83,19 @@ def reporting(call: ClientCall, flush: Callable[[], None]) -> Report | None:
 
 
 async def wait_known(
-    context: SessionContext, awaited: AwaitListing, request: Request, report: Report | None = None
+    context: SessionContext,
+    awaited: AwaitListing,
+    session: Attachment,
+    request_id: bytes,
+    report: Report | None = None,
 ) -> None:
     """Wait for what an answer depends on: servers' first lists, and the search index if it matters.
 
     Args:
         context: what all sessions share.
         awaited: what to wait for.
-        request: the request that is to be answered: where clients do not share a server, its own is waited for.
+        session: whose answer it is: where clients do not share a server, its own instance is waited for.
+        request_id: the request that is to be answered.
         report: told how servers are while they are waited for; None if no reports are wanted.
 
     Raises:
@@ -98,7 +103,7 @@ async def wait_known(
     """
     # A server that cannot be had must not cost the others.
     only = awaited.calling and len(awaited.servers) == 1
-    upstreams = await request.session.instances.find_all(awaited.servers, request.id, strictly=only)
+    upstreams = await session.instances.find_all(awaited.servers, request_id, strictly=only)
     await wait_listed(awaited, upstreams, context.catalog, report)
     if awaited.indexed:
         await wait_indexed(context.index, context.catalog)

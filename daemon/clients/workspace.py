@@ -45,7 +45,7 @@ SET_IT = (
 )
 """What to do about a workspace that cannot be used."""
 
-_looking = trio.CapacityLimiter(AT_ONCE)
+looking = trio.CapacityLimiter(AT_ONCE)
 
 
 class OwnWorkspace:
@@ -58,7 +58,8 @@ class OwnWorkspace:
         self.directory: str | None = None
         """The directory, absolute and normalised; None if there is none."""
         self.fault = ""
-        """Why what the client has named cannot be used, and what to do; empty if nothing is wrong."""
+        """Why what the client has named cannot be used, and what to do, without the last full stop; empty if
+        nothing is wrong."""
         self.version = 0
         """Changes whenever it may have become another one."""
         self._named: object = None
@@ -127,7 +128,7 @@ class OwnWorkspace:
             if found != NONE:
                 return found
         found = await _looked_at(self._started_in, implied=True)
-        return (None, f"{untold} {SET_IT}." if untold else "") if found == NONE else found
+        return (None, f"{untold} {SET_IT}" if untold else "") if found == NONE else found
 
 
 NONE: tuple[None, str] = (None, "")
@@ -147,14 +148,14 @@ async def _looked_at(said: object, *, implied: bool) -> tuple[str | None, str]:
         return None, fault
     with trio.move_on_after(LOOK_SECONDS):
         look = partial(directory_at, str(said), implied=implied)
-        return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=_looking)
+        return await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=looking)
     return None, _fault(str(said), f"cannot be looked at: there was no answer for {LOOK_SECONDS:g} s")
 
 
 def fault_of_path(said: object) -> str:
     """What is wrong with the path of a workspace, as far as it can be read from it; empty if nothing is."""
     if not isinstance(said, str):
-        return f"the workspace that the client names is not a string. {SET_IT}."
+        return f"the workspace that the client names is not a string. {SET_IT}"
     if "\0" in said:
         return _fault(said, "has a NUL character in it")
     if not is_utf8(said):
@@ -228,4 +229,4 @@ def shown(directory: str) -> str:
 def _fault(path: str, why: str) -> str:
     # Surrogates cannot be written anywhere: what the file system says in other bytes is shown as escapes.
     printable = visible(path[:MAX_SHOWN].encode(errors="backslashreplace").decode())
-    return f"workspace '{printable}{'…' if len(path) > MAX_SHOWN else ''}' {why}. {SET_IT}."
+    return f"workspace '{printable}{'…' if len(path) > MAX_SHOWN else ''}' {why}. {SET_IT}"

@@ -29,6 +29,7 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/__main__.py": "tests/process/cli/test_cli.py",
     # Frozen values with defaults: what they take is tested where files are read into them.
     "daemon/config/model.py": "tests/unit/config/test_structure.py",
+    "daemon/config/categories.py": "tests/unit/config/test_structure.py",
     "daemon/config/tuning.py": "tests/unit/config/test_structure.py",
     # What two surfaces share is tested through both of them.
     "daemon/surfaces/by_category.py": "tests/unit/surfaces/test_category.py",

@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.cli.command_lines import CONTAINERS, image_of, started
 from daemon.cli.doctor.findings import found
-from daemon.cli.runners import fetches
+from daemon.config.command_lines import CONTAINERS, image_of, started
+from daemon.config.runners import fetches
+from daemon.config.sharing import WRITTEN, written
 from daemon.host import paths
 from daemon.processes import proc
 
@@ -44,19 +45,39 @@ class Program(NamedTuple):
 
 def check(server: Server, scene: Scene) -> Iterator[Finding]:
     """Findings about a server's command, which is not started."""
+    server = written(server)
     base = base_of(server, scene)
-    if server.cwd and (problem := _unusable(base)):
+    search = path_of(server, scene.inherited)
+    if _is_of_a_workspace(server):
+        yield found("program-of-a-workspace", server=server.name, command=server.command)
+        return
+    if server.cwd and WRITTEN not in server.cwd and (problem := _unusable(base)):
         yield found("server-directory", server=server.name, path=base, problem=problem)
         return
-    search = path_of(server, scene.inherited)
     program = find(server.command or "", search, base)
-    if program.path is not None:
+    if program.path is None and WRITTEN in search:
+        yield found("program-of-a-workspace", server=server.name, command=server.command)
+    elif program.path is not None:
         yield from _startable(server.name, program.path, search)
         yield from _script(server, base)
     elif program.blocked is not None:
         yield found("program-not-executable", server=server.name, path=program.blocked)
     else:
         yield _missing(server, search, base, scene)
+
+
+def named(server: Server, scene: Scene) -> str:
+    """The program that a sound server starts, as far as it can be known without a client."""
+    shown = written(server)
+    found = find(shown.command or "", path_of(shown, scene.inherited), base_of(shown, scene)).path
+    return str(found or shown.command)
+
+
+def _is_of_a_workspace(server: Server) -> bool:
+    """Whether its program stands in the directory of a client, which nobody here knows."""
+    command = server.command or ""
+    relative = "/" in command and not command.startswith("/")
+    return WRITTEN in command or (relative and WRITTEN in (server.cwd or ""))
 
 
 def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
@@ -68,7 +89,8 @@ def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
     """
     for each in advised:
         yield found("package-unpinned", server=server.name, advice=each.message)
-    for words in started((server.command or "", *server.args)):
+    shown = written(server)
+    for words in started((shown.command or "", *shown.args)):
         if words[0] in CONTAINERS:
             never = "never" in words or any(word.startswith("--pull") and "never" in word for word in words)
             if image_of(words) is not None and not never:
@@ -84,8 +106,9 @@ def _fetched(name: str, runner: str) -> Finding:
 
 
 def base_of(server: Server, scene: Scene) -> Path:
-    """The directory that a server is started in."""
-    return Path(server.cwd or paths.home(scene.inherited))
+    """The directory that a server is started in; home if that is each client's workspace."""
+    cwd = written(server).cwd
+    return Path(cwd if cwd and WRITTEN not in cwd else paths.home(scene.inherited))
 
 
 def path_of(server: Server, inherited: Mapping[str, str]) -> str:
@@ -175,6 +198,8 @@ def _interpreter(name: str, program: Path, words: list[str], search: str) -> Ite
 def _script(server: Server, base: Path) -> Iterator[Finding]:
     """Findings about the file that an interpreter is told to run."""
     first = server.args[0] if server.args else ""
+    if WRITTEN in (server.cwd or "") or WRITTEN in first:
+        return
     if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
         return
     path = base / first

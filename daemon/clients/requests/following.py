@@ -118,7 +118,7 @@ async def _begin(connection: ClientConnection, request: Request, uri: str, liste
         if not (unknown := unlisted(view.servers.values(), KINDS)):
             raise
         awaited = AwaitListing(servers=unknown, calling=True, kinds=KINDS)
-        await wait_known(context, awaited, request)
+        await wait_known(context, awaited, session, request.id)
         await context.settled()
         server, own = find_resource(session.view(), uri, session.links)
     upstream = context.upstreams.get(server)

@@ -145,11 +145,12 @@ def _when_introduced(connection: ClientConnection, request_id: bytes, answer: Ca
 async def _answer_later(
     connection: ClientConnection, request_id: bytes, servers: tuple[str, ...], answer: Callable[[], None]
 ) -> None:
-    context = connection.context
-    request = connection.attachments.own.request(request_id, connection.peer.link.turns)
+    context, attachments = connection.context, connection.attachments
+    # A session that must be recalled is waited for by its first request.
+    session = attachments.present(attachments.key_of({})) or attachments.own
     try:
         with trio.move_on_after(INTRODUCTION_PATIENCE):
-            await wait_known(context, AwaitListing(servers=servers), request)
+            await wait_known(context, AwaitListing(servers=servers), session, request_id)
             await context.settled()
         answer()
     except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.config.model import Category, Profile, Server, StartMode, TransportType
+from daemon.config.permission import Annotations, Permission, PermissionRule
 from daemon.config.structure import keys, read
 
 if TYPE_CHECKING:
@@ -152,6 +153,8 @@ def test_every_key_of_a_profile_is_read() -> None:
         "prompts": False,
         "resources": False,
         "readResource": True,
+        "readOnlyCall": False,
+        "permissions": [{"match": "s/t", "annotations": {"destructive": True}, "then": "ask"}],
         "deferredLoading": True,
         "answerTokens": 500,
     }
@@ -175,6 +178,10 @@ def test_every_key_of_a_profile_is_read() -> None:
         prompts=False,
         resources=False,
         read_resource=True,
+        read_only_call=False,
+        permissions=(
+            PermissionRule(match="s/t", annotations=Annotations(destructive=True), then=Permission.ASK),
+        ),
         deferred_loading=True,
     )
     assert faults == []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daemon.ports import Upstream
 
 
-class OwnInstances:
+class SessionInstances:
     """The instances that the requests of one session go to over one connection."""
 
     def __init__(self, client: Client, state: SessionState, context: SessionContext) -> None:
