@@ -135,7 +135,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     options.add_argument(
         "--surface",
         metavar="N",
-        help="which tools the client sees: category, browse, search, load, full, or auto for what fits the client"
+        help="which tools the client sees: category, browse, search, load, full, or auto for what fits it"
         " (default: what the profile says)",
     )
     options.add_argument(
