@@ -100,6 +100,12 @@ class ToolDisabled(CallError):
     code = "ToolDisabled"
 
 
+class PermissionDenied(CallError):
+    """The client's user must agree to the call, and has not."""
+
+    code = "PermissionDenied"
+
+
 class UnknownPrompt(CallError):
     """No server of the profile has a prompt of the name that was given."""
 

@@ -80,6 +80,8 @@ class ToolsListed:
     """How it describes itself in the handshake; empty if it does not."""
     instructions: str = attrs.field(default="", repr=False)
     """What it says in the handshake about how to use it; empty if nothing."""
+    introduction: bytes = attrs.field(default=b"", repr=False)
+    """All that it says about itself in the handshake (`catalog.introduction`); empty if that is not known."""
 
 
 @attrs.frozen(kw_only=True)
@@ -139,6 +141,8 @@ class Recalled:
     """Since when each of its tools is unchanged, in seconds since the epoch, by name."""
     about: str = attrs.field(default="", repr=False)
     """How it described itself in the handshake; empty if it did not."""
+    introduction: bytes = attrs.field(default=b"", repr=False)
+    """All that it said about itself in the handshake (`catalog.introduction`); empty if that was not kept."""
     definitions: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
     """Its last prompts, resources and templates, each in its order."""
     by_another: bool = False

@@ -242,57 +242,6 @@ def cancelled_id(params: Raw) -> bytes:
     return bytes(msgspec.json.decode(params, type=dict[str, Raw]).get("requestId", b""))
 
 
-def capabilities(*, prompts: bool = True, resources: bool = True) -> dict[str, dict[str, bool]]:
-    """The capabilities that mcpd declares to clients.
-
-    Args:
-        prompts: whether the client's profile offers prompts.
-        resources: whether it offers resources.
-    """
-    declared: dict[str, dict[str, bool]] = {"tools": {"listChanged": True}}
-    if prompts:
-        declared["prompts"] = {"listChanged": True}
-    if resources:
-        declared["resources"] = {"subscribe": True, "listChanged": True}
-    if prompts or resources:
-        declared["completions"] = {}
-    return {**declared, "logging": {}}
-
-
-def initialize_result(wanted: object, instructions: str, declared: Mapping[str, object]) -> bytes:
-    """The answer to `initialize`: the client's version if we speak it, else our newest.
-
-    Args:
-        wanted: the version that the client has asked for.
-        instructions: for models.
-        declared: what mcpd can do for this client (`capabilities`).
-    """
-    version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
-    return _encode(
-        {
-            "protocolVersion": version,
-            "capabilities": declared,
-            "serverInfo": {**IDENTITY, "title": "mcpd, the init system for MCP servers"},
-            "instructions": instructions,
-        }
-    )
-
-
-def discover_result(instructions: str, declared: Mapping[str, object]) -> bytes:
-    """The answer to `server/discover`; its arguments are those of `initialize_result`."""
-    return _encode(
-        {
-            "resultType": "complete",
-            "supportedVersions": [*HANDSHAKE_VERSIONS, MODERN_VERSION],
-            "capabilities": declared,
-            "instructions": instructions,
-            "ttlMs": LIST_TTL_MS,
-            "cacheScope": "private",
-            "_meta": {SERVER_INFO_KEY: IDENTITY},
-        }
-    )
-
-
 def unsupported(version: object) -> tuple[int, str, dict[str, object]]:
     """Code, text and data of the error about an unsupported protocol version."""
     data = {"supported": [*HANDSHAKE_VERSIONS, MODERN_VERSION], "requested": version}
@@ -342,9 +291,9 @@ def completed(result: bytes, more: bytes = b"") -> bytes:
     return head + (b"" if rest.startswith(b"}") else b",") + rest
 
 
-def envelope_meta(version: str) -> dict[str, object]:
+def envelope_meta(version: str, can: Mapping[str, object] = CLIENT_CAPABILITIES) -> dict[str, object]:
     """The `_meta` members of each request of the daemon's own to a modern server.
 
-    All that some client may have is declared: it decides what servers list.
+    All that some client `can` is declared: it decides what servers list.
     """
-    return {VERSION_KEY: version, CAPABILITIES_KEY: CLIENT_CAPABILITIES, CLIENT_INFO_KEY: IDENTITY}
+    return {VERSION_KEY: version, CAPABILITIES_KEY: can, CLIENT_INFO_KEY: IDENTITY}

@@ -45,7 +45,7 @@ from tests.tallies import new_tally
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.clients.visitor import Visitor
@@ -193,6 +193,10 @@ class FakeUpstream:
         """Its list is current from now on."""
         self.is_stale = False
         self._tell()
+
+    def own_catalog(self, catalog: Catalog) -> Catalog:
+        """As it is: it lists nothing else."""
+        return catalog
 
     def record(self, seconds: float, *, ok: bool) -> None:
         """Remember the outcome."""
@@ -409,12 +413,15 @@ class Stage:
         )
         self.memory = FakeMemory()
         self.tally = new_tally(self.config.mcp_servers)
+        self.left: list[Hashable] = []
+        """What identifies the sessions that nobody uses any more."""
         self.sessions = Sessions(
             self.catalog,
             self.memory,
             wall=time.time,
             on_loaded=self.tally.loaded,
             on_invalid=self.tally.invalidated,
+            on_left=self.left.append,
         )
         self.context = SessionContext(
             catalog=self.catalog,

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 INITIALIZED_LINE = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 PING_ID = b'"mcpd-connect"'
 PING = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % PING_ID
+CHOOSING = b'"servers":'
+"""In a hello that names servers. The handshake may wait for these, so that a daemon says at once, to a ping of
+ours, that it is there."""
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/%b/list_changed"}\n'
 UPDATED = b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":%b}}\n'
 LISTS = (b"tools", b"prompts", b"resources")
@@ -224,6 +227,9 @@ class Conversation:
         """Ids whose answers are kept from the client: requests of our own, or ones that were answered here."""
         if through:
             self.up.put(hello)
+        if through and CHOOSING in hello:
+            self.hidden.add(PING_ID)
+            self.up.put(PING)
 
     @property
     def heard(self) -> bool:

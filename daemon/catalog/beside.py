@@ -45,7 +45,7 @@ def switched_on(
         for kind in BESIDE_TOOLS
     }
     # The order of the servers counts, too; unchanged servers are compared by identity.
-    return before if _in_order(lists) == _in_order(before) else lists
+    return before if in_order(lists) == in_order(before) else lists
 
 
 def claims(
@@ -84,7 +84,8 @@ def _has_names(was: ServerEntry, now: ServerEntry, kind: Kind) -> bool:
     return has is None or has is had or (had is not None and had.keys() == has.keys())
 
 
-def _in_order(lists: Lists) -> list[list[tuple[str, Mapping[str, Definition]]]]:
+def in_order(lists: Lists) -> list[list[tuple[str, Mapping[str, Definition]]]]:
+    """The lists in a form whose comparison heeds the order of the servers."""
     return [list(lists[kind].items()) for kind in BESIDE_TOOLS]
 
 

@@ -112,6 +112,8 @@ def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
     if _is_stale(entry, fact.incarnation):
         return entry
     entry = _with_instructions(_with_about(entry, fact.about), fact.instructions)
+    if fact.introduction and fact.introduction != entry.introduction:
+        entry = attrs.evolve(entry, introduction=fact.introduction)
     looked = screened(fact.tools)
     tools, quarantined = looked.usable, {**fact.quarantined, **looked.refused}
     known = entry.tools

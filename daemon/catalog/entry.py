@@ -67,6 +67,8 @@ class ServerEntry:
     """What the server says about how to use it, as of its last list of tools."""
     about: str = attrs.field(default="", repr=False)
     """The server's description of itself, as of its last list of tools."""
+    introduction: bytes = attrs.field(default=b"", repr=False)
+    """All that it said about itself in its last handshake (`catalog.introduction`); empty until known."""
     summary: Summary | None = None
     """A model's summary of the server."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)

@@ -27,6 +27,8 @@ def with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
         return _at_least(entry, fact.epoch)
     if fact.fingerprint != entry.fingerprint:
         return entry if fact.by_another else _at_least(entry, fact.epoch)
+    if fact.introduction and not entry.introduction:
+        entry = attrs.evolve(entry, introduction=fact.introduction)
     after = entry if fact.tools is None else _with_remembered_tools(entry, fact, screened(fact.tools))
     return _with_remembered_lists(entry, after, fact)
 

@@ -206,6 +206,42 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
     return names if made == names else made
 
 
+def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
+    """The names where only these servers' are listed together, by what each of them lists under its own names.
+
+    Each goes by its own name, unless another of these servers has ever had one like it, or it reads as another
+    one's: then by the name that it has among all. So here, too, no name comes to mean another server's.
+    """
+    servers = frozenset(own)
+    given: dict[ToolKey, str] = {}
+    for server, listed in own.items():
+        others = servers - {server}
+        for each in listed:
+            given[server, each] = each if _stays(names, server, each, others) else names.name_of((server, each))
+    owners = {name: key for key, name in given.items()}
+    return attrs.evolve(
+        names,
+        owners=owners,
+        given=given,
+        beside={},
+        provisional=frozenset(),
+        remembered={},
+        servers=servers,
+    )
+
+
+def _stays(names: Names, server: str, own: str, others: Collection[str]) -> bool:
+    """Whether a server's own name may stay where those of some other servers stand beside it."""
+    key, spelling = (server, own), names.spelling
+    if not others or names.given.get(key) == own:
+        return True
+    return (
+        next(spelling.ways(key)) == own
+        and not any((other, own) in names.given for other in others)
+        and not spelling.misleads(own, server, others)
+    )
+
+
 def _has_all(names: Names, servers: Iterable[Claims]) -> bool:
     """Whether no name is provisional or missing: most lists that change keep their names."""
     return (

@@ -20,11 +20,13 @@ import attrs
 import msgspec
 from msgspec import Raw
 
+from daemon.catalog.chosen import Choices
 from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.lazy import Lazily, Table
 from daemon.catalog.offered import offered
 from daemon.catalog.rules import ProfileRules
 from daemon.catalog.templates import Template
+from daemon.config.permission import Permission
 from daemon.model import Kind
 
 if TYPE_CHECKING:
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
     from daemon.config.model import Profile
     from daemon.model import Tool, ToolKey
 
-MAX_OFFERS = 64
-"""Most profiles whose offers are cached: more than a configuration has."""
+MAX_OFFERS = 256
+"""Most offers that are cached: more than a configuration has profiles, and the clients of one machine have
+chosen servers."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -51,6 +54,8 @@ class Offered:
     """The first of the profile's categories that holds it, if any."""
     description: str
     """The profile's description of it, else the category's, else the server's."""
+    asks: bool = False
+    """Whether the profile has it called only if the client's user agrees."""
 
     @property
     def key(self) -> ToolKey:
@@ -97,7 +102,8 @@ class Offer:
         """Whether clients of the profile may read resources at all."""
         self._catalog = catalog
         self._profile = profile
-        self.rules = ProfileRules(catalog, profile)
+        permissions = None if before is None else before.rules.permissions
+        self.rules: ProfileRules = ProfileRules(catalog, profile, permissions)
         """Which tools the profile allows, and what it says of them."""
         self._listed = {
             entry.name: self.rules.let_through(entry.name, entry.tools)
@@ -178,11 +184,12 @@ class Offer:
         server, name = key
         tool = self._listed[server][name]
         category, description = self.rules.whole.get(server), tool.description
-        if category is None or self.rules.has_texts:
+        if not self._catalog.chosen and (category is None or self.rules.has_texts):
             category, member = self.rules.place(key)
             description = self.rules.describe(tool, member)
         given = self._catalog.names.given.get(key, name)
-        return Offered(tool=tool, name=given, category=category, description=description)
+        asks = self.rules.permission(key) is Permission.ASK
+        return Offered(tool=tool, name=given, category=category, description=description, asks=asks)
 
     def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
         """The offered tools of `before` that are surely still right."""
@@ -201,7 +208,7 @@ class Offer:
     def _listing_of(self, server: str, tools: Mapping[str, Tool]) -> Iterator[bytes]:
         """The listing of one server: nearly always the bytes that it sent."""
         given = self._catalog.names.given
-        plain = server in self.rules.whole and not self.rules.has_texts
+        plain = bool(self._catalog.chosen) or (server in self.rules.whole and not self.rules.has_texts)
         return (
             tool.raw if plain and given.get((server, name), name) == name else self.tools[server, name].listed()
             for name, tool in tools.items()
@@ -212,17 +219,26 @@ class Offers:
     """The offers of all profiles, each made once per change of the tools."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Catalog, Profile, Offer]] = {}
+        self.choices = Choices()
+        """The catalogs of clients that have chosen servers."""
+        self._made: dict[tuple[str, tuple[str, ...]], tuple[Catalog, Profile, Offer]] = {}
 
     def of(self, catalog: Catalog, profile: Profile) -> Offer:
-        """The present offer of a profile; the same object as long as nothing in it changes."""
-        made = self._made.get(profile.name)
+        """The present offer of a profile; the same object as long as nothing in it changes.
+
+        Args:
+            catalog: the present catalog, or that of chosen servers.
+            profile: the profile.
+        """
+        place = profile.name, catalog.chosen
+        made = self._made.get(place)
         if made is not None and _same_lists(made[0], catalog) and made[1] is profile:
             return made[2]
         offer = Offer(catalog, profile, made[2] if made is not None and made[1] is profile else None)
-        if len(self._made) >= MAX_OFFERS:
-            self._made.clear()
-        self._made[profile.name] = (catalog, profile, offer)
+        self._made.pop(place, None)
+        while len(self._made) >= MAX_OFFERS:
+            del self._made[next(iter(self._made))]
+        self._made[place] = (catalog, profile, offer)
         return offer
 
 

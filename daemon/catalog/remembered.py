@@ -62,6 +62,8 @@ class ServerRecord:
     """When each of its tools took its present form, by name, in seconds since the epoch."""
     about: str = attrs.field(default="", repr=False)
     """The server's description of itself."""
+    introduction: bytes = attrs.field(default=b"", repr=False)
+    """All that it said about itself in its last handshake (`catalog.introduction`); empty if not known."""
     definitions: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
     """Its last known prompts, resources and templates, each in its order, without empty lists."""
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daemon.catalog.permissions import Permissions
 from daemon.config.names import read_reference, read_shown
+from daemon.config.permission import Permission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,15 +24,18 @@ if TYPE_CHECKING:
 class ProfileRules:
     """What one profile allows of one catalog. Immutable."""
 
-    def __init__(self, catalog: Catalog, profile: Profile) -> None:
+    def __init__(self, catalog: Catalog, profile: Profile, permissions: Permissions | None = None) -> None:
         """Look up what the profile names.
 
         Args:
             catalog: the present catalog.
             profile: the profile.
+            permissions: what its rules said before, if it is the same profile.
         """
         self._catalog = catalog
         self._profile = profile
+        self.permissions = Permissions(profile.permissions) if permissions is None else permissions
+        """What its rules of permission say."""
         self.drawn_from = _by_server(catalog, profile)
         """The profile's categories, in their order, by each server whose tools they hold."""
         self.whole = {
@@ -50,7 +55,7 @@ class ProfileRules:
 
     def allows(self, key: ToolKey) -> bool:
         """Whether the profile allows a tool, listed or not; what an operator switched off it cannot allow."""
-        if key in self._excluded or key in self._catalog.switched_tools:
+        if key in self._excluded or key in self._catalog.switched_tools or self.denies(key):
             return False
         if key in self._optional:
             return True
@@ -58,10 +63,19 @@ class ProfileRules:
             return False
         return self._profile.categories is None or self.place(key)[0] is not None
 
+    def permission(self, key: ToolKey) -> Permission | None:
+        """What the profile's rules say about calls of a tool; None while that depends on what is not known."""
+        entry = self._catalog.servers.get(key[0])
+        return self.permissions.of(*key, None if entry is None else entry.tools)
+
+    def denies(self, key: ToolKey) -> bool:
+        """Whether the profile's rules surely deny a tool."""
+        return self.permissions.hides and self.permission(key) is Permission.DENY
+
     def shows(self, member: Member) -> bool:
         """Whether a category's tool is shown in that category."""
         key = (member.server, member.tool)
-        if key in self._excluded or key in self._catalog.switched_tools:
+        if key in self._excluded or key in self._catalog.switched_tools or self.denies(key):
             return False
         return member.enabled or key in self._optional
 
@@ -86,7 +100,7 @@ class ProfileRules:
     def let_through(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
         """The tools of a server that are offered; the same object if all are."""
         places = self._profile.categories is None or server in self.whole
-        if places and not self._excluded and server not in self._partly_off:
+        if places and not self._excluded and server not in self._partly_off and not self.permissions.hides:
             return tools
         allowed = {name: tool for name, tool in tools.items() if self.allows((server, name))}
         return tools if len(allowed) == len(tools) else allowed
@@ -96,13 +110,15 @@ class _Named:
     """The tools that a list of names in a profile means; a bare name means every server's tool of that name."""
 
     def __init__(self, names: Iterable[str], catalog: Catalog) -> None:
-        references = [read_reference(name, catalog.servers) for name in names]
+        # Those of the whole configuration, also where a client sees a few of them.
+        servers = catalog.config.mcp_servers
+        references = [read_reference(name, servers) for name in names]
         self._bare = frozenset(each.tool for each in references if each.server is None)
         # A bare name may also be a qualified one as clients are shown it: `server__tool`.
-        shown = [read_shown(name, catalog.servers) for name in self._bare]
+        shown = [read_shown(name, servers) for name in self._bare]
         self._full = frozenset(
             (each.server, each.tool)
-            for each in (*references, *(each for each in shown if each.server in catalog.servers))
+            for each in (*references, *(each for each in shown if each.server in servers))
             if each.server is not None
         )
 

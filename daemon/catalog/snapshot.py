@@ -77,6 +77,8 @@ class Catalog:
     """Tools that are switched off: by an operator, or in every category that holds them."""
     begun: float = 0.0
     """When this run of the daemon began, in seconds since the epoch."""
+    chosen: tuple[str, ...] = ()
+    """The servers that clients have chosen to see as themselves, in a catalog of those (`catalog.chosen`)."""
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
     """Epochs of servers that have left the configuration, to continue from if they come back."""
 

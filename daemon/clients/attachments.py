@@ -75,7 +75,8 @@ class Attachments:
         return sum(len(each.state.loaded.tools) for each in (self.own, *self._named.values()))
 
     def forget_stale(self) -> None:
-        """Let go of what its sessions have seen of an earlier catalog."""
+        """Let go of what its sessions have seen of an earlier catalog, and of instances that have ended."""
+        self._client.forget_gone()
         for each in (self.own, *self._named.values()):
             each.forget_stale()
 
@@ -85,6 +86,8 @@ class Attachments:
         fault = "" if key is None else fault_of_key(key)
         if isinstance(key, str) and not fault:
             self.key, self.direct = self._client.visitor.own_key(key), None
+            if not self.own.selection.on_demand:
+                self._context.sessions.identify(self.own.state, self.key, stored=False)
         elif anonymous is not None:
             self._identify(self._client.visitor.own_key(anonymous))
         return fault
@@ -100,6 +103,9 @@ class Attachments:
             # At once, not with the first request: a session that no connection uses is kept for minutes only.
             self._held[key] = {}
             self._later(self._serve_held, key)
+        else:
+            # Nothing is stored of it, but it is the same session: instances of servers wait for it.
+            sessions.identify(self.own.state, key, stored=False)
 
     def key_of(self, meta: dict[str, Raw]) -> str | None:
         """The key of the session that a request belongs to; None is the connection's own.

@@ -173,10 +173,14 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether it may still wait for a server; it waits once at most."""
     current: bool = False
     """Whether it has waited for the server's new list."""
+    agreed: tuple[str, ...] | None = None
+    """The tool that its client's user has agreed to call with these arguments (`clients.permissions`)."""
     looked: bool = False
     """Whether it has waited for what its session has loaded at other daemons."""
     returns: int = 0
     """How often it was taken back from a server's queue."""
+    moves: int = 0
+    """How often the server that it has waited for was replaced by another one."""
     reported: float = 0.0
     """The progress that we have reported ourselves, while it waited for its server."""
     waiting: trio.CancelScope | None = None
@@ -248,13 +252,17 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def refused(self, error: Buffer) -> None:
         """Answer the client with the server's JSON-RPC error, as a result that a model can read.
 
-        Some are for the client itself: what it has to do before the call is repeated (a URL to open, a
-        capability to declare), or that the state of its round is none.
+        It stays an error for a client that sees the server as itself, and where it is for the client: what it
+        has to do before it calls again (a URL to open, a capability), or that the state of its round is none.
         """
         assert self.upstream is not None, "only a server refuses"
-        server, asking = self.upstream.name, self.calls.server_requests
-        redact = self.calls.redact.of(server)
-        if asking.takes_url(server, error) or (self.request.modern and concerns_client(error, self.others)):
+        upstream, asking = self.upstream, self.calls.server_requests
+        redact = self.calls.redact.of(upstream.of)
+        if (
+            asking.takes_url(upstream.name, error)
+            or (self.request.modern and concerns_client(error, self.others))
+            or self.request.session.selection.servers
+        ):
             self.calls.refuse(self, *without_secrets(error, redact), UpstreamCallError.code)
         else:
             self.lost(read_refusal(error, redact))

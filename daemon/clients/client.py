@@ -18,24 +18,28 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.clients.capabilities import NOTHING
+from daemon.clients.choosing import fault_of_choice, read_choice
 from daemon.clients.visitor import HERSELF
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.counting.tally import tokens_in
-from daemon.surfaces.fitting import AUTO, ClientInfo, fitting
+from daemon.surfaces.fitting import AUTO, ClientInfo, Grounds, SurfaceChoice, fitting
 from daemon.surfaces.listing import usual_tools
-from daemon.surfaces.table import PRELOADING, READING, choice_of, is_switched_off
+from daemon.surfaces.table import ITSELF, PRELOADING, READING, choice_of, is_switched_off
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
+
+    from msgspec import Raw
 
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.visitor import Visitor
     from daemon.config.model import Config, Profile
     from daemon.counting.tally import Tally
     from daemon.model import ToolKey
+    from daemon.ports import Upstream
     from daemon.surfaces.base import Means, Surface
-    from daemon.surfaces.fitting import SurfaceChoice
 
 MAX_LISTS = 64
 """Sessions of one connection whose lists are compared, as many as it takes part in (`attachments.MAX_KEYS`)."""
@@ -51,6 +55,8 @@ class Wishes:
     """The name of a surface; None leaves it to the profile."""
     lazy: bool | None = None
     """Whether tools are loaded on demand; None leaves it to the profile."""
+    servers: tuple[str, ...] | None = ()
+    """The servers that it wants to see as themselves; empty for none, None if it named them in no list."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +75,8 @@ class Selection:
     """Whether tools are loaded on demand; otherwise no session is read, nothing compared (seed 002, §9)."""
     preload: tuple[str, ...] = ()
     """The tools that are loaded from the start."""
+    servers: tuple[str, ...] = ()
+    """The servers that it sees as themselves, and no others; empty: what the profile and the surface show."""
     denied: str = ""
     """Why the client is served nothing; empty if it is served. The other attributes are then as they were
     before."""
@@ -106,8 +114,15 @@ class Client:
         """The configuration that `selection` was made from; None once its wishes have changed."""
         self.wishes = Wishes()
         self.visitor = visitor
+        self.number = 0
+        """The number of its connection."""
         self.workspace = OwnWorkspace()
         """The directory that it works in."""
+        self.capabilities: Raw = NOTHING
+        """What it has declared that servers may ask of it, raw: in its handshake, or in its first request (MCP,
+        `ClientCapabilities`)."""
+        self.instances: dict[str, Upstream] = {}
+        """The instances of servers that it has used, by their own names, where clients do not share one."""
         self._surfaces = surfaces
         self._count = count
         self._decided = DecidedSurfaces() if decided is None or visitor.keeps else decided
@@ -120,7 +135,7 @@ class Client:
         self.select(config)
 
     def wish(self, hello: Mapping[str, object]) -> None:
-        """Take over what a bridge asks for on behalf of its client: a profile, a surface, a lazy switch.
+        """Take over what a bridge asks for on behalf of its client: profile, surface, lazy switch, servers.
 
         A name that does not exist denies everything: a profile restricts, and a typo must not show more than it
         would.
@@ -131,6 +146,7 @@ class Client:
                 profile=name if isinstance(name, str) else self.wishes.profile,
                 surface=surface if isinstance(surface, str) else None,
                 lazy=lazy if isinstance(lazy, bool) else None,
+                servers=read_choice(hello.get("servers")),
             )
         )
         began = hello.get("resumed")
@@ -142,9 +158,31 @@ class Client:
         if info != self.info:
             self.info, self.name, self.config = info, info.text, None
 
+    def uses(self, instance: Upstream) -> None:
+        """Note that it uses an instance of a server, and let go of those that have ended."""
+        self.forget_gone()
+        self.instances[instance.name] = instance
+
+    def forget_gone(self) -> None:
+        """Let go of instances that have ended."""
+        self.instances = {name: each for name, each in self.instances.items() if not each.is_gone}
+
+    def has(self, server: str, shown: Container[str]) -> bool:
+        """Whether something of a server is for this client.
+
+        Args:
+            server: the name of a server, or of an instance, which is only for those who use it.
+            shown: the servers that its profile shows something of.
+        """
+        used = self.instances.get(server)
+        return (server if used is None else used.of) in shown
+
     def move(self, profile: str) -> None:
-        """Give the client another profile, whose surface and switches replace its wishes."""
-        self._change(Wishes(profile=profile))
+        """Give the client another profile, whose surface and switches replace its wishes.
+
+        Whoever sees chosen servers goes on to see those, if the profile shows them.
+        """
+        self._change(Wishes(profile=profile, servers=self.wishes.servers or ()))
 
     def select(self, config: Config) -> Selection:
         """What the client gets under a configuration; resolved only if that or its wishes have changed."""
@@ -173,6 +211,18 @@ class Client:
         choice = choice_of(config, profile, surface=wishes.surface, lazy=wishes.lazy)
         # A name that was asked for is checked also where the switches make no use of it.
         asked = wishes.surface or AUTO
+        on_demand = not is_switched_off(config, profile, lazy=wishes.lazy)
+        if fault := fault_of_choice(config, profile, wishes.servers):
+            return self._deny(fault)
+        if wishes.servers:
+            return Selection(
+                profile=profile,
+                surface=ITSELF,
+                choice=SurfaceChoice(surface=ITSELF.name, grounds=Grounds.NAMED_SERVERS),
+                client=self.name,
+                on_demand=on_demand,
+                servers=wishes.servers,
+            )
         if choice.surface == AUTO:
             choice = self._decided.of(
                 config, (self.visitor, profile.name, self.info), lambda: self._fit(profile)
@@ -187,7 +237,7 @@ class Client:
             surface=READING[name] if profile.read_resource and name in READING else surfaces[name],
             choice=choice,
             client=self.name,
-            on_demand=not is_switched_off(config, profile, lazy=wishes.lazy),
+            on_demand=on_demand,
             preload=profile.preload if name == PRELOADING else (),
         )
 

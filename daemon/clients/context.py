@@ -12,6 +12,7 @@ from daemon.clients.audience import ConnectedClients
 from daemon.clients.client import DecidedSurfaces
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.listings import Listings
+from daemon.clients.permissions.rounds import AgreedCalls
 from daemon.clients.request_states import RequestStates
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class SessionContext:
     """The connected clients, which join it to hear servers' notifications."""
     states: RequestStates = attrs.field(factory=RequestStates)
     """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""
+    agreed: AgreedCalls = attrs.field(factory=AgreedCalls)
+    """Calls that users have agreed to and that their servers want again."""
     habits: Habits = attrs.field(factory=Habits)
     """Which kinds of clients ask for their tools when they are notified of a change."""
     listings: Listings = attrs.field(factory=Listings)
@@ -108,6 +111,8 @@ class SessionStatistics:
     """The name of its surface."""
     choice: SurfaceChoice
     """On what grounds it has that."""
+    servers: tuple[str, ...] = ()
+    """The servers that it sees as themselves; empty: what its surface shows."""
     since: float
     """When the client connected, in seconds since the epoch."""
     calls: int
@@ -122,3 +127,8 @@ class SessionStatistics:
     """How many calls had arguments that were repaired."""
     tokens_not_sent: int | None = 0
     """About how many tokens it was spared; None if it defers tools itself."""
+    workspace: str = ""
+    """The directory that it works in, its home abbreviated, or why what it has named cannot be used; empty if
+    it has named none, and while no server has needed to know."""
+    instances: tuple[str, ...] = ()
+    """The instances of servers that it uses, by their own names, where clients do not share one."""

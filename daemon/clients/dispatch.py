@@ -21,6 +21,7 @@ from daemon import protocol
 from daemon.catalog.loaded import Source
 from daemon.clients.call import NOTHING, ClientCall, read_meta, wait_scope
 from daemon.clients.calls import CallsInFlight
+from daemon.clients.permissions.asking import Approvals
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
     CallError,
@@ -52,6 +53,9 @@ MAX_CALLS = 256
 
 MAX_RETURNS = 3
 """How often a queued call goes back to wait for a new list: a server may change faster than its queue moves."""
+
+MAX_MOVES = 3
+"""How often a call waits for another instance because the one that it has waited for is gone."""
 
 
 class Dispatch:
@@ -91,6 +95,7 @@ class Dispatch:
         self._subscriptions = announcements.subscriptions.open
         self._savings = savings
         self._later = later
+        self._approvals = Approvals(context, partial(later, self._act_after))
         self._flush = context.outbox.flush
 
     def begin(
@@ -162,7 +167,7 @@ class Dispatch:
             self._reply(call, action)
         else:
             call.patient = False
-            self._later(self._act_after, call, partial(self._known, action, reporting(call, self._flush)))
+            self._later(self._act_after, call, partial(self._known, call, action))
 
     def _send(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
         """Send a call. Returns False if it has to wait first."""
@@ -172,10 +177,11 @@ class Dispatch:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
             raise UpstreamUnavailable(text, server=forward.server, state="disabled")
         if upstream.instances is not None:
-            instance = call.request.session.instance_of(upstream, self._number)
+            own = call.request.session.instances
+            instance = own.of(upstream)
             if instance is None:
                 # Which one depends on the directory that its client works in, which is asked for first.
-                self._later(self._act_after, call, call.request.session.find_workspace)
+                self._later(self._act_after, call, partial(own.find_workspace, call.request.id))
                 return False
             upstream = instance
         if upstream.second is not None and not call.request.modern:
@@ -183,6 +189,8 @@ class Dispatch:
         call.upstream = upstream
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)
+            return False
+        if forward.ask is not None and not self._approvals.may_send(call, forward.ask, arguments):
             return False
         if call.others or forward.convert is not None:
             call.refer(forward, arguments)
@@ -242,8 +250,14 @@ class Dispatch:
             session.was_told(error.key)
             raise
         if isinstance(action, Forward) and action.server == upstream.of:
+            if action.ask is not None and not self._approvals.may_send(call, action.ask, action.arguments):
+                return False
             # Its server may have renamed it in the meantime.
             call.refer(action, call.params[-1])
+        elif call.method == protocol.CALL_TOOL and session.selection.profile.permissions:
+            # What it was to be called by now means something else: it cannot be judged as what it was.
+            text = f"{call.label} is not called by this name any more. Nothing was sent: call it again."
+            raise UpstreamUnavailable(text, server=upstream.of)
         return True
 
     def _reply(self, call: ClientCall, reply: Reply) -> None:
@@ -277,14 +291,19 @@ class Dispatch:
         call.patient, call.current = False, True
         self._later(self._act_after, call, upstream.wait_current)
 
-    async def _known(self, awaited: AwaitListing, report: Callable[[str], None] | None) -> None:
-        await wait_known(self._context, awaited, report)
+    async def _known(self, call: ClientCall, awaited: AwaitListing) -> None:
+        request, report = call.request, reporting(call, self._flush)
+        await wait_known(self._context, awaited, request.session, request.id, report)
         await self._context.settled()
 
     async def _act_after(self, call: ClientCall, wait: Callable[[], Awaitable[None]]) -> None:
         """Judge a call again after a wait, by what is known by then."""
         with self._contained(call), wait_scope(call):
             await wait()
+            if call.upstream is not None and call.upstream.is_gone and call.moves < MAX_MOVES:
+                # It has ended, or was replaced, while the call waited for it: another one takes its place.
+                call.moves += 1
+                call.patient = True
             # Nothing may be awaited from here on: what is current now may be outdated in a moment.
             # A call that was abandoned or answered in the meantime must not run.
             if self._open.get(call.request.id) is call:

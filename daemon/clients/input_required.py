@@ -130,11 +130,11 @@ def input_required_by(result: Buffer) -> InputRequired | None:
     return _decode_required(bytes(raw))
 
 
-def asking_result(requests: Mapping[str, PeerRequest], state: str) -> bytes:
-    """A result that asks a client for what a server has asked, under the same keys."""
+def asking_result(requests: Mapping[str, PeerRequest | InputRequest], state: str) -> bytes:
+    """A result that asks a client for these things, under the same keys."""
     asked = b",".join(
         b'%b:{"method":%b,"params":%b}'
-        % (_encode(key), _encode(each.method), b"{}" if each.params is None else bytes(each.params))
+        % (_encode(key), _encode(each.method), bytes(each.params) if isinstance(each.params, Raw) else b"{}")
         for key, each in requests.items()
     )
     return b'{"resultType":"input_required","inputRequests":{%b},"requestState":%b}' % (asked, _encode(state))

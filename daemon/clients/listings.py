@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from daemon.surfaces.base import View
 
 MAX_LISTINGS = 3 * MAX_OFFERS
-"""Most lists that are kept: of three kinds, for as many profiles as offers are kept of."""
+"""Most lists that are kept: of three kinds, for as many offers as are kept."""
 
 
 class Listings:
@@ -22,18 +22,21 @@ class Listings:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._made: dict[tuple[str, Kind], tuple[Mapping[str, OfferedDefinition], tuple[bytes, ...]]] = {}
+        self._made: dict[
+            tuple[str, tuple[str, ...], Kind], tuple[Mapping[str, OfferedDefinition], tuple[bytes, ...]]
+        ] = {}
 
     def of(self, view: View, kind: Kind) -> tuple[bytes, ...]:
         """A list of a view, each a raw JSON object; the same tuple as long as nothing in it changes."""
-        key, offered = (view.profile.name, kind), view.offer.definitions(kind)
+        key, offered = (view.profile.name, view.catalog.chosen, kind), view.offer.definitions(kind)
         made = self._made.get(key)
         if made is not None and made[0] is offered:
             return made[1]
         listing = tuple(each.listed() for each in offered.values())
         if made is not None and made[1] == listing:
             listing = made[1]
-        if len(self._made) >= MAX_LISTINGS:
-            self._made.clear()
+        self._made.pop(key, None)
+        while len(self._made) >= MAX_LISTINGS:
+            del self._made[next(iter(self._made))]
         self._made[key] = offered, listing
         return listing

@@ -74,12 +74,16 @@ class Parking:
             call.parked.ask(request)
 
     def resume(self, call: ClientCall) -> bool:
-        """Go on with the parked call whose state a new one brings; False if it brings no state of ours."""
+        """Go on with what waits for the state that a new call brings.
+
+        Returns False if the call is to be judged as any other: it brings no state of ours, or what its client's
+        user has said about it (`clients.permissions`).
+        """
         state = state_in(call.others)
         if state is None or not state.startswith(PREFIX):
             return False
-        parked = self._states.find(state, _owner(call))
-        if not isinstance(parked, ParkedCall):
+        parked = self._states.find(state, owner_of(call))
+        if parked is None:
             code = UnknownRequestState.code
             self._calls.refuse(call, INVALID_PARAMS, REFUSAL, {"code": code}, code)
             return True
@@ -91,13 +95,12 @@ class Parking:
             self._calls.refuse(call, INVALID_PARAMS, text, None, InvalidArguments.code)
             return True
         self._states.use(state)
-        parked.resume(call, responses)
-        return True
+        return parked.resume(call, responses)
 
     def leave(self) -> None:
         """End the parked calls: the client is gone, unless it may come back over another connection."""
         if self._calls.client.visitor.keeps:
-            self._states.leave(_client(self._calls, None))
+            self._states.leave(client_of(self._calls, None))
 
 
 class ParkedCall:
@@ -106,9 +109,9 @@ class ParkedCall:
     def __init__(self, states: RequestStates, call: ClientCall) -> None:
         """Begin with a call in flight."""
         assert call.upstream is not None, "only a server asks"
-        self.owner = _owner(call)
-        self.client = _client(call.calls, call.request.key)
-        self.server = call.upstream.name
+        self.owner = owner_of(call)
+        self.client = client_of(call.calls, call.request.key)
+        self.server: str | None = call.upstream.name
         self.held = 0
         self._call = call
         self._states = states
@@ -132,7 +135,7 @@ class ParkedCall:
         if self._call.calls.is_open(self._call):
             self._park()
 
-    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> None:
+    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
         """Go on: the client's new request waits for the answer, and what it brings goes to the server.
 
         Answers to what was not asked are ignored. What is not answered, or not as MCP has it, is asked again.
@@ -151,6 +154,7 @@ class ParkedCall:
             answer()
         elif self._asked and call.calls.is_open(call):
             self._park()
+        return True
 
     def hold(self, answer: Callable[[], None], size: int) -> None:
         """Keep the answer to the call until its client is back."""
@@ -182,21 +186,21 @@ class ParkedCall:
         self._asked.pop(key, None)
 
 
-def _client(calls: Calls, key: str | None) -> Hashable:
+def client_of(calls: Calls, key: str | None) -> Hashable:
     """Who has made a call, as far as anything tells clients apart."""
     visitor = calls.client.visitor
     return calls.number if visitor.keeps else (visitor.owner, visitor.token, key)
 
 
-def _owner(call: ClientCall) -> bytes:
+def owner_of(call: ClientCall) -> bytes:
     """A digest of who has made a call, and of what was called with what."""
     request, visitor = call.request, call.calls.client.visitor
     # What the client has asked for, whatever is asked of the server for it.
     method = call.method if isinstance(call, ForwardedRequest) else CALL_TOOL
     said = msgspec.json.encode(
         (
-            (_client(call.calls, request.key), visitor.owner, visitor.token, request.key),
-            (request.profile.name, request.surface.name, method, call.name),
+            (client_of(call.calls, request.key), visitor.owner, visitor.token, request.key),
+            (request.profile.name, request.surface.name, request.session.selection.servers, method, call.name),
         )
     )
     given = _of_tool(call.given) if method == CALL_TOOL else _of_request(call.given)

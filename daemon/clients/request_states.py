@@ -16,7 +16,11 @@ import attrs
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
+
+    from msgspec import Raw
+
+    from daemon.clients.call import ClientCall
 
 PREFIX = "mcpd.parked."
 """How our states begin, and no server's: those of the SDKs begin with a version or are base64."""
@@ -52,10 +56,13 @@ class AwaitsClient(Protocol):
     """A digest of who may bring it, and with what request."""
     client: Hashable
     """Whose it is, as far as anything tells clients apart."""
-    server: str
-    """The server that waits."""
+    server: str | None
+    """The server that waits; None if mcpd itself does."""
     held: int
     """The bytes of the answer that has come meanwhile."""
+
+    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
+        """Go on with what the client's new request brings. Returns whether that request is dealt with."""
 
     def give_up(self, reason: str) -> None:
         """End it: its client will not come back."""
@@ -86,7 +93,7 @@ class RequestStates:
         if (
             len(others) >= MAX_STATES
             or sum(each.client == waiting.client for each in others) >= MAX_OF_CLIENT
-            or sum(each.server == waiting.server for each in others) >= MAX_OF_SERVER
+            or sum(each.server == waiting.server is not None for each in others) >= MAX_OF_SERVER
         ):
             return None
         state = PREFIX + secrets.token_urlsafe(STATE_BYTES)

@@ -24,6 +24,7 @@ from daemon.clients.input_required import (
     Round,
     input_required_by,
 )
+from daemon.clients.parking import owner_of
 from daemon.errors import InputRefused, UpstreamCallError, UpstreamTimeout
 from daemon.protocol import ASKED_OF_CLIENTS, members_before
 from daemon.wire.peer_requests import PeerRequest
@@ -60,7 +61,7 @@ class InputRounds:
 
     def goes_on(self, call: ClientCall, result: Buffer) -> bool:
         """Deal with a result that asks for input: begin a round if its client cannot be answered so."""
-        if call.request.modern and call.convert is None:
+        if call.request.modern and call.convert is None and call.agreed is None:
             return False
         try:
             needed = input_required_by(result)
@@ -70,6 +71,8 @@ class InputRounds:
             return True
         if needed is None:
             return False
+        if call.agreed is not None and call.request.modern:
+            self._context.agreed.note(owner_of(call), call.agreed)
         if call.request.modern:
             # Not what the call would give: it passes as it is.
             call.calls.finish(call, result, "ok")
@@ -195,4 +198,4 @@ class _Answer:
 
 
 def _server(call: ClientCall) -> str:
-    return "" if call.upstream is None else call.upstream.name
+    return "" if call.upstream is None else call.upstream.of

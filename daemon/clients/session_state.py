@@ -10,6 +10,7 @@ from daemon.catalog.loaded import Loaded, judge_in
 from daemon.catalog.remembered import MAX_KEY, OTHERS, TOKENS, SessionRecord, is_anonymous
 from daemon.catalog.shown import Shown
 from daemon.clients.links import Links
+from daemon.clients.permissions.grants import Grants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -30,6 +31,8 @@ class SessionState:
             created_at: when it was first named, in seconds since the epoch.
         """
         self.key = key
+        self.alias: str | None = None
+        """The key that its bridge can name it by, where nothing is stored under that."""
         self.loaded = loaded or Loaded()
         self.created_at = created_at
         self.client = ""
@@ -38,6 +41,8 @@ class SessionState:
         self.began: float | None = None
         """When it was first named, in seconds since the epoch, if that was before it was recalled: what it was
         shown in the meantime is not known."""
+        self.grants = Grants()
+        """What it may call without its user being asked again."""
         self.links = Links()
         """What its results have linked to; it ends with its last connection."""
         self.whole = True
@@ -62,7 +67,7 @@ class SessionState:
     @property
     def identity(self) -> Hashable:
         """Identifies it as long as it lasts, over all of its connections."""
-        return self.key or self
+        return self.key or self.alias or self
 
     def listen(self, listener: Callable[[], None], owner: object) -> None:
         """Call `listener` whenever what is loaded changes, until `owner` leaves."""

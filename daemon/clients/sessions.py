@@ -7,21 +7,24 @@ fails, it begins empty, is stored as partial, and recalling is tried again until
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 from loguru import logger
 
+from daemon.clients.permissions.grants import LeftGrants
 from daemon.clients.session_state import SessionState
 from daemon.errors import McpdError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from daemon.catalog.loaded import Source
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.shown import Shown
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.clients.permissions.grants import Grants
     from daemon.kit.mailbox import Watch
     from daemon.model import Tool
 
@@ -74,6 +77,8 @@ class Sessions:
         wall: Callable[[], float],
         on_loaded: Callable[[str, int], None] = lambda _source, _count: None,
         on_invalid: Callable[[str, int], None] = lambda _status, _count: None,
+        on_left: Callable[[Hashable], None] = lambda _identity: None,
+        on_joined: Callable[[Hashable], None] = lambda _identity: None,
     ) -> None:
         """Begin with none.
 
@@ -83,6 +88,8 @@ class Sessions:
             wall: seconds since the epoch.
             on_loaded: called when more tools are loaded, with the source and how many.
             on_invalid: called when loaded tools become invalid, with their status and how many.
+            on_left: called with what identifies a session whose last connection has left it.
+            on_joined: called with what identifies a session that a first connection uses.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
         """Functions that are called soon after each change of the catalog, by their owners."""
@@ -91,12 +98,16 @@ class Sessions:
         self._wall = wall
         self._on_loaded = on_loaded
         self._on_invalid = on_invalid
+        self._on_left, self._on_joined = on_left, on_joined
         self.named: dict[str, SessionState] = {}
         """The sessions in use that have a key, by key."""
+        self.users: Counter[Hashable] = Counter()
+        """How many connections use each session, by what identifies it (`SessionState.identity`)."""
         self._unnamed: set[SessionState] = set()
         self.recalls: dict[str, trio.Event] = {}
         """Set once it is over, by the key that is being recalled."""
         self._left: dict[str, Shown] = {}
+        self._left_grants = LeftGrants()
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
         """The named sessions that are here whole, each with the number of its connections."""
@@ -108,13 +119,26 @@ class Sessions:
         state = SessionState(None, created_at=self._wall())
         state.users = 1
         self._unnamed.add(state)
+        self.users[state.identity] += 1
         return state
 
-    def identify(self, state: SessionState, key: str) -> None:
-        """Give a session the key that its bridge can resume it by: what it loads from now on is stored."""
-        state.key = key
-        self._unnamed.discard(state)
-        self.named[key] = state
+    def identify(self, state: SessionState, key: str, *, stored: bool = True) -> None:
+        """Give a connection's own session the key that its bridge can resume it by.
+
+        Args:
+            state: the session.
+            key: the key.
+            stored: whether what it loads from now on is stored under that key.
+        """
+        before = state.identity
+        if stored:
+            state.key = key
+            self._unnamed.discard(state)
+            self.named[key] = state
+        else:
+            state.alias = key
+        _enter(self.users, state.identity, self._on_joined)
+        _leave(self.users, before, self._on_left)
 
     def find(self, key: str) -> SessionState | None:
         """The session with that key, if it is in memory; None if it must be recalled first."""
@@ -126,8 +150,11 @@ class Sessions:
     def join(self, state: SessionState, client: str) -> None:
         """Let one more connection use a session."""
         state.users += 1
+        _enter(self.users, state.identity, self._on_joined)
         state.left = False
         if state.key is not None:
+            if state.users == 1:
+                state.grants = self._left_grants.take(state.key, trio.current_time())
             self.named[state.key] = state
             state.client = client or state.client
             self._memory.touch(state.key, self._wall())
@@ -138,6 +165,7 @@ class Sessions:
     def part(self, state: SessionState) -> None:
         """Let one connection fewer use a session; with the last one it leaves memory."""
         state.users -= 1
+        _leave(self.users, state.identity, self._on_left)
         if state.users > 0:
             return
         state.left = True
@@ -145,6 +173,7 @@ class Sessions:
         key = state.key
         if key is not None and self.named.get(key) is state:
             del self.named[key]
+            self._left_grants.keep(key, state.grants, trio.current_time())
             if state.named:
                 self._left.pop(key, None)
                 self._left[key] = state.shown
@@ -152,6 +181,18 @@ class Sessions:
                     del self._left[next(iter(self._left))]
             if state.named or state.kept:
                 self._memory.touch(key, self._wall())
+
+    def grants_of(self, key: str) -> Grants:
+        """What the session with that key may call without its user being asked again."""
+        state = self.named.get(key)
+        return self._left_grants.of(key, trio.current_time()) if state is None else state.grants
+
+    def change_grants(self, key: str, change: Callable[[Grants], object]) -> None:
+        """Change what the session with that key may call, in use or not."""
+        grants = self.grants_of(key)
+        change(grants)
+        if key not in self.named:
+            self._left_grants.keep(key, grants, trio.current_time())
 
     async def recall(self, key: str) -> SessionState:
         """The session with that key: in memory, stored, or new. The store is asked once for all who wait.
@@ -263,6 +304,21 @@ async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
                 logger.exception("a fault of mcpd's own while looking at what a client was given")
         if number % LOOKED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
+
+
+def _enter(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
+    """Note that one more connection uses a session."""
+    users[identity] += 1
+    if users[identity] == 1:
+        on_joined(identity)
+
+
+def _leave(users: Counter[Hashable], identity: Hashable, on_left: Callable[[Hashable], None]) -> None:
+    """Note that one connection fewer uses a session."""
+    users[identity] -= 1
+    if not users[identity]:
+        del users[identity]
+        on_left(identity)
 
 
 def _changed_servers(before: Catalog | None, after: Catalog) -> set[str]:

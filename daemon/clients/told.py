@@ -76,11 +76,11 @@ class ToldClient:
         return self._calls.log_level
 
     def sees(self, server: str) -> bool:
-        """Whether its profile has this server."""
-        catalog = self._context.catalog.value
-        selection = self._client.select(catalog.config)
+        """Whether its profile has this server, or it uses this instance of one."""
+        selection = self._client.select(self._context.catalog.value.config)
         if selection.denied:
             return False
+        catalog = self._context.means.offers.choices.of(self._context.catalog.value, selection.servers)
         if self._seen is None or self._seen[0] is not catalog or self._seen[1] is not selection.profile:
             view = View(
                 catalog=catalog,
@@ -90,7 +90,7 @@ class ToldClient:
                 keeps=False,
             )
             self._seen, self._servers = (catalog, selection.profile), frozenset(view.servers)
-        return server in self._servers
+        return self._client.has(server, self._servers)
 
     def sees_others(self) -> bool:
         """Whether its profile has other servers than when that was last asked."""

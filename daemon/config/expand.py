@@ -2,7 +2,8 @@
 
 They are `${VAR}`, `${VAR:-default}`, `${file:PATH}` and `${credential:NAME}`; `$${` is a literal `${`. The
 value of a reference is recorded, so that logs can leave it out, and never appears in a fault: faults end up in
-terminals, journals and bug reports.
+terminals, journals and bug reports. What `${workspace}` stands for is known only once a client is there: until
+then a mark takes its place.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import attrs
 
 from daemon.config.credentials import is_setting, names_credential
 from daemon.config.jsonc import below, sound
+from daemon.config.sharing import WORKSPACE, WRITTEN
 from daemon.errors import Fault
 from daemon.kit.wording import quoted
 from daemon.safety.shapes import nested
@@ -35,6 +37,9 @@ _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${
 
 _EXPANDED = ("command", "args", "env", "cwd", "url", "headers")
 """The keys of a server in which references are looked up."""
+
+_OF_WORKSPACES = ("command", "args", "env", "cwd")
+"""Those in which ${workspace} may stand: what a process is started with."""
 
 _EXPANDED_OF_HTTP = ("tokens", "tls")
 """Those of `listen.http`."""
@@ -92,13 +97,15 @@ def read_file(path: Path) -> str:
     return content.decode()
 
 
-def expand(text: str, sources: Sources) -> Expanded:
-    """Look up every reference in `text`."""
+def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded:
+    """Look up every reference in `text`; in some places ${workspace} may be one of them (`workspaces`)."""
     substituted: list[str] = []
     credentials: list[str] = []
     problems: list[Unresolved] = []
 
     def replace(match: re.Match[str]) -> str:
+        if workspaces and match[0] == WRITTEN:
+            return WORKSPACE
         try:
             value, from_outside = _look_up(match, sources)
         except Unresolved as error:
@@ -150,6 +157,8 @@ def _variable(body: str, sources: Sources) -> tuple[str, bool]:
     if match is None:
         raise Unresolved(f"cannot understand ${{{_shown(body)}}}: {_FORMS}")
     name = match["name"]
+    if hint := _NOT_VARIABLES.get(name):
+        raise Unresolved(hint)
     value = sources.environ.get(name)
     # As in a shell, :- applies to empty variables, too.
     if match["fallback"] and not value:
@@ -211,6 +220,20 @@ def _env(name: str, _: Sources) -> str:
     raise Unresolved(f"write ${{{name}}} instead of ${{env:{name}}}")
 
 
+_WORKSPACE_ELSEWHERE = (
+    "${workspace}, the directory that a client works in, can stand in command, args, env and cwd of a server,"
+    " and has no default; $${workspace} is the text itself"
+)
+_WORKSPACE_HERE = "write ${workspace} for the directory that a client works in"
+
+_NOT_VARIABLES = {
+    "workspace": _WORKSPACE_ELSEWHERE,
+    "workspaceFolder": _WORKSPACE_HERE,
+    "workspaceRoot": _WORKSPACE_HERE,
+    "userHome": "write ${HOME}",
+}
+"""Names that clients, or mcpd itself, give to something else than a variable, with what to write."""
+
 _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
     "file": _file,
     "credential": _credential,
@@ -247,9 +270,9 @@ def _expand_keys(
     found: set[str] = set()
     credentials: set[str] = set()
 
-    def visit(value: object, here: str) -> object:
+    def visit(value: object, here: str, key: str) -> object:
         if isinstance(value, str):
-            result = expand(value, sources)
+            result = expand(value, sources, workspaces=key in _OF_WORKSPACES)
             found.update(result.substituted)
             credentials.update(result.credentials)
             faults.extend(
@@ -257,10 +280,10 @@ def _expand_keys(
             )
             return result.text
         if isinstance(value, list):
-            return [visit(item, below(here, index)) for index, item in enumerate(value)]
+            return [visit(item, below(here, index), key) for index, item in enumerate(value)]
         if isinstance(value, dict):
-            return {key: visit(item, below(here, key)) for key, item in value.items()}
+            return {name: visit(item, below(here, name), key) for name, item in value.items()}
         return value
 
-    expanded = {key: visit(value, below(trail, key)) for key, value in raw.items() if key in keys}
+    expanded = {key: visit(value, below(trail, key), key) for key, value in raw.items() if key in keys}
     return {**raw, **expanded}, frozenset(found), frozenset(credentials)

@@ -6,6 +6,7 @@ Every field has one line of documentation, which is also its description in the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -13,10 +14,13 @@ from typing import Any
 import attrs
 
 from daemon.config.listen import AccessToken, HttpListen, Listen, Tls
+from daemon.config.permission import PermissionRule
+from daemon.config.sharing import IDLE_SECONDS, WORKSPACE, Instance, Share
 from daemon.config.tuning import (
     AnswerTokens,
     Capacity,
     Count,
+    Duration,
     Limits,
     Patience,
     Restart,
@@ -27,11 +31,13 @@ from daemon.config.tuning import (
 )
 
 __all__ = [
+    "WORKSPACE",
     "AccessToken",
     "Capacity",
     "Category",
     "Config",
     "Count",
+    "Duration",
     "HttpListen",
     "Instance",
     "Limits",
@@ -39,6 +45,7 @@ __all__ = [
     "Metrics",
     "Override",
     "Patience",
+    "PermissionRule",
     "Profile",
     "Restart",
     "RestartType",
@@ -62,10 +69,6 @@ DEFAULT_PROFILE = "default"
 
 DEFAULT_SURFACE = "auto"
 """What a profile has that names no surface: the one that fits the client (`surfaces.fitting`)."""
-
-
-WORKSPACE = "\0workspace\0"
-"""What ${workspace} stands for until an instance is made for one: no value can hold a NUL otherwise."""
 
 
 def from_the_key(**arguments: Any) -> Any:
@@ -96,26 +99,6 @@ class StartMode(StrEnum):
 
     EAGER = "eager"
     LAZY = "lazy"
-
-
-class Share(StrEnum):
-    """Who shares an instance of a server."""
-
-    ALL = "all"
-    WORKSPACE = "workspace"
-    SESSION = "session"
-
-
-@attrs.frozen(kw_only=True)
-class Instance:
-    """Which instance of a server a configuration is for, where clients do not share one."""
-
-    label: str
-    """What logs, metrics and `mcpd status` call it: `playwright#12`, `filesystem@~/src/app`."""
-    workspace: str | None = None
-    """The directory that it works in; None if its clients have named none."""
-    capabilities: Mapping[str, object] | None = attrs.field(default=None, repr=False)
-    """What its client can do (MCP, `ClientCapabilities`), as its server is told; None: what mcpd passes on."""
 
 
 class EraWish(StrEnum):
@@ -151,13 +134,14 @@ class Server:
     enabled: bool = True
     """false: never started, its tools are not offered, its ${...} are not looked up."""
     start: StartMode = StartMode.EAGER
-    """eager: started with the daemon; lazy: with the first call to one of its tools."""
+    """eager: started with the daemon; lazy: with the first call to one of its tools, as is always so where
+    clients do not share an instance."""
     share: Share | None = None
     """all: one instance for everybody; workspace: one for each directory that clients work in; session: one
     for each session; when absent: workspace if ${workspace} stands in command, args, env or cwd, else all."""
-    idle: Seconds | None = None
-    """Seconds without use after which an instance is ended; when absent: 600 where clients do not share one,
-    else never."""
+    idle: Duration | None = None
+    """How long an instance may be without use before it is ended: 30s, 10m, 2h, 1d, off, or seconds; when
+    absent: 10m where clients do not share one, else off."""
     era: EraWish = EraWish.AUTO
     """auto: the newest that it speaks, and a second connection for clients of the revisions before 2026-07-28
     if it speaks those, too; handshake or modern: one connection, with one of them."""
@@ -185,6 +169,13 @@ class Server:
         if self.share is not None:
             return self.share
         return Share.WORKSPACE if self.uses_workspace else Share.ALL
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """Seconds without use after which an instance of it is ended; None: it is kept."""
+        if self.idle is None:
+            return None if self.shared_by is Share.ALL else IDLE_SECONDS
+        return self.idle if math.isfinite(self.idle) else None
 
     @property
     def uses_workspace(self) -> bool:
@@ -273,6 +264,11 @@ class Profile:
     """false: this profile shows no resources and no templates of them."""
     read_resource: bool = False
     """true: the meta-tools include one that reads a resource, for clients that cannot read any themselves."""
+    permissions: tuple[PermissionRule, ...] = ()
+    """Which calls are allowed, asked about or denied; the first rule that fits a tool wins, and without one its
+    calls are allowed."""
+    read_only_call: bool = True
+    """false: `category`, `browse` and `search` have no second call tool, for tools that only read."""
     deferred_loading: bool | None = None
     """true: as surface `search`; false: as surface `full`; null: what `surface` says."""
 

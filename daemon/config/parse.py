@@ -15,8 +15,8 @@ from daemon.config.expand import Sources, expand_http, expand_server, read_file
 from daemon.config.files import ProfileFiles, open_to_others, read_beside
 from daemon.config.jsonc import ROOT, below, decode
 from daemon.config.listen import Tls
-from daemon.config.model import DEFAULT_PROFILE, Category, Config, Profile, Server
-from daemon.config.server_rules import infer_type
+from daemon.config.model import DEFAULT_PROFILE, WORKSPACE, Category, Config, Profile, Server, Share, StartMode
+from daemon.config.server_rules import eager_faults, infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
 from daemon.config.validate import Named, check
 from daemon.errors import ConfigError, Fault
@@ -148,13 +148,18 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
             kind = TRANSPORT_SPELLINGS.get(kind, kind)
         raw = {**raw, "type": kind}
     server = read(Server, raw, trail, faults, name=name)
-    cwd = server.cwd and _absolute(server.cwd, sources.base) if server else None
-    return server and attrs.evolve(server, substituted=found, credentials=credentials, cwd=cwd)
+    if server is None or not isinstance(raw, dict):
+        return None
+    if server.shared_by is not Share.ALL:
+        faults += eager_faults(raw, trail)
+        server = attrs.evolve(server, start=StartMode.LAZY)
+    cwd = server.cwd and _absolute(server.cwd, sources.base)
+    return attrs.evolve(server, substituted=found, credentials=credentials, cwd=cwd)
 
 
 def _absolute(path: str, base: Path) -> str:
-    # A path that begins with ~ is a fault, and the fault is about what was written.
-    return path if not path or path.startswith("~") else str(base.absolute() / path)
+    # A path that begins with ~ is a fault, and the fault is about what was written. A workspace is absolute.
+    return path if not path or path.startswith(("~", WORKSPACE)) else str(base.absolute() / path)
 
 
 def _read_all(cls: type[T], raw: Raw, section: str, faults: list[Fault]) -> dict[str, T]:

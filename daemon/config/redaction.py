@@ -20,6 +20,8 @@ from daemon.config.credentials import (
     may_be_common,
     names_credential,
 )
+from daemon.config.labels import server_of
+from daemon.config.sharing import WORKSPACE
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHOWN, Redactor
 from daemon.safety.shapes import SHORTEST, nested, tokens
@@ -136,9 +138,10 @@ def _by_look(value: str) -> Iterator[tuple[str, bool]]:
 
 
 def _in_variables(server: Server) -> Iterator[tuple[str, bool]]:
-    for name, value in server.env.items():
-        yield from _whole(value, named=True) if names_credential(name) else _by_look(value)
-        yield from _judged(_in_list(value), named=True)
+    for name, written in server.env.items():
+        for value in _around_workspaces(written):
+            yield from _whole(value, named=True) if names_credential(name) else _by_look(value)
+            yield from _judged(_in_list(value), named=True)
 
 
 def _in_headers(server: Server) -> Iterator[tuple[str, bool]]:
@@ -152,10 +155,18 @@ def _in_headers(server: Server) -> Iterator[tuple[str, bool]]:
 
 def _in_command(server: Server) -> Iterator[tuple[str, bool]]:
     """Arguments that are credentials by their name or by a token's prefix."""
-    for _, value in in_arguments(server.args):
+    given = (value for _, written in in_arguments(server.args) for value in _around_workspaces(written))
+    for value in given:
         if not _is_ordinary(value):
             yield from _judged(_in_header(value) if _SCHEME.match(value) else _spellings(value), named=True)
     yield from ((word[start:end], False) for word in server.args for start, end in tokens(word))
+
+
+def _around_workspaces(written: str) -> Iterator[str]:
+    """What stands around ${workspace}, which is a path; what follows it may go on with one."""
+    first, *rest = written.split(WORKSPACE)
+    yield first
+    yield from (f"/workspace{each}" if each.startswith("/") else each for each in rest)
 
 
 def _is_ordinary(value: str) -> bool:
@@ -243,8 +254,8 @@ class Redactors:
         return self._all(text, most)
 
     def of(self, server: str) -> Redactor:
-        """The redactor for a server's texts; always the same object for a name."""
-        known = self._each.get(server)
+        """The redactor for the texts of a server or its instances; always the same object for all of these."""
+        known = self._each.get(server) or self._each.get(server := server_of(server))
         if known is None:
             known = self._each[server] = Redactor((), beside=self._unmistakable)
         return known

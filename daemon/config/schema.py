@@ -21,7 +21,7 @@ import attrs
 from daemon.config.model import DEFAULT_SURFACE, Config, Server, TransportType
 from daemon.config.names import SERVER_NAME, TITLE_LENGTH
 from daemon.config.structure import TRANSPORT_SPELLINGS
-from daemon.config.tuning import AtLeast
+from daemon.config.tuning import AtLeast, MoreThan, OrText
 from daemon.kit.wording import camel
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -86,7 +86,7 @@ def _of(kind: Any, definitions: Schema) -> Schema:
     """The schema of one type; classes become references."""
     origin, arguments = get_origin(kind), get_args(kind)
     if hasattr(kind, "__metadata__"):
-        schema = _of(kind.__origin__, definitions) | _bounds(kind.__metadata__)
+        schema = _bounded(_of(kind.__origin__, definitions), kind.__metadata__)
     elif origin in {Union, UnionType}:
         schema = _either([_of(argument, definitions) for argument in arguments])
     elif origin is tuple:
@@ -107,7 +107,7 @@ def _either(schemas: list[Schema]) -> Schema:
     *first, last = schemas
     if len(first) == 1 and "type" in first[0] and last == {"type": "null"}:
         return first[0] | {"type": [first[0]["type"], "null"]}
-    return {"anyOf": schemas}
+    return {"anyOf": [each for schema in schemas for each in schema.get("anyOf", [schema])]}
 
 
 def _reference(cls: type, definitions: Schema) -> Schema:
@@ -121,13 +121,16 @@ def _spellings(kind: type) -> list[str]:
     return list(TRANSPORT_SPELLINGS) if kind is TransportType else []
 
 
-def _bounds(bounds: tuple[Any, ...]) -> Schema:
-    return {
-        "minimum" if isinstance(bound, AtLeast) else "exclusiveMinimum": (
-            bound.least if isinstance(bound, AtLeast) else bound.limit
-        )
-        for bound in bounds
-    }
+def _bounded(schema: Schema, bounds: tuple[Any, ...]) -> Schema:
+    for bound in bounds:
+        match bound:
+            case AtLeast(least=least):
+                schema |= {"minimum": least}
+            case MoreThan(limit=limit):
+                schema |= {"exclusiveMinimum": limit}
+            case OrText(pattern=pattern):
+                schema = {"anyOf": [schema, {"type": "string", "pattern": f"^(?:{pattern})$"}]}
+    return schema
 
 
 def _inferred(cls: type, name: str) -> bool:

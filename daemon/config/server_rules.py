@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from daemon.config.jsonc import below
-from daemon.config.model import Server, TransportType
+from daemon.config.model import WORKSPACE, Server, ServerLimits, Share, StartMode, TransportType
 from daemon.config.names import SERVER_NAME, slug
 from daemon.errors import Fault
 
@@ -55,6 +55,14 @@ def server_faults(server: Server, trail: str) -> Iterator[Fault]:
         yield from _paths(server, trail)
     yield from _environment(server, trail)
     yield from _tuning(server, trail)
+    yield from _sharing(server, trail)
+
+
+def eager_faults(raw: Mapping[str, object], trail: str) -> Iterator[Fault]:
+    """What contradicts that clients do not share an instance, in an entry as it was written."""
+    if raw.get("start") == StartMode.EAGER:
+        message = "clients do not share this server, so it is started when the first needs it: remove this key"
+        yield Fault(path=below(trail, "start"), message=message)
 
 
 def missing_faults(server: Server, trail: str) -> Iterator[Fault]:
@@ -118,6 +126,21 @@ def _paths(server: Server, trail: str) -> Iterator[Fault]:
     for key, path in (("command", server.command), ("cwd", server.cwd)):
         if path and (path == "~" or path.startswith("~/")):
             yield Fault(path=below(trail, key), message="~ is not expanded here: write ${HOME}")
+        elif path and WORKSPACE in path and not path.startswith(WORKSPACE):
+            message = "${workspace} is the absolute path of a directory: begin with it"
+            yield Fault(path=below(trail, key), message=message)
+
+
+def _sharing(server: Server, trail: str) -> Iterator[Fault]:
+    if server.share is Share.ALL and server.uses_workspace:
+        message = (
+            "${workspace} is another directory for each client, so they cannot share an instance: remove this"
+            ' key, or write "workspace" or "session"'
+        )
+        yield Fault(path=below(trail, "share"), message=message)
+    if server.shared_by is Share.ALL and server.limits.instances != ServerLimits().instances:
+        message = 'all clients share one instance: remove this key, or write "share": "workspace" or "session"'
+        yield Fault(path=below(below(trail, "limits"), "instances"), message=message)
 
 
 def _environment(server: Server, trail: str) -> Iterator[Fault]:

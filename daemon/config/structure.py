@@ -8,6 +8,8 @@ key is answered with the closest known one, or with what says the same here if a
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
@@ -17,10 +19,9 @@ from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, Ite
 from cattrs.errors import IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, override
 
+from daemon.config.foreign import unknown_key
 from daemon.config.jsonc import below
-from daemon.config.listen import AccessToken, HttpListen
-from daemon.config.model import Category, Config, Profile, Server, ToolSelection
-from daemon.config.tuning import AtLeast
+from daemon.config.tuning import AtLeast, Duration, MoreThan, OrText
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 
@@ -37,6 +38,10 @@ TRANSPORT_SPELLINGS = {
     "websocket": "ws",
 }
 """Other clients' words for `type`, with ours."""
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+"""Seconds of each unit in which a time can be written."""
 
 
 class Misfit(ValueError):
@@ -179,12 +184,23 @@ def _word(value: object, enum: type[StrEnum]) -> StrEnum:
 def _bounded(value: object, kind: Any) -> object:
     number = _CONVERTER.structure(value, kind.__origin__)
     for bound in kind.__metadata__:
-        if isinstance(bound, AtLeast):
-            if number < bound.least:
-                raise Misfit(f"must be at least {bound.least}")
-        elif number <= bound.limit:
+        if isinstance(bound, AtLeast) and number < bound.least:
+            raise Misfit(f"must be at least {bound.least}")
+        if isinstance(bound, MoreThan) and number <= bound.limit:
             raise Misfit(f"must be more than {bound.limit}")
     return number
+
+
+def _duration(value: object, kind: Any) -> object:
+    """The hook for a time that may also be written as a text."""
+    wanted = "30s, 10m, 2h, 1d, off, or a number of seconds"
+    if not isinstance(value, str):
+        if type(value) not in {int, float}:
+            raise Misfit(expected(wanted, value))
+        return _bounded(value, kind)
+    if not any(isinstance(each, OrText) and re.fullmatch(each.pattern, value) for each in kind.__metadata__):
+        raise Misfit(f"cannot understand {quoted(value)}: write {wanted}")
+    return math.inf if value == "off" else float(int(value[:-1]) * _UNITS[value[-1]])
 
 
 def _items(value: object, kind: Any) -> tuple[Any, ...]:
@@ -248,6 +264,7 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook(int, _strictly("a whole number", int))
     converter.register_structure_hook(float, _strictly("a number", int, float))
     converter.register_structure_hook_func(lambda kind: hasattr(kind, "__metadata__"), _bounded)
+    converter.register_structure_hook_func(lambda kind: kind == Duration, _duration)
     converter.register_structure_hook_func(lambda kind: _made_of(kind, tuple), _items)
     converter.register_structure_hook_func(lambda kind: _made_of(kind, Mapping), _entries)
     converter.register_structure_hook_func(_is_text_or_list, _text_or_list)
@@ -266,85 +283,3 @@ def _made_of(kind: Any, container: Any) -> bool:
 
 
 _CONVERTER = _strict_converter()
-
-
-_BY_CATEGORY = "to choose tools, define a category with tools.includeNames or tools.overrides"
-_APPROVAL = "approval of calls is the client's business, not mcpd's: remove it"
-_ELSEWHERE = "a setting of another program: remove it"
-_TIMEOUT = 'write "timeouts": {"call": 60}, in seconds'
-_AUTH = 'mcpd sends what it is given: write "headers": {"Authorization": "Bearer ${TOKEN}"}'
-_THE_KEY = "the name is the key that the entry stands under: remove it"
-
-FOREIGN: Mapping[type, Mapping[str, str]] = {
-    Config: {
-        "servers": 'write "mcpServers"',
-        "mcp": 'write "mcpServers", with the servers directly in it',
-        "context_servers": 'write "mcpServers"',
-        "mcp_servers": 'write "mcpServers"',
-        "inputs": "mcpd cannot ask while it starts: export a variable and write ${VAR} where its value belongs",
-        "globalShortcut": _ELSEWHERE,
-        "preferences": _ELSEWHERE,
-    },
-    Server: {
-        "disabled": 'write "enabled" and the opposite: "enabled": false for "disabled": true',
-        "autoApprove": _APPROVAL,
-        "alwaysAllow": _APPROVAL,
-        "trust": _APPROVAL,
-        "timeout": _TIMEOUT,
-        "tool_timeout_sec": _TIMEOUT,
-        "initTimeout": 'write "timeouts": {"initialize": 30}, in seconds',
-        "startup_timeout_sec": 'write "timeouts": {"initialize": 30}, in seconds',
-        "serverUrl": 'write "url"',
-        "httpUrl": 'write "url"',
-        "endpoint": 'write "url"',
-        "uri": 'write "url"',
-        "transport": 'write "type"',
-        "transportType": 'write "type"',
-        "environment": 'write "env"',
-        "http_headers": 'write "headers"',
-        "requestInit": 'write "headers"',
-        "envFile": 'name the variables, "env": {"KEY": "${KEY}"}, or read one from a file with ${file:PATH}',
-        "bearer_token_env_var": _AUTH,
-        "auth": _AUTH,
-        "oauth": _AUTH,
-        "authProviderType": _AUTH,
-        "disabledTools": _BY_CATEGORY,
-        "enabledTools": _BY_CATEGORY,
-        "excludeTools": _BY_CATEGORY,
-        "includeTools": _BY_CATEGORY,
-        "allowedTools": _BY_CATEGORY,
-        "tools": _BY_CATEGORY,
-        "name": _THE_KEY,
-        "gallery": _ELSEWHERE,
-        "version": "pin the version in args, as in package@1.2.3",
-        "dev": _ELSEWHERE,
-    },
-    Category: {
-        "name": _THE_KEY,
-        "includeNames": 'write "tools": {"includeNames": [...]}',
-        "includePatterns": 'write "tools": {"includePatterns": [...]}',
-        "excludePatterns": 'write "tools": {"excludePatterns": [...]}',
-        "overrides": 'write "tools": {"overrides": {...}}',
-    },
-    ToolSelection: {
-        "include": 'write "includeNames" or "includePatterns"',
-        "names": 'write "includeNames"',
-        "exclude": 'write "excludePatterns"',
-    },
-    Profile: {"name": _THE_KEY},
-    HttpListen: {
-        "host": 'write both in "address": "HOST:PORT"',
-        "port": 'write both in "address": "HOST:PORT"',
-        "token": 'write "tokens"',
-        "allowedHosts": 'write "hosts"',
-        "allowedOrigins": 'write "origins"',
-    },
-    AccessToken: {"token": 'write "value"', "profile": 'write "profiles": ["..."]'},
-}
-"""Keys of other clients, with what to write here instead."""
-
-
-def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
-    """The fault for a key that `cls` does not have."""
-    advice = FOREIGN.get(cls, {}).get(key)
-    return f"unknown key {quoted(key)}" + (f": {advice}" if advice else suggestion(key, known))

@@ -28,8 +28,17 @@ class MoreThan:
     limit: int
 
 
+@attrs.frozen
+class OrText:
+    """A number of seconds may also be written as a text that this pattern matches."""
+
+    pattern: str
+
+
 Seconds = Annotated[float, MoreThan(0)]
 Patience = Annotated[float, AtLeast(0)]
+Duration = Annotated[float, MoreThan(0), OrText("off|[1-9][0-9]{0,8}[smhd]")]
+"""A time that people write in minutes or hours: `10m`, or `off` for one that never ends."""
 Count = Annotated[int, AtLeast(1)]
 Capacity = Annotated[int, AtLeast(0)]
 AnswerTokens = Annotated[int, AtLeast(500)]

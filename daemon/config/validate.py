@@ -22,6 +22,7 @@ from daemon.config.names import (
     title_is_sound,
     tool_name_is_sound,
 )
+from daemon.config.permission_rules import permission_faults
 from daemon.config.server_rules import missing_faults, name_faults, server_faults
 from daemon.config.state_url import state_faults
 from daemon.errors import Fault
@@ -82,6 +83,10 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
     visible = named.categories or named.servers
     for name, profile in config.profiles.items():
         trail = below(below(ROOT, "profiles"), name)
+        if name == SERVERS_FOLLOW:
+            yield Fault(
+                path=trail, message=f"{name!r} stands for no profile in URLs (/mcp/-/SERVER): rename it"
+            )
         yield from profile_faults(profile, trail, named.servers, visible)
         yield from surface_faults(profile, trail, named.surfaces)
     for number, name in enumerate(config.listen.servers):
@@ -172,6 +177,10 @@ def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
 
 ANY_SERVER = "*"
 """Stands for any server: no server can have this name."""
+
+
+SERVERS_FOLLOW = "-"
+"""Stands in the place of a profile in the paths of HTTP where servers are named instead."""
 
 
 def title_faults(names: Iterable[str], trail: str) -> Iterator[Fault]:
@@ -286,6 +295,7 @@ def profile_faults(
         ("includedOptionalTools", profile.included_optional_tools),
     ):
         yield from _tool_faults(tools, below(trail, key), servers)
+    yield from permission_faults(profile.permissions, below(trail, "permissions"))
     overrides = below(trail, "toolDescriptionOverrides")
     named = [(below(overrides, name), name) for name in profile.tool_description_overrides]
     yield from reference_faults(named, None, servers, bare=True)

@@ -16,6 +16,7 @@ _WORDS: Mapping[Grounds, str] = {
     Grounds.ASKED_FOR: "asked for with --surface or in the URL",
     Grounds.ASKED_FOR_LAZY: "asked for with --lazy",
     Grounds.DEFERRED_LOADING: "the profile says so with deferredLoading",
+    Grounds.NAMED_SERVERS: "asked for with --server or in the URL",
     Grounds.PROFILE: "the profile names it",
     Grounds.UNKNOWN_CLIENT: "nothing is known of this client ({client})",
     Grounds.SILENT_CLIENT: "the client has not said what it is",

@@ -163,7 +163,9 @@ _LISTS = (
     "DROP TABLE tool_names",
 )
 
-STEPS: tuple[Step, ...] = (_FIRST, (_rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT, _LISTS)
+_INTRODUCTIONS = ("ALTER TABLE servers ADD COLUMN introduction {bytes}",)
+
+STEPS: tuple[Step, ...] = (_FIRST, (_rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT, _LISTS, _INTRODUCTIONS)
 """The steps by schema version; the first one creates version 1."""
 
 _VERSION, _COUNTER = "schema_version", "version"

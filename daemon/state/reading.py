@@ -217,6 +217,7 @@ class Reader:
             sentences=sentences,
             since={tool.name: moment(row["since"]) for row, tool in known},
             about=row["about"] if isinstance(row["about"], str) else "",
+            introduction=row["introduction"] if isinstance(row["introduction"], bytes) else b"",
             definitions=dict(_lists(name, beside, self.unreadable)),
         )
 

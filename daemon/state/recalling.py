@@ -130,6 +130,7 @@ class Recalling:
                 sentences=record.sentences,
                 since=record.since,
                 about=record.about,
+                introduction=record.introduction,
                 definitions=record.definitions,
                 by_another=by_another,
             )

@@ -177,6 +177,7 @@ class ServerNotes:
             sentences=entry.sentences,
             since=entry.since,
             about=entry.about,
+            introduction=entry.introduction,
             definitions={
                 kind: tuple(known.definitions.values())
                 for kind, known in entry.lists.items()
@@ -225,6 +226,7 @@ def _alike(one: ServerRecord, other: ServerRecord) -> bool:
         one.summary,
         one.sentences,
         one.about,
+        one.introduction,
         one.definitions,
     ) == (
         other.fingerprint,
@@ -232,5 +234,6 @@ def _alike(one: ServerRecord, other: ServerRecord) -> bool:
         other.summary,
         other.sentences,
         other.about,
+        other.introduction,
         other.definitions,
     )

@@ -271,6 +271,7 @@ def _server(record: ServerRecord, epoch: int) -> Values:
         "listed": int(record.tools is not None),
         "refreshed_at": record.refreshed_at,
         "about": clean(record.about) or None,
+        "introduction": record.introduction or None,
         **_summary(record.summary),
         "summary_of": None if record.summary is None else clean(record.summary.of),
     }

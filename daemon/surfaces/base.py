@@ -149,6 +149,8 @@ class Target:
     """What the log calls a call to it."""
     tool: Tool | None
     """Its definition; None while its server has not listed its tools."""
+    asks: bool = False
+    """Whether it is called only if the client's user agrees."""
     head: bytes = attrs.field(init=False, repr=False)
     """The raw bytes before the arguments in the request's `params` (`Forward.head`)."""
 
@@ -181,6 +183,8 @@ class Forward:
     """Makes the tool's result of what the server answers; None passes it on as it is."""
     verbatim: bool = False
     """Whether the decision does not depend on the arguments, which nobody has decoded."""
+    ask: Tool | None = attrs.field(default=None, repr=False)
+    """The tool, if it is called only once the client's user agrees; None: nobody is asked."""
 
 
 @attrs.frozen(kw_only=True)

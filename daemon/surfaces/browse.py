@@ -36,7 +36,7 @@ LIST = "list_categories"
 GET = "get_tools"
 CALL = calling.CALL_TOOL
 
-META_TOOLS = (LIST, GET, CALL)
+META_TOOLS = (LIST, GET, CALL, calling.CALL_READ_ONLY)
 
 MAX_NAMES = 300
 """Tool names in one list of categories: some 1,500 tokens. With more tools, each category names its first ones
@@ -97,7 +97,7 @@ class BrowseSurface:
             return calling.call_tool(view, arguments, META_TOOLS, patient=patient)
         raise UnknownTool(
             f"there is no tool {quoted(name)} here. Tools of servers are run by {CALL}: {calling.CALL_EXAMPLE}",
-            available=list(META_TOOLS),
+            available=[LIST, GET, CALL],
         )
 
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from daemon.surfaces.base import Action, Loading, View
 
 CALL_TOOL = "call_tool"
+CALL_READ_ONLY = "call_read_only_tool"
+ARGUMENTS = {"tool_name": "string", "arguments": "object"}
+"""The arguments of `call_tool`, with their types."""
+
 CALL_EXAMPLE = '{"tool_name": "NAME", "arguments": {}}'
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -103,7 +107,7 @@ def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: 
         if isinstance(found, AwaitListing):
             return found
         tool = found.tool
-        target = Target(server=tool.server, name=tool.name, label=label_of(tool), tool=tool)
+        target = Target(server=tool.server, name=tool.name, label=label_of(tool), tool=tool, asks=found.asks)
         remember(view, place, target)
     return run(view, target, wrapped)
 
@@ -131,11 +135,13 @@ def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
         arguments=read.arguments,
         label=target.label,
         repair=read.repair,
+        ask=target.tool if target.asks else None,
     )
 
 
-def direct(tool: Tool, arguments: bytes, loading: Loading | None = None) -> Forward:
+def direct(offered: Offered, arguments: bytes, loading: Loading | None = None) -> Forward:
     """Decide to send a tool the arguments that it was called with by its own name, without decoding them."""
+    tool = offered.tool
     return Forward(
         server=tool.server,
         name=tool.name,
@@ -144,6 +150,7 @@ def direct(tool: Tool, arguments: bytes, loading: Loading | None = None) -> Forw
         label=label_of(tool),
         loading=loading,
         verbatim=True,
+        ask=tool if offered.asks else None,
     )
 
 
@@ -203,7 +210,7 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
     if patient and waiting:
         return AwaitListing(servers=waiting, calling=key is not None)
     if key is not None and entries[0].tools is None:
-        raise _never_listed(view, entries[0])
+        raise never_listed(view, entries[0])
     raise unknown_tool(view, name)
 
 
@@ -245,6 +252,8 @@ def disabled(view: View, key: ToolKey, name: str) -> ToolDisabled:
         why = f"an operator has switched it off (`mcpd enable {server}/{word}` brings it back)"
     elif view.catalog.servers[server].disabled:
         why = f"its server {server} is switched off in mcpd's configuration"
+    elif view.offer.rules.denies(key):
+        why = f"a rule of permission in profile {view.profile.name} of mcpd's configuration denies it"
     else:
         why = "it is switched off by mcpd's configuration"
     return ToolDisabled(
@@ -307,7 +316,8 @@ def moved_away(name: str, offered: Offered, new: str, advice: str, **more: objec
     )
 
 
-def _never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
+def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
+    """The error about a tool that cannot be judged before its server has listed its tools."""
     why = entry.listing_error or entry.status.reason or str(entry.status.state)
     return UpstreamUnavailable(
         f"server {entry.name} has not listed its tools yet ({why}). Nothing was sent: try again later.",

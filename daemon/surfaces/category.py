@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from daemon.catalog.categories import prospect
 from daemon.config.names import own_name
+from daemon.config.permission import Permission
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
 from daemon.surfaces import calling
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 GET = "get-category-tools"
 CALL = "call-category-tool"
+CALL_READ_ONLY = "call-read-only-tool"
+ARGUMENTS = {"category": "string", "name": "string", "args": "object"}
+"""The arguments of a call, with their types."""
 
 CALL_EXAMPLE = '{"category": "NAME", "name": "TOOL", "args": {}}'
 
@@ -45,7 +49,7 @@ class CategorySurface:
     """Seed 001's two tools."""
 
     name = "category"
-    meta_tools = (GET, CALL)
+    meta_tools = (GET, CALL, CALL_READ_ONLY)
 
     def instructions(self, view: View) -> str:
         """How to work with the two tools."""
@@ -96,7 +100,7 @@ def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Ta
         return _find_unlisted(view, category, name, patient=patient)
     member = category.members[key]
     if not view.offer.rules.shows(member):
-        raise _disabled(view, category, name)
+        raise _disabled(view, category, member, name)
     entry = view.catalog.servers[member.server]
     if entry.switched_off:
         raise calling.disabled(view, (member.server, member.tool), name)
@@ -105,15 +109,23 @@ def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Ta
     known = (entry.tools or {}).get(member.tool)
     if known is not None:
         calling.refuse_changed(view, known, name, view.offer.rules.describe(known, member))
+    elif patient and view.offer.rules.permission((member.server, member.tool)) is not Permission.ALLOW:
+        return AwaitListing(servers=(member.server,), calling=True)
     target = _target(view, category, member)
     calling.remember(view, (category.name, name), target)
     return target
 
 
 def _target(view: View, category: ToolCategory, member: Member) -> Target:
-    tool = (view.catalog.servers[member.server].tools or {}).get(member.tool)
+    entry = view.catalog.servers[member.server]
+    tool = (entry.tools or {}).get(member.tool)
+    permission = view.offer.rules.permission((member.server, member.tool))
+    if tool is None and permission is not Permission.ALLOW:
+        # Whether it may be called depends on what it is, or its user would agree to something unknown.
+        raise calling.never_listed(view, entry)
     label = f"{category.name}/{member.tool}"
-    return Target(server=member.server, name=member.tool, label=label, tool=tool)
+    asks = permission is Permission.ASK
+    return Target(server=member.server, name=member.tool, label=label, tool=tool, asks=asks)
 
 
 def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
@@ -124,7 +136,7 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
     if not members:
         raise _unknown_tool(view, category, name)
     if not view.offer.rules.shows(members[0]):
-        raise _disabled(view, category, name)
+        raise _disabled(view, category, members[0], name)
     if patient:
         # Of several servers it is not known which one has it.
         return AwaitListing(servers=tuple(waiting), calling=len(waiting) == 1)
@@ -132,7 +144,9 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
     return _target(view, category, members[0])
 
 
-def _disabled(view: View, category: ToolCategory, name: str) -> ToolDisabled:
+def _disabled(view: View, category: ToolCategory, member: Member, name: str) -> ToolDisabled:
+    if view.offer.rules.denies((member.server, member.tool)):
+        return calling.disabled(view, (member.server, member.tool), name)
     return ToolDisabled(
         f"{cut(name, MAX_QUOTED)} is switched off in category {category.name} by mcpd's configuration."
         f" Use another tool: {choices(shown(view, category), name, room=share_of(view))}",

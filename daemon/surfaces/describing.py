@@ -48,6 +48,10 @@ _EMPTY = frozenset({b"null", b"{}", b"[]", b'""'})
 _ANNOTATIONS = msgspec.json.Decoder(dict[str, Any])
 
 
+_READS = {"readOnlyHint": True, "openWorldHint": False}
+_RUNS_ANYTHING = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
+"""The hints of a meta-tool that runs tools of servers: some of them may do anything (MCP, tool annotations)."""
+
 Described = tuple[str, "Tool", str]
 """The name to call a tool by, the tool, and its description."""
 
@@ -86,9 +90,9 @@ def meta_tool(
         description: its description, for models.
         properties: the schemas of its arguments.
         required: the arguments that must be given.
-        reads_only: whether it changes nothing and reaches nothing beyond this machine.
+        reads_only: whether it changes nothing and reaches nothing beyond this machine; otherwise it runs tools.
     """
-    reading = {"readOnlyHint": True, "openWorldHint": False} if reads_only else {}
+    reading = _READS if reads_only else _RUNS_ANYTHING
     return msgspec.json.encode(
         {
             "name": name,

@@ -89,6 +89,8 @@ class Grounds(enum.StrEnum):
     """The client asks for tools on demand."""
     DEFERRED_LOADING = "deferred_loading"
     """The profile says so with `deferredLoading`."""
+    NAMED_SERVERS = "named_servers"
+    """The client has named the servers that it wants to see as themselves."""
     PROFILE = "profile"
     """The profile names it."""
     UNKNOWN_CLIENT = "unknown_client"

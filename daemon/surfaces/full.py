@@ -49,4 +49,4 @@ class FullSurface:
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Forward to the tool of that name."""
         found = calling.find(view, name, patient=patient)
-        return found if isinstance(found, AwaitListing) else calling.direct(found.tool, arguments)
+        return found if isinstance(found, AwaitListing) else calling.direct(found, arguments)

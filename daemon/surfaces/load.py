@@ -113,9 +113,9 @@ class LoadSurface:
             return found
         known = view.loaded.tools.get(found.key)
         if known is not None and known.verdict.valid:
-            return calling.direct(found.tool, arguments)
+            return calling.direct(found, arguments)
         if view.auto_load:
-            return calling.direct(found.tool, arguments, Loading(tools=(found.key,), source=Source.AUTO))
+            return calling.direct(found, arguments, Loading(tools=(found.key,), source=Source.AUTO))
         raise _not_loaded(view, found)
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from daemon.surfaces.searching import Findings
 
 SEARCH = "search_tools"
-META_TOOLS = (SEARCH, calling.CALL_TOOL)
+META_TOOLS = (SEARCH, calling.CALL_TOOL, calling.CALL_READ_ONLY)
 
 DEFAULT_RESULTS = 5
 """Tools found by default: each is listed with its schema, and of 20, as in seed 000, nearly all would be read
@@ -100,7 +100,7 @@ class SearchSurface:
             for category in view.categories.values()
         ]
         rest = f"every answer of {SEARCH} names all categories"
-        core = ", ".join(dict.fromkeys([*META_TOOLS, *core_names(view, META_TOOLS)]))
+        core = ", ".join(dict.fromkeys([SEARCH, calling.CALL_TOOL, *core_names(view, META_TOOLS)]))
         return (
             "**Tool Discovery (Deferred Loading)**\n"
             f"Only core tools are loaded initially to reduce overhead. Use `{SEARCH}` to discover additional"
@@ -130,7 +130,7 @@ class SearchSurface:
         if name == calling.CALL_TOOL:
             return calling.call_tool(view, arguments, META_TOOLS, patient=patient)
         found = calling.find(view, name, patient=patient)
-        return found if isinstance(found, AwaitListing) else calling.direct(found.tool, arguments)
+        return found if isinstance(found, AwaitListing) else calling.direct(found, arguments)
 
 
 def _search(view: View, asked: _SearchArguments, *, patient: bool) -> Action:

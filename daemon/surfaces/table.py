@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daemon.surfaces import calling, category
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.fitting import AUTO, FALLBACK, Grounds, SurfaceChoice
 from daemon.surfaces.full import FullSurface
+from daemon.surfaces.itself import ItselfSurface
 from daemon.surfaces.load import LoadSurface
+from daemon.surfaces.read_only import ReadOnlyCalls
 from daemon.surfaces.reading import ReadingSurface
 from daemon.surfaces.search import SearchSurface
 
@@ -19,14 +22,17 @@ if TYPE_CHECKING:
 SURFACES: dict[str, Surface] = {
     surface.name: surface
     for surface in (
-        CategorySurface(),
-        BrowseSurface(),
-        SearchSurface(),
+        ReadOnlyCalls(CategorySurface(), category.CALL, category.CALL_READ_ONLY, category.ARGUMENTS),
+        ReadOnlyCalls(BrowseSurface(), calling.CALL_TOOL, calling.CALL_READ_ONLY, calling.ARGUMENTS),
+        ReadOnlyCalls(SearchSurface(), calling.CALL_TOOL, calling.CALL_READ_ONLY, calling.ARGUMENTS),
         LoadSurface(),
         FullSurface(),
     )
 }
 """All surfaces, by the names that profiles and `--surface` use."""
+
+ITSELF: Surface = ItselfSurface()
+"""What a client is shown that has chosen servers: no profile names it, since it means nothing without them."""
 
 READING: dict[str, Surface] = {name: ReadingSurface(surface) for name, surface in SURFACES.items()}
 """The same with a tool that reads resources, for profiles that ask for it."""

@@ -13,6 +13,7 @@ import attrs
 import msgspec
 
 from daemon import protocol
+from daemon.catalog.introduction import introduction_in
 from daemon.catalog.kinds import LISTS
 from daemon.causes import Cause, of_status
 from daemon.errors import (
@@ -23,7 +24,7 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.model import Era, Kind
-from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Greeting:
     """What it says it is for: the beginning of its description, else of its instructions."""
     instructions: str = attrs.field(default="", repr=False)
     """What it says about how to use it."""
+    introduction: bytes = attrs.field(default=b"", repr=False)
+    """All that it says about itself (`catalog.introduction`)."""
 
     def lists(self, kind: Kind) -> bool:
         """Whether it declares that it lists this kind."""
@@ -158,13 +161,14 @@ async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | No
     """
     connection.adopt(Era.MODERN, MODERN_VERSION)
     try:
-        result = _object(await _discovered(connection, seconds))
+        raw = await _discovered(connection, seconds)
+        result = _object(raw)
     except (RemoteError, UpstreamTimeout, ProtocolFault):
         return None
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or MODERN_VERSION not in versions:
         return None
-    return _greeting(Era.MODERN, MODERN_VERSION, result)
+    return _greeting(Era.MODERN, MODERN_VERSION, result, raw)
 
 
 async def _discovered(connection: UpstreamConnection, seconds: float) -> bytes:
@@ -189,7 +193,7 @@ async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting
     connection.adopt(Era.HANDSHAKE, HANDSHAKE_VERSIONS[-1])
     params: dict[str, object] = {
         "protocolVersion": HANDSHAKE_VERSIONS[-1],
-        "capabilities": CLIENT_CAPABILITIES,
+        "capabilities": connection.capabilities,
         "clientInfo": IDENTITY,
     }
     try:
@@ -204,7 +208,7 @@ async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting
     if version not in HANDSHAKE_VERSIONS:
         text = f"no common protocol version: the server wants {version!r}"
         raise ProtocolFault(text, Cause.NO_COMMON_VERSION, version=repr(version))
-    greeting = _greeting(Era.HANDSHAKE, str(version), result)
+    greeting = _greeting(Era.HANDSHAKE, str(version), result, raw)
     connection.adopt(Era.HANDSHAKE, greeting.version)
     connection.notify("notifications/initialized")
     return greeting
@@ -224,7 +228,7 @@ def _object(raw: bytes) -> dict[str, object]:
         raise ProtocolFault(f"the answer to the handshake is no object: {error}") from None
 
 
-def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
+def _greeting(era: Era, version: str, result: dict[str, object], raw: bytes) -> Greeting:
     capabilities = _member(result, "capabilities")
     if era is Era.HANDSHAKE:
         info = _member(result, "serverInfo")
@@ -243,6 +247,7 @@ def _greeting(era: Era, version: str, result: dict[str, object]) -> Greeting:
         server_info=f"{info.get('name', 'unnamed')} {info.get('version', '')}".strip(),
         about=_text(info, "description") or _text(result, "instructions"),
         instructions=_text(result, "instructions", INSTRUCTIONS_CHARACTERS),
+        introduction=introduction_in(raw, info),
     )
 
 

@@ -67,6 +67,7 @@ class ListReader:
         self._has_listed = False
         self._incarnation = 0
         self._about = self._instructions = ""
+        self._introduction = b""
 
     def begin(self, incarnation: int, greeting: Greeting) -> None:
         """Read over a new connection from now on.
@@ -80,6 +81,7 @@ class ListReader:
         self._should_offer = self._kind is Kind.TOOL and (greeting.lists_tools or not greeting.others)
         self._about = self._redact(greeting.about)
         self._instructions = self._redact(greeting.instructions)
+        self._introduction = self._redact.json(greeting.introduction)
         self._has_listed = False
 
     async def read(self, connection: UpstreamConnection) -> tuple[str, Reason]:
@@ -167,6 +169,7 @@ class ListReader:
                 first=not self._has_listed,
                 about=self._about,
                 instructions=self._instructions,
+                introduction=self._introduction,
             )
         return DefinitionsListed(
             server=self._server.name,

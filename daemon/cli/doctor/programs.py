@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from daemon.cli.command_lines import CONTAINERS, image_of, started
 from daemon.cli.doctor.findings import found
 from daemon.cli.runners import fetches
+from daemon.config.model import WORKSPACE
 from daemon.host import paths
 from daemon.processes import proc
 
@@ -44,12 +45,14 @@ class Program(NamedTuple):
 
 def check(server: Server, scene: Scene) -> Iterator[Finding]:
     """Findings about a server's command, which is not started."""
-    base = base_of(server, scene)
-    if server.cwd and (problem := _unusable(base)):
+    base, command = base_of(server, scene), server.command or ""
+    if of_workspace(server):
+        return
+    if server.cwd and base == Path(server.cwd) and (problem := _unusable(base)):
         yield found("server-directory", server=server.name, path=base, problem=problem)
         return
     search = path_of(server, scene.inherited)
-    program = find(server.command or "", search, base)
+    program = find(command, search, base)
     if program.path is not None:
         yield from _startable(server.name, program.path, search)
         yield from _script(server, base)
@@ -57,6 +60,13 @@ def check(server: Server, scene: Scene) -> Iterator[Finding]:
         yield found("program-not-executable", server=server.name, path=program.blocked)
     else:
         yield _missing(server, search, base, scene)
+
+
+def of_workspace(server: Server) -> bool:
+    """Whether its command is a file in its client's workspace, and so another one for each."""
+    command = server.command or ""
+    relative = "/" in command and not command.startswith("/")
+    return WORKSPACE in command or (relative and WORKSPACE in (server.cwd or ""))
 
 
 def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
@@ -84,8 +94,9 @@ def _fetched(name: str, runner: str) -> Finding:
 
 
 def base_of(server: Server, scene: Scene) -> Path:
-    """The directory that a server is started in."""
-    return Path(server.cwd or paths.home(scene.inherited))
+    """The directory that a server is started in; home if that is each client's workspace."""
+    fixed = server.cwd if WORKSPACE not in (server.cwd or "") else None
+    return Path(fixed or paths.home(scene.inherited))
 
 
 def path_of(server: Server, inherited: Mapping[str, str]) -> str:
@@ -176,6 +187,8 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
     """Findings about the file that an interpreter is told to run."""
     first = server.args[0] if server.args else ""
     if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
+        return
+    if WORKSPACE in first or (WORKSPACE in (server.cwd or "") and not first.startswith("/")):
         return
     path = base / first
     if not _is_file(path):

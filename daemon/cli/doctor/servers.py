@@ -154,6 +154,8 @@ def _now(name: str, running: Running) -> Finding | None:
 def _reached(server: Server, scene: Scene) -> str:
     """How a sound server is started or reached."""
     if server.type is TransportType.STDIO:
+        if programs.of_workspace(server):
+            return "a program in each client's workspace"
         path, base = programs.path_of(server, scene.inherited), programs.base_of(server, scene)
         return str(programs.find(server.command or "", path, base).path)
     return f"type {server.type}"

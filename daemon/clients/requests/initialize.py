@@ -5,18 +5,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import trio
 from msgspec import UNSET
 
 from daemon import protocol
-from daemon.clients.tasks import offers_tasks
-from daemon.surfaces.own_words import server_lines
+from daemon.clients.capabilities import NOTHING
+from daemon.clients.introducing import (
+    declared_to,
+    discover_result,
+    in_handshake,
+    info_for,
+    initialize_result,
+    instructions_for,
+    not_introduced,
+)
+from daemon.clients.requests.lists import MAX_WAITING_LISTS
+from daemon.clients.waits import wait_known
+from daemon.surfaces.base import AwaitListing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from msgspec import Raw
 
+    from daemon.catalog.entry import ServerEntry
+    from daemon.clients.client import Selection
     from daemon.clients.connection import ClientConnection
+    from daemon.surfaces.base import View
+
+
+INTRODUCTION_PATIENCE = 4.0
+"""Seconds that a handshake waits for chosen servers that were never up: the first agents give up after 5."""
 
 
 _NOBODY = msgspec.Raw(b"{}")
@@ -32,27 +51,39 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
     fields = protocol.decode_initialize(params or b"{}")
     connection.name_client(fields.clientInfo)
     if fields.capabilities is not UNSET:
-        connection.calls.server_requests.capabilities = fields.capabilities.copy()
-    instructions = _instructions(connection)
-    capabilities: dict[str, object] = dict(declared(connection))
-    if offers_tasks(connection.attachments.own.view()):
-        capabilities["tasks"] = protocol.TASKS
-    result = protocol.initialize_result(fields.protocolVersion, instructions, capabilities)
-    connection.protocol = msgspec.json.decode(result)["protocolVersion"]
-    connection.subscriptions.handshaken = True
-    connection.peer.answer(request_id, result)
+        connection.client.capabilities = fields.capabilities.copy()
+        connection.calls.server_requests.capabilities = connection.client.capabilities
+
+    def answer() -> None:
+        selection, view, servers = _known(connection)
+        result = initialize_result(
+            fields.protocolVersion,
+            instructions_for(selection, view),
+            in_handshake(selection, view, servers),
+            info_for(selection, servers),
+        )
+        connection.protocol = msgspec.json.decode(result)["protocolVersion"]
+        connection.subscriptions.handshaken = True
+        connection.peer.answer(request_id, result)
+
+    _when_introduced(connection, request_id, answer)
 
 
 def discover(connection: ClientConnection, request_id: bytes, _params: Raw | None) -> None:
     """Answer `server/discover` (MCP 2026-07-28)."""
-    result = protocol.discover_result(_instructions(connection), declared(connection))
-    connection.peer.answer(request_id, result)
+
+    def answer() -> None:
+        selection, view, servers = _known(connection)
+        declared, info = declared_to(selection, servers), info_for(selection, servers)
+        result = discover_result(instructions_for(selection, view), declared, info)
+        connection.peer.answer(request_id, result)
+
+    _when_introduced(connection, request_id, answer)
 
 
-def declared(connection: ClientConnection) -> dict[str, dict[str, bool]]:
-    """The capabilities that mcpd declares to this client: its profile may offer no prompts, or no resources."""
-    profile = connection.selection.profile
-    return protocol.capabilities(prompts=profile.prompts, resources=profile.resources)
+def declared(connection: ClientConnection) -> dict[str, object]:
+    """The capabilities that this client is told of (`introducing.declared_to`)."""
+    return declared_to(connection.selection, connection.context.catalog.value.servers)
 
 
 def ping(connection: ClientConnection, request_id: bytes, _params: Raw | None) -> None:
@@ -71,6 +102,8 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         connection.peer.refuse(request_id, *protocol.unsupported(version))
         return False
     connection.protocol = version
+    if connection.client.capabilities is NOTHING:
+        connection.client.capabilities = meta.get(protocol.CAPABILITIES_KEY, NOTHING).copy()
     info = meta.get(protocol.CLIENT_INFO_KEY)
     # Behind a balancer, clients may share a connection.
     if info is None and connection.info and not connection.client.visitor.keeps:
@@ -84,6 +117,7 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
 def hello(connection: ClientConnection, said: dict[str, object]) -> None:
     """Take over what a bridge says for its client in the first message of a connection (`protocol.HELLO`)."""
     connection.client.wish(said)
+    connection.client.workspace.take_hello(said)
     if fault := connection.attachments.take_hello(said):
         connection.client_log.warning("what this client loads is not remembered: {}", fault)
     if moved := connection.context.moved(connection.attachments.key):
@@ -92,11 +126,35 @@ def hello(connection: ClientConnection, said: dict[str, object]) -> None:
         connection.client_log.warning("{}", denied)
 
 
-def _instructions(connection: ClientConnection) -> str:
-    selection = connection.selection
-    profile = selection.profile
-    view = connection.attachments.own.view()
-    text = profile.instructions or "\n\n".join(
-        filter(None, (selection.surface.instructions(view), server_lines(view)))
-    )
-    return f"{text}\n{profile.prompt}" if profile.prompt else text
+def _known(connection: ClientConnection) -> tuple[Selection, View, Mapping[str, ServerEntry]]:
+    """What a client gets, what it sees, and all servers, as of now."""
+    servers = connection.context.catalog.value.servers
+    return connection.selection, connection.attachments.own.view(), servers
+
+
+def _when_introduced(connection: ClientConnection, request_id: bytes, answer: Callable[[], None]) -> None:
+    """Answer a handshake now, or once the servers that the client has chosen have introduced themselves."""
+    servers = not_introduced(connection.selection, connection.context.catalog.value.servers)
+    if servers and connection.waiting_lists < MAX_WAITING_LISTS:
+        connection.waiting_lists += 1
+        connection.tasks.later(_answer_later, connection, request_id, servers, answer)
+    else:
+        answer()
+
+
+async def _answer_later(
+    connection: ClientConnection, request_id: bytes, servers: tuple[str, ...], answer: Callable[[], None]
+) -> None:
+    context, attachments = connection.context, connection.attachments
+    # A session that must be recalled is waited for by its first request.
+    session = attachments.present(attachments.key_of({})) or attachments.own
+    try:
+        with trio.move_on_after(INTRODUCTION_PATIENCE):
+            await wait_known(context, AwaitListing(servers=servers), session, request_id)
+            await context.settled()
+        answer()
+    except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
+        connection.fail(request_id, "a handshake", error)
+    finally:
+        connection.waiting_lists -= 1
+    context.outbox.flush()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from loguru import logger
 
 from daemon.actors.session import MAX_FAULTS
+from daemon.clients.introducing import capabilities
 from daemon.clients.requests.lists import MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
 from daemon.protocol import (
@@ -21,7 +22,6 @@ from daemon.protocol import (
     MODERN_VERSION,
     SUBSCRIPTION_KEY,
     VERSION_KEY,
-    capabilities,
 )
 from daemon.states import ServerState
 from daemon.surfaces.base import Reply

@@ -134,6 +134,8 @@ INDECISIVE: dict[str, dict[str, Any]] = {
     "description": {"description": "said otherwise"},
     "enabled": {"enabled": False},
     "start": {"start": "lazy"},
+    "share": {"share": "session"},
+    "idle": {"idle": "10m"},
     "timeouts": {"timeouts": {"call": 5}},
     "limits": {"limits": {"inFlight": 1}},
     "restart": {"restart": {"base": 2}},
@@ -143,7 +145,7 @@ INDECISIVE: dict[str, dict[str, Any]] = {
 
 def test_every_key_of_a_server_is_known_to_decide_or_not() -> None:
     keys = {field.name for field in attrs.fields(Server)}
-    assert keys == DECISIVE.keys() | INDECISIVE.keys() | {"name", "substituted", "credentials"}
+    assert keys == DECISIVE.keys() | INDECISIVE.keys() | {"name", "substituted", "credentials", "instance"}
 
 
 @pytest.mark.parametrize("key", DECISIVE)

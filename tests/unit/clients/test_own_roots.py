@@ -75,6 +75,18 @@ async def test_only_a_client_that_sees_the_server_is_asked(nursery: trio.Nursery
     assert not refused(asked_apart(stage, server="beta"))
 
 
+async def test_a_client_with_chosen_servers_is_asked_by_those_alone(nursery: trio.Nursery) -> None:
+    stage = on_full_surface()
+    guest = await stage.connect(nursery)
+    await guest.client.tell("mcpd/hello", {"servers": ["beta"]})
+    params = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
+    await guest.client.request("initialize", params, request_id=0)
+    await guest.client.tell("notifications/initialized", {})
+    await trio.testing.wait_all_tasks_blocked()
+    assert refused(asked_apart(stage))
+    assert not refused(asked_apart(stage, server="beta"))
+
+
 async def test_nothing_but_roots_is_asked_outside_of_calls(nursery: trio.Nursery) -> None:
     stage = on_full_surface()
     await greeted(stage, nursery)
@@ -142,9 +154,10 @@ async def test_a_server_that_knows_the_roots_of_a_client_asks_anew_when_that_is_
 async def test_a_server_that_is_gone_is_not_told(nursery: trio.Nursery) -> None:
     stage = on_full_surface()
     client = (await greeted(stage, nursery)).client
-    asked = asked_apart(stage, server="removed")
+    asked = asked_apart(stage, server="beta")
     await answer(client, (await client.get())["id"], {"roots": []})
     assert asked.answers == [("result", {"roots": []})]
+    del stage.upstreams["beta"]
     await client.tell("notifications/roots/list_changed", {})
     reply: Any = await client.request("ping", request_id=3)
     assert reply["result"] == {}

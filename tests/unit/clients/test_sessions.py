@@ -12,6 +12,7 @@ import trio.testing
 
 from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
 from daemon.catalog.remembered import MAX_KEY, SessionRecord
+from daemon.clients.permissions.grants import GRACE
 from daemon.clients.session_state import SessionState, fault_of_key
 from daemon.clients.sessions import JUDGED_AT_ONCE, LOOKED_AT_ONCE, MAX_LEFT, RETRY_SECONDS
 from daemon.errors import McpdError
@@ -209,6 +210,32 @@ async def test_being_used_and_being_left_are_told() -> None:
     assert stage.memory.touched == ["k", "k"]
 
 
+async def test_the_last_connection_that_leaves_a_session_is_told_with_what_identifies_that() -> None:
+    stage = Stage()
+    first, again = await joined(stage), await joined(stage)
+    stage.sessions.part(first)
+    assert (stage.left, stage.sessions.users) == ([], {"k": 1})
+    stage.sessions.part(again)
+    assert (stage.left, stage.sessions.users) == (["k"], {})
+    assert (await joined(stage)).identity == "k"
+    nameless = stage.sessions.unnamed()
+    stage.sessions.part(nameless)
+    assert stage.left == ["k", nameless]
+
+
+async def test_a_session_that_gets_its_key_is_another_one_from_then_on() -> None:
+    stage = Stage()
+    stored, listed = stage.sessions.unnamed(), stage.sessions.unnamed()
+    stage.sessions.identify(stored, "k")
+    stage.sessions.identify(listed, "k", stored=False)
+    assert stage.left == [stored, listed]
+    assert (stored.identity, listed.identity, listed.key) == ("k", "k", None)
+    stage.sessions.part(stored)
+    assert stage.left == [stored, listed]
+    stage.sessions.part(listed)
+    assert stage.left == [stored, listed, "k"]
+
+
 @pytest.mark.parametrize("key", ["", "x" * (MAX_KEY + 1), "a\nb", "a\u202eb", "uid 5: x", 7, None, ["k"]])
 def test_what_cannot_be_a_key_is_said(key: object) -> None:
     assert "session's key" in fault_of_key(key)
@@ -306,3 +333,31 @@ async def test_a_session_that_is_recalled_was_there_since_it_was_first_named() -
     again = await joined(stage)
     assert again is not first
     assert again.began == first.created_at == stage.memory.records["k"].created_at
+
+
+async def test_what_a_session_may_call_stays_for_a_while_after_its_last_connection(
+    mock_clock: MockClock,
+) -> None:
+    stage = Stage()
+    (echo,) = tools_of("alpha", "echo")
+    state = await joined(stage)
+    state.grants.allow(echo, "its user")
+    stage.sessions.part(state)
+    again = await joined(stage)
+    assert again.grants.covers(echo, trio.current_time())
+    stage.sessions.part(again)
+    mock_clock.jump(GRACE)
+    assert not (await joined(stage)).grants
+
+
+async def test_what_a_session_may_call_is_changed_in_use_or_not(mock_clock: MockClock) -> None:
+    stage = Stage()
+    (echo,) = tools_of("alpha", "echo")
+    stage.sessions.change_grants("k", lambda grants: grants.allow(echo, "an operator"))
+    state = await joined(stage)
+    assert state.grants.covers(echo, trio.current_time())
+    stage.sessions.change_grants("k", lambda grants: grants.revoke([ECHO]))
+    assert not state.grants
+    assert stage.sessions.grants_of("k") is state.grants
+    # Of a session without a key nobody else knows.
+    assert not stage.sessions.unnamed().grants

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.config.expand import MAX_FILE, Sources, expand, expand_server, read_file
+from daemon.config.sharing import WORKSPACE
 
 if TYPE_CHECKING:
     from daemon.errors import Fault
@@ -78,6 +79,7 @@ def test_a_reference_becomes_what_it_stands_for(text: str, expanded: str, substi
         ("${}", f"cannot understand ${{}}: {FORMS}"),
         ("${a b}", f"cannot understand ${{a b}}: {FORMS}"),
         ("${a-b:-s3cr3t}", f"cannot understand ${{a-b:-…}}: {FORMS}"),
+        ("${workspaceFolder:-.}", "write ${workspace} for the directory that a client works in"),
         ("${env:TOKEN}", "write ${TOKEN} instead of ${env:TOKEN}"),
         ("${input:key}", "mcpd cannot ask for 'key' while it starts: export a variable and write ${VAR}"),
     ],
@@ -122,6 +124,12 @@ def test_a_path_that_no_file_can_have_is_a_fault_of_its_place(path: str) -> None
     (fault,) = faults
     assert fault.path == "$.s.env.A"
     assert "holds a NUL or half a character" in fault.message
+
+
+def test_a_workspace_leaves_a_mark_where_a_process_is_started_and_is_nobody_s_secret() -> None:
+    result = expand("${TOKEN}:${workspace}/$${workspace}", SOURCES, workspaces=True)
+    assert result.text == f"s3cr3t:{WORKSPACE}/${{workspace}}"
+    assert (result.substituted, result.credentials, result.problems) == (("s3cr3t",), ("s3cr3t",), ())
 
 
 def test_each_problem_has_the_path_of_its_text() -> None:

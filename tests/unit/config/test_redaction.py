@@ -28,6 +28,9 @@ if TYPE_CHECKING:
             {"first line\nsecond line", "first line", "second line"},
         ),
         ({"command": "x", "env": {"PORT": "8080"}}, set()),
+        ({"command": "x", "env": {"KEY": "${workspace}:literal-key"}}, {":literal-key"}),
+        ({"command": "x", "args": ["--token=${workspace}-s3cr3t-9", "${workspace}"]}, {"-s3cr3t-9"}),
+        ({"command": "x", "env": {"KEY_FILE": "${workspace}/.key", "ROOT": "${workspace}"}}, set()),
         (
             {"command": "x", "env": {"DB": "postgres://u:passw0rd@h/d"}},
             {"passw0rd"},

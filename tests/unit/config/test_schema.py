@@ -10,17 +10,20 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from daemon.config import model, tuning
+from daemon.config.model import Config, Instance
 from daemon.config.schema import json_schema, render
 from daemon.config.structure import keys
+from daemon.config.tuning import AtLeast, MoreThan, OrText
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import faults_in, with_server
 
 SHIPPED = Path(__file__).parents[3] / "config" / "mcpd.schema.json"
+NOT_IN_FILES = {AtLeast, MoreThan, OrText, Config, Instance}
 CLASSES = [
     value
     for module in (model, tuning)
     for value in vars(module).values()
-    if isinstance(value, type) and attrs.has(value) and value.__name__ not in {"AtLeast", "MoreThan", "Config"}
+    if isinstance(value, type) and attrs.has(value) and value not in NOT_IN_FILES
 ]
 
 
@@ -68,6 +71,11 @@ def test_defaults_and_bounds_are_those_of_the_model() -> None:
         with_server(timeouts={"call": 0}),
         with_server(start="eger"),
         with_server(type="tcp"),
+        with_server(share="every"),
+        with_server(idle=0),
+        with_server(idle="10 m"),
+        with_server(idle="0s"),
+        with_server(idle=["10m"]),
         with_server(restart=None),
         {"mcpServers": {"My Server": {"command": "x"}}},
         {"categories": {"": {"server": "x"}}},
@@ -88,6 +96,10 @@ def test_what_the_schema_refuses_the_reader_refuses(config: dict[str, Any]) -> N
         {},
         {"$schema": "x"},
         with_server(type="stdio", cwd=None, limits={"memoryBytes": None}),
+        with_server(share=None, idle=None),
+        with_server(share="session", idle="10m", limits={"instances": 2}),
+        with_server(share="all", idle="off"),
+        with_server(idle=1.5, args=["${workspace}"]),
         {"mcpServers": {"s": {"url": "https://h", "type": "streamable-http"}}},
         {"profiles": {"p": {"categories": None, "deferredLoading": None}}},
         {"summaries": None},

@@ -126,3 +126,81 @@ def test_a_disabled_server_is_not_asked_for_what_it_refers_to() -> None:
     entry = {"url": "${URL}", "headers": {"A": "${TOKEN}"}, "enabled": False}
     server = server_of(entry)
     assert (server.url, server.headers, server.enabled) == ("${URL}", {"A": "${TOKEN}"}, False)
+
+
+ELSEWHERE = (
+    "${workspace}, the directory that a client works in, can stand in command, args, env and cwd of a server,"
+    " and has no default; $${workspace} is the text itself"
+)
+NOT_SHARED = (
+    "${workspace} is another directory for each client, so they cannot share an instance: remove this key, or"
+    ' write "workspace" or "session"'
+)
+HERE = "write ${workspace} for the directory that a client works in"
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "message"),
+    [
+        (
+            {"command": "x", "args": ["${workspace}"], "share": "all"},
+            "share",
+            NOT_SHARED,
+        ),
+        (
+            {"command": "x", "share": "session", "start": "eager"},
+            "start",
+            "clients do not share this server, so it is started when the first needs it: remove this key",
+        ),
+        (
+            {"command": "x", "limits": {"instances": 3}},
+            "limits.instances",
+            'all clients share one instance: remove this key, or write "share": "workspace" or "session"',
+        ),
+        (
+            {"command": "x", "share": "session", "limits": {"instances": 0}},
+            "limits.instances",
+            "must be at least 1",
+        ),
+        (
+            {"command": "x", "cwd": "a/${workspace}"},
+            "cwd",
+            "${workspace} is the absolute path of a directory: begin with it",
+        ),
+        (
+            {"command": "./${workspace}"},
+            "command",
+            "${workspace} is the absolute path of a directory: begin with it",
+        ),
+        ({"command": "x", "args": ["${workspace:-/tmp}"]}, "args[0]", ELSEWHERE),
+        ({"url": "https://h/${workspace}"}, "url", ELSEWHERE),
+        ({"url": "https://h", "headers": {"X": "${workspace}"}}, "headers.X", ELSEWHERE),
+        ({"command": "x", "args": ["${workspaceFolder}"]}, "args[0]", HERE),
+        ({"command": "x", "env": {"A": "${workspaceRoot}"}}, "env.A", HERE),
+        ({"command": "x", "cwd": "${userHome}"}, "cwd", "write ${HOME}"),
+    ],
+)
+def test_what_contradicts_who_shares_a_server_is_a_fault(
+    entry: dict[str, Any], path: str, message: str
+) -> None:
+    environ = {"workspace": "/one", "workspaceFolder": "/two"}
+    assert faults_in({"mcpServers": {"s": entry}}, environ) == [(f"$.mcpServers.s.{path}", message)]
+
+
+def test_no_key_of_the_daemon_s_own_knows_a_workspace() -> None:
+    assert faults_in({"state": {"url": "sqlite:///${workspace}/x"}}) == [("$.state.url", ELSEWHERE)]
+    tokens = {"listen": {"http": {"tokens": "${workspace}-${workspace}"}}}
+    assert ("$.listen.http.tokens", ELSEWHERE) in faults_in(tokens)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "x", "idle": "10m", "start": "eager"},
+        {"command": "x", "share": "session", "start": "lazy", "idle": "off", "limits": {"instances": 64}},
+        {"url": "wss://h", "share": "workspace", "idle": 5},
+        {"command": "x", "args": ["${workspace}"], "share": "session"},
+    ],
+)
+def test_what_goes_together_is_accepted(entry: dict[str, Any]) -> None:
+    assert faults_in({"mcpServers": {"s": entry}}) == []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 
-from daemon.config.model import Category, Config, Profile, Server, StartMode, TransportType
-from daemon.config.structure import FOREIGN, keys, read, unknown_key
+from daemon.config.model import Category, Profile, Server, StartMode, TransportType
+from daemon.config.permission import Annotations, Permission, PermissionRule
+from daemon.config.structure import keys, read
 
 if TYPE_CHECKING:
     from daemon.errors import Fault
@@ -153,6 +153,8 @@ def test_every_key_of_a_profile_is_read() -> None:
         "prompts": False,
         "resources": False,
         "readResource": True,
+        "readOnlyCall": False,
+        "permissions": [{"match": "s/t", "annotations": {"destructive": True}, "then": "ask"}],
         "deferredLoading": True,
         "answerTokens": 500,
     }
@@ -176,6 +178,10 @@ def test_every_key_of_a_profile_is_read() -> None:
         prompts=False,
         resources=False,
         read_resource=True,
+        read_only_call=False,
+        permissions=(
+            PermissionRule(match="s/t", annotations=Annotations(destructive=True), then=Permission.ASK),
+        ),
         deferred_loading=True,
     )
     assert faults == []
@@ -195,27 +201,3 @@ def test_no_fault_repeats_a_value_that_could_be_a_secret() -> None:
     _, faults = read_server(env={"T": ["hunter2"]}, headers={"A": {"hunter2": 1}}, url=["hunter2"])
     assert len(faults) == 3
     assert "hunter2" not in str(faults)
-
-
-@pytest.mark.parametrize(
-    ("cls", "key", "text"),
-    [
-        (
-            Server,
-            "disabled",
-            'unknown key \'disabled\': write "enabled" and the opposite: "enabled": false for "disabled": true',
-        ),
-        (Server, "serverUrl", "unknown key 'serverUrl': write \"url\""),
-        (Server, "timeout", 'unknown key \'timeout\': write "timeouts": {"call": 60}, in seconds'),
-        (Config, "servers", "unknown key 'servers': write \"mcpServers\""),
-        (Category, "sever", "unknown key 'sever': did you mean 'server'?"),
-    ],
-)
-def test_an_unknown_key_is_answered_with_ours(cls: type, key: str, text: str) -> None:
-    assert unknown_key(cls, key, keys(cls)) == text
-
-
-@pytest.mark.parametrize("cls", FOREIGN)
-def test_no_key_of_ours_is_listed_as_foreign(cls: type) -> None:
-    assert attrs.has(cls)
-    assert not set(FOREIGN[cls]) & set(keys(cls))

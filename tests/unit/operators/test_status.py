@@ -15,7 +15,8 @@ from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
 from daemon.kit.mailbox import Watch
 from daemon.model import Era, Summary
 from daemon.operators.base import DaemonFacts
-from daemon.operators.status import STDERR_SHOWN, status_with
+from daemon.operators.status import status_with
+from daemon.operators.status_servers import STDERR_SHOWN
 from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence
@@ -230,6 +231,8 @@ def test_sessions_are_listed() -> None:
             "surface": "category",
             "surfaceGrounds": "profile",
             "surfaceWhy": "the profile names it",
+            "workspace": "",
+            "instances": [],
             "since": round(NOW - 1.23456, 3),
             "calls": 7,
             "inFlight": 1,

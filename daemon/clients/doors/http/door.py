@@ -8,6 +8,7 @@ import attrs
 import trio
 from loguru import logger
 
+from daemon.clients.choosing import fault_of_choice
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.binding import address_of
 from daemon.clients.doors.http.server import HttpOffer, HttpServer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.offer import Offers
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.doors.http.sessions import Place
     from daemon.clients.visitor import Visitor
     from daemon.config.redaction import Redactors
     from daemon.host.notify import Readiness
@@ -76,6 +78,7 @@ class HttpDoor:
         offer = HttpOffer(
             profiles=lambda: tuple(needs.catalog.value.config.profiles),
             definition=self._definition,
+            fault_of_choice=self._fault_of_choice,
             surfaces=needs.surfaces,
             metrics=lambda: needs.export if needs.catalog.value.config.metrics.enabled else None,
             readiness=needs.readiness,
@@ -124,7 +127,12 @@ class HttpDoor:
             except OSError as error:
                 logger.warning("the certificate of HTTP stays as it is: {}", error.strerror or error)
 
-    def _definition(self, profile: str, name: str) -> bytes:
-        catalog = self._needs.catalog.value
-        found = self._needs.offers.of(catalog, catalog.config.profiles[profile]).find(name)
+    def _fault_of_choice(self, profile: str, servers: tuple[str, ...]) -> str:
+        config = self._needs.catalog.value.config
+        return fault_of_choice(config, config.profiles[profile], servers)
+
+    def _definition(self, place: Place, name: str) -> bytes:
+        offers = self._needs.offers
+        catalog = offers.choices.of(self._needs.catalog.value, place.servers)
+        found = offers.of(catalog, catalog.config.profiles[place.profile]).find(name)
         return b"" if found is None else found.tool.raw

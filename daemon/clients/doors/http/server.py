@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import unquote
 
 import attrs
 import trio
@@ -19,12 +20,13 @@ from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.health import health, is_probe
-from daemon.clients.doors.http.mcp import McpEndpoint, session_key
+from daemon.clients.doors.http.mcp import McpEndpoint, named_in
 from daemon.clients.doors.http.metrics import PATH as METRICS
 from daemon.clients.doors.http.metrics import answer, require_all_profiles, require_get
-from daemon.clients.doors.http.sessions import Place
+from daemon.clients.doors.http.sessions import Place, RequestNames
 from daemon.clients.doors.listening import Listener
 from daemon.clients.doors.unix import PAUSE_SHARE
+from daemon.config.validate import SERVERS_FOLLOW
 from daemon.errors import leaf
 from daemon.kit.later import later
 
@@ -66,8 +68,10 @@ class HttpOffer:
     """The names of all profiles."""
     surfaces: tuple[str, ...]
     """The names of all surfaces."""
-    definition: Callable[[str, str], bytes]
-    """Returns the tool that a profile offers under a name, raw; empty if there is none."""
+    definition: Callable[[Place, str], bytes]
+    """Returns the tool that a place offers under a name, raw; empty if there is none."""
+    fault_of_choice: Callable[[str, tuple[str, ...]], str]
+    """Returns why a profile's clients cannot see these servers as themselves; empty if they can."""
     metrics: Callable[[], Callable[[], Awaitable[str]] | None]
     """What makes the text of `/metrics`; None: there is none."""
     readiness: Callable[[], Readiness]
@@ -114,7 +118,7 @@ class HttpServer:
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers: dict[trio.CancelScope, None] = {}
         self._bearers: dict[trio.CancelScope, set[Visitor]] = {}
-        self._upgraded: dict[Responding, tuple[Place, str | None]] = {}
+        self._upgraded: dict[Responding, tuple[Place, RequestNames]] = {}
         self._listener = Listener(
             "http",
             listener,
@@ -216,12 +220,12 @@ class HttpServer:
             if upgraded is None:
                 connection.close()
         if upgraded is not None:
-            place, key = upgraded
+            place, named = upgraded
             await serve_websocket(
                 connection.release(),
                 connection.received,
                 place.visitor,
-                place.hello(key),
+                place.hello(named),
                 self._serve,
                 outbox=self._outbox,
                 limits=self._limits,
@@ -274,21 +278,32 @@ class HttpServer:
         if exchange.head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
             text = "a WebSocket is opened here: GET with Upgrade: websocket\n"
             raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"upgrade": "websocket"})
-        self._upgraded[exchange.connection] = place, session_key(headers)
+        self._upgraded[exchange.connection] = place, named_in(headers)
         exchange.connection.upgrade()
 
     def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:
         """Who asks, and for what, by the rest of a path."""
         visitor = self._visitor(exchange)
-        profile = self._admission.profile(visitor, rest[0] if rest else None)
-        surface = rest[1] if len(rest) > 1 else None
+        chooses = rest[:1] == [SERVERS_FOLLOW]
+        profile = self._admission.profile(visitor, rest[0] if rest and not chooses else None)
+        surface = rest[1] if len(rest) > 1 and not chooses else None
         for what, name, known in (
             ("profile", profile, self._offer.profiles()),
             ("surface", surface, (None, *self._offer.surfaces)),
         ):
             if name not in known:
                 raise Refusal(HTTPStatus.NOT_FOUND, f"there is no {what} {str(name)[:100]!r}\n")
-        return Place(visitor=visitor, profile=profile, surface=surface)
+        servers = self._chosen(profile, rest[1:]) if chooses else ()
+        return Place(visitor=visitor, profile=profile, surface=surface, servers=servers)
+
+    def _chosen(self, profile: str, rest: list[str]) -> tuple[str, ...]:
+        """The servers that the end of a path names, to be seen as themselves."""
+        servers = tuple(dict.fromkeys(filter(None, unquote(rest[0]).split(",")))) if rest else ()
+        if not servers:
+            raise Refusal(HTTPStatus.NOT_FOUND, "name servers: /mcp/-/NAME, or /mcp/-/NAME,NAME2 for several\n")
+        if fault := self._offer.fault_of_choice(profile, servers):
+            raise Refusal(HTTPStatus.NOT_FOUND, f"{fault}\n")
+        return servers
 
     def _visitor(self, exchange: HttpExchange) -> Visitor:
         """Who asks, by a token; there is room for them."""

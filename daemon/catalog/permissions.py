@@ -1,0 +1,127 @@
+"""What a profile's rules say about each tool: whether it may be called, and whether its user is asked first.
+
+The first rule that fits wins. What a server says that a tool does is the server's word, and counts with the
+defaults of MCP where it says nothing: a tool may destroy things unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon.config.names import matches
+from daemon.config.permission import Annotations, Permission
+from daemon.config.permission_rules import server_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from daemon.catalog.entry import ServerEntry
+    from daemon.config.permission import PermissionRule
+    from daemon.model import Tool
+
+KEPT = 4096
+"""Annotations that are kept decoded: servers use few different ones."""
+
+_decode = msgspec.json.Decoder(dict[str, object]).decode
+
+
+def annotations_of(tool: Tool) -> Annotations:
+    """What a tool does as its server says, or as MCP has it where that says nothing."""
+    return _annotations(tool.parts.get("annotations", b"{}"))
+
+
+@lru_cache(maxsize=KEPT)
+def _annotations(raw: bytes) -> Annotations:
+    try:
+        said = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        said = {}
+    read_only = said.get("readOnlyHint") is True
+    return Annotations(
+        read_only=read_only,
+        destructive=not read_only and said.get("destructiveHint") is not False,
+        idempotent=said.get("idempotentHint") is True,
+        open_world=said.get("openWorldHint") is not False,
+    )
+
+
+def fits(rule: PermissionRule, tool: Tool) -> bool:
+    """Whether a rule is about a tool."""
+    if rule.match is not None and not matches(rule.match, tool.server, tool.name):
+        return False
+    if rule.annotations is None:
+        return True
+    return rule.annotations.wanted.items() <= annotations_of(tool).wanted.items()
+
+
+def permission_of(rules: Sequence[PermissionRule], tool: Tool) -> Permission:
+    """What the first rule that fits says."""
+    return next((rule.then for rule in rules if fits(rule, tool)), Permission.ALLOW)
+
+
+def permission_of_name(rules: Sequence[PermissionRule], server: str, name: str) -> Permission | None:
+    """What the rules say about a tool of which only the name is known; None if that depends on more."""
+    for rule in rules:
+        if rule.match is None or matches(rule.match, server, name):
+            return rule.then if rule.annotations is None else None
+    return Permission.ALLOW
+
+
+class Permissions:
+    """What the rules of one profile say, worked out once for each list of tools."""
+
+    def __init__(self, rules: Sequence[PermissionRule]) -> None:
+        """Begin with nothing worked out."""
+        self.rules = tuple(rules)
+        self.hides = any(rule.then is Permission.DENY for rule in rules)
+        """Whether some rule denies tools."""
+        self._known: dict[str, tuple[Mapping[str, Tool], Mapping[str, Permission]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def among(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Permission]:
+        """What is said about each tool of a server's list."""
+        known = self._known.get(server)
+        if known is None or known[0] is not tools:
+            found = {name: permission_of(self.rules, tool) for name, tool in tools.items()}
+            known = self._known[server] = tools, found
+        return known[1]
+
+    def of(self, server: str, name: str, tools: Mapping[str, Tool] | None) -> Permission | None:
+        """What is said about a tool; None if that depends on its definition, which is not known.
+
+        Args:
+            server: its server.
+            name: its own name.
+            tools: what its server lists; None if that is not known.
+        """
+        if not self.rules:
+            return Permission.ALLOW
+        found = None if tools is None else self.among(server, tools).get(name)
+        return permission_of_name(self.rules, server, name) if found is None else found
+
+
+def pointless(rules: Sequence[PermissionRule], servers: Mapping[str, ServerEntry]) -> Iterator[tuple[str, str]]:
+    """The patterns that no tool matches, each with why that is sure.
+
+    Args:
+        rules: of a profile.
+        servers: all servers with what they list.
+    """
+    for pattern in dict.fromkeys(rule.match for rule in rules if rule.match is not None):
+        named = server_in(pattern, servers)
+        about = [entry for name, entry in servers.items() if named is None or fnmatchcase(name, named)]
+        if not about:
+            yield pattern, f"there is no server {named}"
+        elif not any(entry.tools is None or _has(entry, pattern) for entry in about):
+            listing = about[0].name if len(about) == 1 else "no server"
+            yield pattern, f"{listing} lists {'no such tool' if len(about) == 1 else 'such a tool'}"
+
+
+def _has(entry: ServerEntry, pattern: str) -> bool:
+    return any(matches(pattern, entry.name, name) for name in entry.tools or ())

@@ -1,0 +1,270 @@
+"""A call that is made only if its client's user agrees, who is asked before it is sent.
+
+A client of the handshake era is asked by a request of ours while its call waits. One of MCP 2026-07-28 can only
+be answered: it gets the question and a state, and makes its request again with both, which is then judged as
+any other call, with what its user has said about it.
+
+What a user agrees to is one definition of a tool with the arguments that were shown, for one call; or that
+definition, for the session.
+"""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+from loguru import logger
+
+from daemon.clients.capabilities import NOTHING, has
+from daemon.clients.input_required import STATE, InputRequest, asking_result, fits
+from daemon.clients.parking import client_of, owner_of
+from daemon.clients.permissions.questions import ELICIT, Choice, choice_in, question
+from daemon.clients.request_states import TTL
+from daemon.clients.waits import REPORT_SECONDS, reporting
+from daemon.errors import Overloaded, PermissionDenied
+from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from msgspec import Raw
+
+    from daemon.clients.call import ClientCall
+    from daemon.clients.context import SessionContext
+    from daemon.model import Tool
+    from daemon.wire.envelope import Buffer
+
+ASK_SECONDS = TTL
+"""Seconds that a user has to answer, in either era."""
+
+KEY = "permission"
+"""The key of our question among those that a client of MCP 2026-07-28 is asked."""
+
+USER = "its user"
+"""Who has given a grant that was chosen in the client."""
+
+
+class Approvals:
+    """Has the users of one connection's client asked about calls."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None],
+    ) -> None:
+        """Begin without any.
+
+        Args:
+            context: what all sessions share.
+            act_after: judges and sends a call again after a wait.
+        """
+        self._context = context
+        self._act_after = act_after
+
+    def may_send(self, call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
+        """Whether a call may be sent now; if not, its client's user is asked, and it is judged again then.
+
+        Args:
+            call: the call.
+            tool: what it calls.
+            arguments: what would be sent.
+
+        Raises:
+            PermissionDenied: its user cannot be asked, or has agreed to something else.
+            Overloaded: too many calls wait for their users.
+        """
+        state = call.request.session.state
+        if call.agreed == _identity(tool) or state.grants.covers(tool, trio.current_time()):
+            return True
+        if call.agreed is not None:
+            text = f"{_name(tool)} has changed since the user agreed. Nothing was sent: call it again."
+            raise PermissionDenied(text, tool=tool.name, server=tool.server)
+        if STATE in call.others and self._context.agreed.take(owner_of(call), _identity(tool)):
+            call.agreed = _identity(tool)
+            return True
+        declared = call.declared if call.request.modern else call.calls.server_requests.capabilities
+        if not has(declared or NOTHING, "elicitation", "form"):
+            raise _cannot_be_asked(call, tool)
+        redact = self._context.redact.of(tool.server)
+        params = question(tool, arguments, redact, session=_has_session(call))
+        if call.request.modern:
+            self._park(call, tool, params)
+        else:
+            self._act_after(call, partial(self._ask, call, tool, params))
+        return False
+
+    async def _ask(self, call: ClientCall, tool: Tool, params: Raw) -> None:
+        """Ask a client of the handshake era, and wait for the answer.
+
+        Raises:
+            PermissionDenied: its user does not agree, or not in time.
+        """
+        answer = _Answer()
+        request = PeerRequest(ELICIT, params, answer)
+        try:
+            call.calls.server_requests.ask(request, call.request.id)
+            self._context.outbox.flush()
+            with trio.move_on_after(ASK_SECONDS):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_keep_patient, call, tool, self._context.outbox.flush)
+                    await answer.given.wait()
+                    nursery.cancel_scope.cancel()
+            if answer.result is None:
+                why = answer.why or f"the user has not answered within {ASK_SECONDS:g} s"
+                raise _unanswered(tool, why)
+        finally:
+            request.end("the call has ended")
+        # How long a call takes, and may take, counts from now.
+        call.started = trio.current_time()
+        take(call, tool, choice_in(answer.result))
+
+    def _park(self, call: ClientCall, tool: Tool, params: Raw) -> None:
+        """Answer a client of MCP 2026-07-28 with the question."""
+        states = self._context.states
+        asked = AskedCall(call, tool)
+        state = states.give(asked) if states.may_hold(asked.held) else None
+        if state is None:
+            raise Overloaded("too many calls wait for their users. Nothing was sent: try again later.")
+        request = InputRequest(method=ELICIT, params=params)
+        call.calls.interrupt(call, asking_result({KEY: request}, state))
+
+
+class AskedCall:
+    """What is remembered of a call of MCP 2026-07-28 whose client's user is asked (`AwaitsClient`)."""
+
+    server: str | None = None
+
+    def __init__(self, call: ClientCall, tool: Tool) -> None:
+        """Remember a call that is answered with a question about this tool."""
+        self.owner = owner_of(call)
+        self.client = client_of(call.calls, call.request.key)
+        self.held = len(call.given)
+        self._given = call.given
+        self._others = call.others
+        self._tool = tool
+
+    def __repr__(self) -> str:
+        """Without arguments: they may hold a secret."""
+        return f"<AskedCall {_name(self._tool)}>"
+
+    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
+        """Have the client's new request judged with what its user has said; without an answer it asks again.
+
+        Raises:
+            PermissionDenied: the user does not agree.
+        """
+        # What was shown is sent, however it is written now, with what the first request brought besides.
+        retry.given, retry.others = self._given, self._others
+        response = responses.get(KEY)
+        if response is not None and fits(ELICIT, response):
+            take(retry, self._tool, choice_in(response))
+        return False
+
+    def give_up(self, reason: str) -> None:
+        """Nothing: it was never sent."""
+
+
+def take(call: ClientCall, tool: Tool, choice: Choice | None) -> None:
+    """Take over what a call's user has chosen.
+
+    Raises:
+        PermissionDenied: the user does not agree.
+    """
+    told = logger.bind(session=call.calls.number, server=tool.server)
+    if choice is Choice.SESSION and _has_session(call):
+        call.request.session.state.grants.allow(tool, USER)
+        told.info("{} may be called as long as session {} lasts: its user says so", _name(tool), named(call))
+    elif choice is not Choice.ONCE:
+        told.info("a call of {} was refused by its user", _name(tool))
+        why = (
+            "The answer names no choice that was offered"
+            if choice is None
+            else "The user has refused this call"
+        )
+        raise PermissionDenied(
+            f"{why} of {_name(tool)}. Nothing was sent. Do not call it again unless the user asks you to.",
+            tool=tool.name,
+            server=tool.server,
+        )
+    call.agreed = _identity(tool)
+
+
+def named(call: ClientCall) -> str:
+    """The session of a call as operators name it."""
+    state = call.request.session.state
+    return state.key if state.named and state.key is not None else str(call.calls.number)
+
+
+def _has_session(call: ClientCall) -> bool:
+    """Whether anything tells the client's next request from somebody else's."""
+    return call.calls.client.visitor.keeps or call.request.key is not None
+
+
+def _identity(tool: Tool) -> tuple[str, ...]:
+    return tool.server, tool.name, tool.schema_hash
+
+
+def _name(tool: Tool) -> str:
+    return f"{tool.server}/{tool.name}"
+
+
+def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
+    how = "Ask the user to allow it"
+    if _has_session(call):
+        command = f"mcpd allow {shlex.quote(named(call))} {shlex.quote(_name(tool))}"
+        how += f" with `{command}` (for a while: --for 1h), then call it again"
+        more = {"allow": command}
+    else:
+        how += ": in a session (Mcpd-Session), with `mcpd allow`, or in a client that supports elicitation"
+        more = {}
+    return PermissionDenied(
+        f"{_name(tool)} is called only if the user agrees, and this client cannot ask (it declares no"
+        f" elicitation). Nothing was sent. {how}.",
+        tool=tool.name,
+        server=tool.server,
+        **more,
+    )
+
+
+def _unanswered(tool: Tool, why: str) -> PermissionDenied:
+    return PermissionDenied(
+        f"{_name(tool)} is called only if the user agrees, and {why}. Nothing was sent.",
+        tool=tool.name,
+        server=tool.server,
+    )
+
+
+async def _keep_patient(call: ClientCall, tool: Tool, flush: Callable[[], None]) -> None:
+    """Report to the client, if it wants to know, that its call waits for its user."""
+    report = reporting(call, flush)
+    began = trio.current_time()
+    while report is not None:
+        await trio.sleep(REPORT_SECONDS)
+        report(f"the user is asked about {_name(tool)} (waiting for {trio.current_time() - began:.0f} s)")
+
+
+class _Answer:
+    """`wire.peer_requests.Responder` of our question."""
+
+    def __init__(self) -> None:
+        self.given = trio.Event()
+        self.result: bytes | None = None
+        self.why = ""
+
+    def answer(self, result: Buffer) -> None:
+        self.result = bytes(result)
+        self.given.set()
+
+    def refuse(self, code: int, message: str, data: object = None) -> None:
+        self.why = f"the client has not asked: {message} ({code})"
+        self.given.set()
+
+    def refuse_as(self, error: Buffer) -> None:
+        told = RemoteError.from_wire(error)
+        self.refuse(told.code, told.message)
+
+    def report(self, params: dict[str, Raw]) -> None:
+        """Nothing: nobody waits for how far a user is."""

@@ -1,0 +1,101 @@
+"""What a session may call without its user being asked again, and what becomes of that when the session ends.
+
+A grant is for one definition of one tool: with another hash it is worth nothing. Grants are kept in memory
+only. Those of a session with a key stay for a while after its last connection has left, because a bridge comes
+back within seconds and a client over HTTP connects anew for each request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from daemon.model import Tool, ToolKey
+
+MAX_GRANTS = 1024
+"""Grants of one session, the latest: as many as an operator may give with one pattern, and no user more."""
+
+MAX_LEFT = 256
+"""Sessions without a connection whose grants are kept, most recently left."""
+
+GRACE = 600.0
+"""Seconds that a session's grants stay after its last connection has left: as long as a user has to answer."""
+
+
+@attrs.frozen(kw_only=True)
+class Grant:
+    """That one tool may be called as it is now."""
+
+    schema_hash: str
+    """The hash of its definition."""
+    by: str
+    """Who has said so, in words."""
+    until: float | None = None
+    """When it ends, in seconds on trio's clock; None: with the session."""
+
+    def holds(self, now: float) -> bool:
+        """Whether it has not ended."""
+        return self.until is None or now < self.until
+
+
+class Grants:
+    """What one session may call."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._grants: dict[ToolKey, Grant] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._grants)
+
+    def allow(self, tool: Tool, by: str, until: float | None = None) -> None:
+        """Have a tool called as it is now without asking."""
+        key = tool.server, tool.name
+        self._grants.pop(key, None)
+        self._grants[key] = Grant(schema_hash=tool.schema_hash, by=by, until=until)
+        while len(self._grants) > MAX_GRANTS:
+            del self._grants[next(iter(self._grants))]
+
+    def covers(self, tool: Tool, now: float) -> bool:
+        """Whether a tool may be called as it is now."""
+        grant = self._grants.get((tool.server, tool.name))
+        return grant is not None and grant.schema_hash == tool.schema_hash and grant.holds(now)
+
+    def revoke(self, keys: Collection[ToolKey]) -> list[ToolKey]:
+        """Have users asked about these tools again; returns those that were allowed."""
+        return [key for key in keys if self._grants.pop(key, None) is not None]
+
+    def current(self, now: float) -> Mapping[ToolKey, Grant]:
+        """The grants that have not ended."""
+        self._grants = {key: grant for key, grant in self._grants.items() if grant.holds(now)}
+        return dict(self._grants)
+
+
+class LeftGrants:
+    """The grants of sessions that no connection uses, by their keys."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._left: dict[str, tuple[Grants, float]] = {}
+
+    def keep(self, key: str, grants: Grants, now: float) -> None:
+        """Keep the grants of a session whose last connection has left."""
+        self._left.pop(key, None)
+        if grants:
+            self._left[key] = grants, now
+            while len(self._left) > MAX_LEFT:
+                del self._left[next(iter(self._left))]
+
+    def take(self, key: str, now: float) -> Grants:
+        """The grants of a session that a connection uses from now on."""
+        grants, left = self._left.pop(key, (None, 0.0))
+        return Grants() if grants is None or now - left >= GRACE else grants
+
+    def of(self, key: str, now: float) -> Grants:
+        """The grants of a session that no connection uses, to look at or to change; `keep` them then."""
+        grants, left = self._left.get(key, (None, 0.0))
+        return Grants() if grants is None or now - left >= GRACE else grants

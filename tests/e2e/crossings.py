@@ -1,0 +1,180 @@
+"""Two windows of an agent, each in a project of its own, on the same servers: what crosses between them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.harness import NODE, node_server, program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.windows import Window
+
+Json = dict[str, Any]
+
+CHROMIUM = "/usr/bin/chromium"
+QUIET = ("quic", "background-networking", "component-update", "sync")
+"""What a browser does beside its work, and does not in tests."""
+
+OWN = "own.txt"
+
+THOUGHT: Json = {"thought": "so", "thoughtNumber": 1, "totalThoughts": 3, "nextThoughtNeeded": True}
+"""The first step of a train of thoughts."""
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        name = self.path.strip("/")
+        body = f"<!doctype html><title>of {name}</title><link rel=icon href=data:,><h1>of {name}</h1>".encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def pages() -> Iterator[str]:
+    """A site on loopback: each page says its own name."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def playwright(directory: Path) -> Json:
+    """Playwright's server on the distribution's Chromium, without its sandbox, which root has not."""
+    config = directory / "playwright.json"
+    launch = {
+        "headless": True,
+        "executablePath": CHROMIUM,
+        "args": ["--no-sandbox", "--disable-gpu", "--no-first-run", *(f"--disable-{each}" for each in QUIET)],
+    }
+    config.write_text(
+        json.dumps({"browser": {"browserName": "chromium", "isolated": True, "launchOptions": launch}})
+    )
+    return {"command": "node", "args": [str(NODE / "@playwright" / "mcp" / "cli.js"), "--config", str(config)]}
+
+
+def servers(project: Path) -> Json:
+    """The real servers, as a daemon has them that was started in one of the projects: one instance for all."""
+    kept = project.parent / "memory.json"
+    entries: Json = {
+        "playwright": playwright(project.parent),
+        "filesystem": node_server("server-filesystem", str(project.parent)),
+        "git": {"command": program("mcp-server-git")},
+        "thinking": node_server("server-sequential-thinking"),
+        "memory": {**node_server("server-memory"), "env": {"MEMORY_FILE_PATH": str(kept)}},
+        "everything": node_server("server-everything"),
+    }
+    return {name: {**entry, "cwd": str(project)} for name, entry in entries.items()}
+
+
+def divided(servers: Json) -> Json:
+    """The same, each with what keeps its clients apart."""
+    more: Json = {
+        "playwright": {"share": "session"},
+        "filesystem": {"share": "workspace", "cwd": "${workspace}", **node_server("server-filesystem")},
+        "git": {"cwd": "${workspace}"},
+        "thinking": {"share": "session"},
+        "memory": {"env": {"MEMORY_FILE_PATH": "${workspace}/memory.json"}},
+        "everything": {"share": "session"},
+    }
+    return {name: {**entry, **more[name]} for name, entry in servers.items()}
+
+
+def project(directory: Path) -> Path:
+    """A repository whose only commit says its name, and a file that is nobody else's."""
+    directory.mkdir()
+    who = {
+        f"GIT_{each}_{what}": "x@y.example" for each in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", of(directory)]):
+        subprocess.run(["git", *words], cwd=directory, env={**os.environ, **who}, check=True)
+    (directory / OWN).write_text(of(directory))
+    return directory
+
+
+def of(directory: Path) -> str:
+    """What stands in all that is a project's."""
+    return f"of {directory.name}"
+
+
+class Pair:
+    """Two windows at work at once."""
+
+    def __init__(self, one: Window, two: Window, site: str) -> None:
+        self._one, self._two, self._site = one, two, site
+
+    def crossed(self) -> set[str]:
+        """What of one window was seen by the other, or reached through it."""
+        looks = {
+            "page": self._pages,
+            "browser": self._browsers,
+            "file": self._files,
+            "root": self._roots,
+            "repository": self._repositories,
+            "thought": self._thoughts,
+            "memory": self._memories,
+            "logging": self._logging,
+        }
+        return {name for name, look in looks.items() if not look()}
+
+    def _own(self, said: list[str]) -> bool:
+        """Whether each window is told of what is its own, and of nothing of the other's."""
+        names = [of(each.directory) for each in (self._one, self._two)]
+        return all(names[at] in text and names[1 - at] not in text for at, text in enumerate(said))
+
+    def _each(self, tool: str, /, **arguments: Any) -> list[str]:
+        return [window.text(tool, **arguments) for window in (self._one, self._two)]
+
+    def _pages(self) -> bool:
+        for window in (self._one, self._two):
+            window.text("browser_navigate", url=f"{self._site}/{window.directory.name}")
+        return self._own(self._each("browser_snapshot"))
+
+    def _browsers(self) -> bool:
+        """Whether a browser stays open when the other window closes its own."""
+        self._two.text("browser_close")
+        return of(self._one.directory) in self._one.text("browser_snapshot")
+
+    def _files(self) -> bool:
+        for window in (self._one, self._two):
+            window.text("write_file", path="note.txt", content=of(window.directory))
+        return self._own(self._each("read_text_file", path="note.txt"))
+
+    def _roots(self) -> bool:
+        """Whether a window reaches its own directory and not the other's."""
+        said = [
+            window.text("read_text_file", path=str(other.directory / OWN))
+            for window in (self._one, self._two)
+            for other in (self._one, self._two)
+        ]
+        return [text.startswith("of ") for text in said] == [True, False, False, True]
+
+    def _repositories(self) -> bool:
+        return self._own(self._each("git_log", repo_path="."))
+
+    def _thoughts(self) -> bool:
+        said = self._each("sequentialthinking", **THOUGHT)
+        return [json.loads(text)["thoughtHistoryLength"] for text in said] == [1, 1]
+
+    def _memories(self) -> bool:
+        for window in (self._one, self._two):
+            entity = {"name": of(window.directory), "entityType": "project", "observations": []}
+            window.text("create_entities", entities=[entity])
+        return self._own(self._each("read_graph"))
+
+    def _logging(self) -> bool:
+        """Whether what one window switches on is not switched off by the other."""
+        return all("Started" in text for text in self._each("toggle-simulated-logging"))

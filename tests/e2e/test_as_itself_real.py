@@ -1,0 +1,97 @@
+"""Real servers through `mcpd connect --server NAME`: as a client sees them that starts them itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.alike import call, differences, seen
+from tests.e2e.crossings import THOUGHT, playwright, project
+from tests.e2e.harness import Daemon, node_server, program, running
+from tests.e2e.windows import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+Json = dict[str, Any]
+
+BERLIN: Json = {"source_timezone": "Europe/Berlin", "target_timezone": "Asia/Tokyo", "time": "12:00"}
+
+DEPARTMENT: Json = {
+    "ref": {"type": "ref/prompt", "name": "completable-prompt"},
+    "argument": {"name": "department", "value": "E"},
+}
+
+ASKED: dict[str, list[tuple[str, Json]]] = {
+    "time": [call("convert_time", **BERLIN), call("get_current_time", timezone="Nowhere/Here")],
+    "git": [call("git_log", repo_path="."), call("git_branch", repo_path=".", branch_type="local")],
+    "filesystem": [
+        call("read_text_file", path="own.txt"),
+        call("list_directory", path="."),
+        call("read_text_file", path="/etc/hostname"),
+        call("read_text_file"),
+    ],
+    "thinking": [call("sequentialthinking", **THOUGHT)],
+    "memory": [
+        call("create_entities", entities=[{"name": "a", "entityType": "t", "observations": ["o"]}]),
+        call("read_graph"),
+    ],
+    "everything": [
+        call("echo", message="hé"),
+        call("get-sum", a=1, b=2.5),
+        call("get-tiny-image"),
+        call("get-structured-content", location="Chicago"),
+        call("get-annotated-message", messageType="error", includeImage=True),
+        call("get-resource-links", count=2),
+        ("prompts/get", {"name": "args-prompt", "arguments": {"city": "Oslo"}}),
+        ("resources/read", {"uri": "demo://resource/static/document/features.md"}),
+        ("resources/read", {"uri": "demo://nothing"}),
+        ("completion/complete", DEPARTMENT),
+    ],
+    "playwright": [call("browser_tabs", action="list"), call("browser_click")],
+}
+
+
+def servers(directory: Path, kept: Path) -> dict[str, Json]:
+    """The servers; what memory remembers is kept in a file for each way.
+
+    What server-everything lists depends on what its client can: it is the same only with an instance for each.
+    """
+    return {
+        "time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]},
+        "git": {"command": program("mcp-server-git")},
+        "filesystem": node_server("server-filesystem", str(directory)),
+        "thinking": node_server("server-sequential-thinking"),
+        "memory": {**node_server("server-memory"), "env": {"MEMORY_FILE_PATH": str(kept)}},
+        "everything": {**node_server("server-everything"), "share": "session"},
+        "playwright": playwright(directory.parent),
+    }
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where client and servers are."""
+    return project(tmp_path_factory.mktemp("itself") / "one")
+
+
+@pytest.fixture(scope="module")
+def daemon(directory: Path) -> Iterator[Daemon]:
+    """With one instance of each server for all."""
+    entries = servers(directory, directory.parent / "kept-through.json")
+    with running(
+        {"mcpServers": {name: {**each, "cwd": str(directory)} for name, each in entries.items()}}
+    ) as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_server_is_seen_as_it_is_seen_directly(daemon: Daemon, directory: Path, name: str) -> None:
+    entry = servers(directory, directory.parent / "kept-direct.json")[name]
+    with Window.direct(entry, directory, directory.parent / "stderr") as direct:
+        itself = seen(direct, ASKED[name])
+    with Window.bridged(daemon, directory, "--server", name) as bridged:
+        assert differences(itself, seen(bridged, ASKED[name])) == {}, daemon.said()

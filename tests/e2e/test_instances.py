@@ -1,0 +1,56 @@
+"""Two windows on the same real servers: with one instance for all they meet, with their own they do not."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.crossings import Pair, divided, pages, project, servers
+from tests.e2e.harness import Daemon, running
+from tests.e2e.windows import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+Json = dict[str, Any]
+
+ALL = {"page", "browser", "file", "root", "repository", "thought", "memory", "logging"}
+
+
+@pytest.fixture
+def projects(tmp_path: Path) -> tuple[Path, Path]:
+    """The directories that the two work in."""
+    return project(tmp_path / "one"), project(tmp_path / "two")
+
+
+@contextmanager
+def windows(entries: Json, projects: tuple[Path, Path]) -> Iterator[tuple[Daemon, Window, Window]]:
+    """A daemon with these servers, and a window in each project."""
+    with (
+        running({"mcpServers": entries, "profiles": {"default": {"surface": "full"}}}) as daemon,
+        Window.bridged(daemon, projects[0]) as one,
+        Window.bridged(daemon, projects[1]) as two,
+    ):
+        one.begin()
+        two.begin()
+        yield daemon, one, two
+
+
+def test_with_one_instance_for_all_everything_crosses(projects: tuple[Path, Path]) -> None:
+    """So the other test would see it."""
+    with pages() as site, windows(servers(projects[0]), projects) as (daemon, one, two):
+        daemon.ready()
+        assert Pair(one, two, site).crossed() == ALL, daemon.said()
+
+
+def test_with_instances_of_their_own_nothing_crosses(projects: tuple[Path, Path]) -> None:
+    with pages() as site, windows(divided(servers(projects[0])), projects) as (daemon, one, two):
+        assert Pair(one, two, site).crossed() == set(), daemon.said()
+
+        written = [(each / "note.txt").read_text() for each in projects]
+        assert written == ["of one", "of two"]

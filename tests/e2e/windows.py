@@ -1,0 +1,108 @@
+"""An agent's window on real servers: behind `mcpd connect`, or right at a server of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.e2e.harness import ROOT, Daemon, RawClient
+from tests.waiting import WAIT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Json = dict[str, Any]
+
+
+class Window(RawClient):
+    """A client that speaks to a process of its own, and answers what it is asked; its directory is its root."""
+
+    def __init__(self, command: list[str], directory: Path, environ: Mapping[str, str], log: Path) -> None:
+        self.directory = directory
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(WAIT)
+        with theirs, log.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                command,
+                cwd=directory,
+                env=environ,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=stderr,
+            )
+        self._file = self._socket.makefile("rb")
+        self._last = 0
+        self.notices: list[Json] = []
+        self._is_bridged = "connect" in command
+        self._closing = False
+        self._inbox: queue.Queue[Json | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @classmethod
+    def bridged(cls, daemon: Daemon, directory: Path, *options: str) -> Self:
+        """One whose bridge was started in its directory."""
+        command = daemon.command("connect", "--socket", str(daemon.socket), *options)
+        return cls(command, directory, {**daemon.environ, "PYTHONPATH": str(ROOT)}, daemon.log)
+
+    @classmethod
+    def direct(cls, entry: Json, directory: Path, log: Path) -> Self:
+        """One with a server of its own."""
+        environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **entry.get("env", {})}
+        return cls([entry["command"], *entry.get("args", [])], directory, environ, log)
+
+    def begin(self, protocol: str = "2025-11-25") -> Json:
+        """The handshake; returns what is answered."""
+        capabilities = {"roots": {"listChanged": True}}
+        info = {"name": self.directory.name, "version": "1"}
+        answer = self.ask(
+            "initialize", {"protocolVersion": protocol, "capabilities": capabilities, "clientInfo": info}
+        )
+        self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        result: Json = answer["result"]
+        return result
+
+    def receive(self) -> Json:
+        """The next message that is not a question."""
+        message = self._inbox.get(timeout=WAIT)
+        assert message is not None, "the daemon closed the connection"
+        return message
+
+    def _read(self) -> None:
+        """Answer what is asked, at once, as agents do, also while nothing of ours is under way."""
+        for line in self._file:
+            message = json.loads(line)
+            if "id" not in message or "method" not in message:
+                self._inbox.put(message)
+            elif not self._closing:
+                answer = {"jsonrpc": "2.0", "id": message["id"], **self._answered(message["method"])}
+                with contextlib.suppress(BrokenPipeError):
+                    self.send(json.dumps(answer).encode())
+        self._inbox.put(None)
+
+    def _answered(self, method: str) -> Json:
+        if method == "roots/list":
+            return {"result": {"roots": [{"uri": self.directory.as_uri(), "name": self.directory.name}]}}
+        return {"error": {"code": -32601, "message": f"no {method} here"}}
+
+    def text(self, tool: str, /, **arguments: Any) -> str:
+        """What a tool says."""
+        return " ".join(each.get("text", "") for each in self.call(tool, arguments)["content"])
+
+    def close(self) -> None:
+        self._closing = True
+        self._socket.shutdown(socket.SHUT_WR)
+        if not self._is_bridged:
+            # Not all of them end with their client.
+            self.process.terminate()
+        status = self.process.wait(WAIT)
+        self._reader.join(WAIT)
+        super().close()
+        assert status == 0 or not self._is_bridged

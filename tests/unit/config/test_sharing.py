@@ -1,0 +1,129 @@
+"""Who shares a server, for how long an instance lives, and what stands for the directory of its clients."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from daemon.config.model import WORKSPACE, Server, Share, StartMode
+from daemon.config.sharing import as_written
+from tests.unit.config.reading import faults_in, server_of, with_server
+
+UV: dict[str, Any] = {"command": "uvx"}
+FOLDER: dict[str, Any] = {**UV, "args": ["serve", "--root=${workspace}/src"]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "share"),
+    [
+        (UV, Share.ALL),
+        ({**UV, "share": "all"}, Share.ALL),
+        ({**UV, "share": "session"}, Share.SESSION),
+        ({**UV, "share": "workspace"}, Share.WORKSPACE),
+        ({"url": "https://h/mcp", "share": "session"}, Share.SESSION),
+        (FOLDER, Share.WORKSPACE),
+        ({**FOLDER, "share": None}, Share.WORKSPACE),
+        ({**FOLDER, "share": "session"}, Share.SESSION),
+        ({"command": "${workspace}/bin/serve"}, Share.WORKSPACE),
+        ({**UV, "env": {"ROOT": "${workspace}"}}, Share.WORKSPACE),
+        ({**UV, "cwd": "${workspace}"}, Share.WORKSPACE),
+        ({**UV, "args": ["$${workspace}"]}, Share.ALL),
+    ],
+)
+def test_clients_share_what_the_entry_says_and_else_what_it_is_started_with(
+    entry: dict[str, Any], share: Share
+) -> None:
+    assert server_of(entry).shared_by is share
+
+
+@pytest.mark.parametrize(
+    ("entry", "seconds"),
+    [
+        (UV, None),
+        ({**UV, "share": "session"}, 600),
+        (FOLDER, 600),
+        ({**FOLDER, "idle": "off"}, None),
+        ({**FOLDER, "idle": None}, 600),
+        ({**UV, "idle": "off"}, None),
+        ({**UV, "idle": "30s"}, 30),
+        ({**UV, "idle": "10m"}, 600),
+        ({**UV, "idle": "2h"}, 7200),
+        ({**UV, "idle": "1d"}, 86400),
+        ({**UV, "idle": 1.5}, 1.5),
+        ({**UV, "idle": 90, "start": "eager"}, 90),
+    ],
+)
+def test_an_instance_is_kept_for_as_long_as_the_entry_says(
+    entry: dict[str, Any], seconds: float | None
+) -> None:
+    assert server_of(entry).idle_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("idle", "problem"),
+    [
+        (0, "must be more than 0"),
+        (-1, "must be more than 0"),
+        ("0m", "cannot understand '0m'"),
+        ("10", "cannot understand '10'"),
+        ("10 m", "cannot understand '10 m'"),
+        ("10min", "cannot understand '10min'"),
+        ("1.5h", "cannot understand '1.5h'"),
+        ("-5m", "cannot understand '-5m'"),
+        ("Off", "cannot understand 'Off'"),
+        ("", "cannot understand ''"),
+        ("\u0661m", "cannot understand"),
+        ("9" * 40 + "d", "cannot understand"),
+        (True, "expected 30s, 10m, 2h, 1d, off, or a number of seconds, found true or false"),
+        (["10m"], "expected 30s, 10m, 2h, 1d, off, or a number of seconds, found a list"),
+    ],
+)
+def test_a_time_that_is_none_is_a_fault_with_the_ways_to_write_one(idle: object, problem: str) -> None:
+    ((path, message),) = faults_in(with_server(idle=idle))
+    assert path == "$.mcpServers.git.idle"
+    assert message.startswith(problem)
+    assert ("write 30s, 10m, 2h, 1d, off" in message) == problem.startswith("cannot")
+
+
+def test_a_share_that_is_none_is_a_fault() -> None:
+    assert faults_in(with_server(share="sesion")) == [
+        (
+            "$.mcpServers.git.share",
+            "unknown value 'sesion': did you mean 'session'? Known are all, workspace, session",
+        )
+    ]
+
+
+def test_instances_of_clients_own_are_never_started_with_the_daemon() -> None:
+    assert server_of({**UV, "share": "session"}).start is StartMode.LAZY
+    assert server_of({**UV, "share": "all"}).start is StartMode.EAGER
+
+
+def test_a_workspace_is_a_directory_for_a_process_and_begins_nowhere_else() -> None:
+    assert server_of({**UV, "cwd": "${workspace}/sub"}).cwd == f"{WORKSPACE}/sub"
+    server = server_of(FOLDER)
+    assert server.args == ("serve", f"--root={WORKSPACE}/src")
+    assert (server.substituted, server.credentials) == (frozenset(), frozenset())
+
+
+def test_a_server_that_is_switched_off_keeps_its_text() -> None:
+    server = server_of({**FOLDER, "enabled": False})
+    assert server.args[1] == "--root=${workspace}/src"
+    assert server.shared_by is Share.ALL
+
+
+def test_what_stands_for_a_workspace_is_shown_as_it_is_written() -> None:
+    assert as_written(f"--root={WORKSPACE}/src:{WORKSPACE}") == "--root=${workspace}/src:${workspace}"
+
+
+def test_no_file_can_hold_what_stands_for_a_workspace() -> None:
+    assert faults_in(json.loads(json.dumps(with_server(args=[WORKSPACE]))))
+
+
+def test_a_server_shows_nothing_of_it() -> None:
+    server = server_of({**FOLDER, "cwd": "${workspace}", "env": {"A": "${workspace}"}})
+    assert "\0" not in repr(server)
+    assert "\\x00" not in repr(server)
+    assert Server(name="s").idle_seconds is None
