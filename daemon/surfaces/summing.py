@@ -80,10 +80,10 @@ def topics(view: View) -> str:
     what one does not need the others have.
     """
     categories = view.categories
-    told = {name: category_line(view, each, TOPICS_CHARACTERS) for name, each in categories.items()}
-    left = TOPICS_CHARACTERS - sum(len(name) + len(" (), ") for name in told)
-    if left < SHORTEST * len(told):
+    left = TOPICS_CHARACTERS - sum(len(name) + len(" (), ") for name in categories)
+    if left < SHORTEST * len(categories):
         return ""
+    told = {name: category_line(view, each, TOPICS_CHARACTERS) for name, each in categories.items()}
     rooms: dict[str, int] = {}
     for place, name in enumerate(sorted(told, key=lambda name: len(told[name]))):
         rooms[name] = min(len(told[name]), left // (len(told) - place))
