@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config
     from daemon.kit.mailbox import Watch
     from daemon.model import Era, StandingWishes
@@ -69,6 +70,8 @@ class UpstreamConnection(Protocol):
     """When the server last sent anything (seconds, trio's clock)."""
     given_up: GivenUp
     """Calls that were given up without an answer, and may still run at the server."""
+    capabilities: Mapping[str, object]
+    """What the server is told that its clients can do (MCP, `ClientCapabilities`)."""
 
     @property
     def in_flight(self) -> int:
@@ -182,6 +185,12 @@ class Audience(Protocol):
     def lost(self, server: str) -> None:
         """Learn that a connection to a server has ended, and with it what the server had of us."""
 
+    def uses(self, server: str) -> bool:
+        """Whether a client follows a resource of a server, or has a task there that has not ended."""
+
+    def gone(self, server: str) -> None:
+        """Forget a server, or an instance of one, that will never be again: nothing of it is kept."""
+
     def ask(self, request: PeerRequest) -> None:
         """Take a request that no call has caused to the client that alone can be meant, or refuse it."""
 
@@ -227,14 +236,16 @@ class Upstream(Protocol):
     """What logs and errors call it: the name of the server, or of one of its instances."""
     of: str
     """The name of the server in the configuration."""
-    instances: Instances | None
-    """Its instances, if clients do not share one: a call then goes to one of them."""
     is_gone: bool
     """Whether it takes no new calls, ever: an instance that has ended, or was replaced."""
     is_modern: bool
     """Whether it speaks MCP 2026-07-28, or has when it was last up: its results may ask for input."""
     has_resources: bool
     """Whether the server declares resources, to which its results may then link."""
+
+    @property
+    def instances(self) -> Instances | None:
+        """Its instances, if clients do not share one: a call then goes to one of them."""
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call to the live connection. Returns the key for `cancel`.
@@ -292,6 +303,12 @@ class Upstream(Protocol):
 
     def record(self, seconds: float, *, ok: bool) -> None:
         """Count a call that ended after `seconds`."""
+
+    def own_catalog(self, catalog: Catalog, /) -> Catalog:
+        """The catalog by which its clients' calls are judged: with what this instance lists.
+
+        The same object if it lists nothing else, and always the same one for a catalog.
+        """
 
 
 class WatchedFile(Protocol):

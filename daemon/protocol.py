@@ -291,9 +291,9 @@ def completed(result: bytes, more: bytes = b"") -> bytes:
     return head + (b"" if rest.startswith(b"}") else b",") + rest
 
 
-def envelope_meta(version: str) -> dict[str, object]:
+def envelope_meta(version: str, can: Mapping[str, object] = CLIENT_CAPABILITIES) -> dict[str, object]:
     """The `_meta` members of each request of the daemon's own to a modern server.
 
-    All that some client may have is declared: it decides what servers list.
+    All that some client `can` is declared: it decides what servers list.
     """
-    return {VERSION_KEY: version, CAPABILITIES_KEY: CLIENT_CAPABILITIES, CLIENT_INFO_KEY: IDENTITY}
+    return {VERSION_KEY: version, CAPABILITIES_KEY: can, CLIENT_INFO_KEY: IDENTITY}

@@ -105,6 +105,8 @@ class Tree:
             wall=time.time,
             on_loaded=self.tally.loaded,
             on_invalid=self.tally.invalidated,
+            on_left=self.servers.session_ended,
+            on_joined=self.servers.session_returned,
         )
         summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
         self.summarizing = Summarizing(self.registry.catalog, summarizer)
@@ -164,7 +166,7 @@ class Tree:
                         await self.http.tokens.learn()
                         doors.start_soon(self.http.run)
                     doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
-                    doors.start_soon(Warden(self.upstreams).run)
+                    doors.start_soon(Warden(self.servers.actors).run)
                     around.notify(SERVING)
                     self.readiness = Readiness.SERVING
                     self.serving.set()
@@ -210,7 +212,7 @@ class Tree:
         if self.http is not None:
             await self.http.drain()
         self.client_door.stop_accepting()
-        await drain(self.front.sessions, self.upstreams)
+        await drain(self.front.sessions, self.servers.actors)
 
 
 def _servers(tree: Tree, config: Config) -> Servers[UpstreamActor]:
@@ -259,14 +261,14 @@ def _clients(tree: Tree, config: Config) -> Peers:
         "clients",
         shares(config.limits.connections),
         uids=own_and(listen.uids),
-        servers=lambda: {each.pid for name, each in tree.upstreams.items() if name in listen.servers},
+        servers=lambda: {each.pid for each in tree.servers.actors.values() if each.of in listen.servers},
     )
 
 
 def _front(tree: Tree) -> Front[Session]:
     context = SessionContext(
         catalog=tree.registry.catalog,
-        upstreams=tree.upstreams,
+        upstreams=tree.servers.named,
         surfaces=SURFACES,
         means=tree.means,
         index=tree.librarian.index,
@@ -309,6 +311,7 @@ def _exporter(tree: Tree) -> Exporter:
     return Exporter(
         tally=tree.tally,
         catalog=tree.registry.catalog,
+        actors=tree.servers.actors,
         upstreams=tree.upstreams,
         sessions=lambda: [session.statistics() for session in tree.front.sessions.values()],
         persistence=tree.recorder.persistence,
@@ -322,6 +325,7 @@ def _control(tree: Tree) -> Front[Control]:
         facts=tree.around.facts,
         registry=tree.registry,
         upstreams=tree.upstreams,
+        actors=tree.servers.actors,
         children=tree.supervisor.children,
         reload=tree.reloader.reload,
         archive=tree.recorder,
@@ -329,6 +333,7 @@ def _control(tree: Tree) -> Front[Control]:
             live=tree.front.sessions.values,
             in_use=tree.sessions.in_use,
             moves=tree.moves,
+            change_grants=tree.sessions.change_grants,
             connections=tree.connections,
         ),
         counters=Counters(

@@ -194,6 +194,10 @@ class FakeUpstream:
         self.is_stale = False
         self._tell()
 
+    def own_catalog(self, catalog: Catalog) -> Catalog:
+        """As it is: it lists nothing else."""
+        return catalog
+
     def record(self, seconds: float, *, ok: bool) -> None:
         """Remember the outcome."""
         self.recorded.append((seconds, ok))

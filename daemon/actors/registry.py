@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
+from daemon.catalog.permissions import pointless
 from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
 from daemon.facts import Configured, DefinitionsListed, NamesRecalled, Recalled, Switched
 from daemon.kit.mailbox import Mailbox, Watch
@@ -62,6 +63,7 @@ class Registry:
         self.catalog.set(catalog)
         self._tell_news(before, catalog)
         self._warn_unresolved(catalog)
+        self._warn_pointless(before, catalog)
         self._sum_up(catalog)
 
     def _tell_news(self, before: Catalog, catalog: Catalog) -> None:
@@ -85,6 +87,21 @@ class Registry:
                     name,
                     "nothing is switched off by it" if off else "calls to it get UnknownTool",
                 )
+
+    def _warn_pointless(self, before: Catalog, catalog: Catalog) -> None:
+        """Warn, once per pattern, of a rule of permission that no tool matches."""
+        if before.config is catalog.config and all(
+            entry.tools is (was.tools if (was := before.servers.get(name)) is not None else None)
+            for name, entry in catalog.servers.items()
+        ):
+            return
+        for profile in catalog.config.profiles.values():
+            for pattern, why in pointless(profile.permissions, catalog.servers):
+                warned = f"permissions of {profile.name}: {pattern}"
+                if warned not in self._warned:
+                    self._warned.add(warned)
+                    text = "profile {}: no tool matches {} of its permissions: {}"
+                    logger.warning(text, profile.name, pattern, why)
 
     def _sum_up(self, catalog: Catalog) -> None:
         """Log the start-up line of seed 001, §8, once, when every server has listed or failed."""

@@ -12,10 +12,10 @@ import msgspec
 import trio
 
 from daemon import protocol
-from daemon.clients.attachment import plain_call
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
+from daemon.clients.plain_calls import plain_call
 from daemon.clients.requests.completion import complete
 from daemon.clients.requests.following import subscribe, unsubscribe
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.context import SessionContext
+    from daemon.clients.permissions.grants import Grants
     from daemon.clients.visitor import Visitor
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage
@@ -135,6 +136,11 @@ class Session:
         return self._attachments.key
 
     @property
+    def grants(self) -> Grants:
+        """What the session of the connection's own may call without its user being asked again."""
+        return self._attachments.own.state.grants
+
+    @property
     def in_flight(self) -> int:
         """The number of calls without an answer yet."""
         return len(self._connection.calls.open)
@@ -171,6 +177,8 @@ class Session:
             own=self._attachments.own.state.loaded,
             repaired=connection.dispatch.repaired,
             tokens_not_sent=connection.savings.tokens,
+            workspace=self._client.workspace.shown,
+            instances=tuple(name for name, each in self._client.instances.items() if not each.is_gone),
         )
 
     # --- wire.peer.PeerEvents ------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from daemon.upstreams.admission import Admission
 from daemon.upstreams.events import UpstreamEvents
 from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.handshake import Greeter, Greeting, ProbeKilled
+from daemon.upstreams.instances.declaring import capabilities_of
 from daemon.upstreams.keepalive import fallen_silent
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext, connector
@@ -100,6 +101,27 @@ class UpstreamActor(UpstreamEvents):
         self._end_asked = trio.Event()
         self._end_reason = HEALTHY
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls are in flight, over whichever connection."""
+        return self.in_flight > 0 or (self._second is not None and self._second.in_flight > 0)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for it, follows a resource of it, or has a task there."""
+        return self.has_calls or self.waiting > 0 or self._audience.uses(self.name)
+
+    def rest(self) -> None:
+        """End this run until the next call: nobody has used it for a while."""
+        self._shut()
+        self.child.rest()
+
+    def be_gone(self) -> None:
+        """Take no new calls any more; those under way go on. What clients want beside calls ends here."""
+        if not self.is_gone:
+            self.is_gone = True
+            self._audience.lost(self.name)
+
     # --- one incarnation -----------------------------------------------------------------------------------
 
     async def run(self, lifecycle: Lifecycle) -> None:
@@ -138,6 +160,7 @@ class UpstreamActor(UpstreamEvents):
         try:
             async with await connector(self._context) as connection:
                 self._connection = connection
+                connection.capabilities = capabilities_of(self.server)
                 try:
                     await self._live(connection, lifecycle)
                 except ProbeKilled:

@@ -20,13 +20,13 @@ SHORT_TEXT = 4096
 """Characters that are kept of each of those, and of the instructions beside them."""
 
 
-class _Said(Struct, omit_defaults=True):
+class _KeptIntroduction(Struct, omit_defaults=True):
     serverInfo: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
     capabilities: Raw | UnsetType = UNSET
     instructions: str | UnsetType = UNSET
 
 
-_decode = msgspec.json.Decoder(_Said).decode
+_decode = msgspec.json.Decoder(_KeptIntroduction).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_objects = msgspec.json.Decoder(dict[str, object]).decode
 

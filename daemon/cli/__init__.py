@@ -15,6 +15,7 @@ COMMANDS = {
     "doctor": ("look for what is wrong, and say what to do", "mcpd doctor"),
     "logs": ("show what a server wrote on its stderr", "mcpd logs git -f"),
     "sessions": ("show the sessions and what each has loaded", "mcpd sessions"),
+    "allow": ("let a session call a tool that its user is asked about", "mcpd allow 4 filesystem/write_file"),
     "tools": ("show the categories, their tools, and what one takes", "mcpd tools git/git_log"),
     "search": ("find tools for a need, best first", "mcpd search read a file"),
     "prompts": ("show the prompts that servers offer, with their arguments", "mcpd prompts"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from daemon.config import command_lines, runners
 from daemon.config.jsonc import ROOT, below
 from daemon.config.names import matches, read_reference
+from daemon.config.permission_rules import unknown_servers, unreachable
 from daemon.config.redaction import secrets_of
 from daemon.config.sharing import WRITTEN, written
 from daemon.errors import Fault
@@ -127,7 +128,15 @@ def _unwise(server: Server, trail: str) -> Iterator[Fault]:
 
 def oversights(config: Config) -> list[Fault]:
     """What a configuration leaves unsaid or undoes elsewhere, each at its place in the file."""
-    return [*_undescribed(config), *_kept(config), *_still_offered(config)]
+    return [*_undescribed(config), *_kept(config), *_still_offered(config), *_idle_rules(config)]
+
+
+def _idle_rules(config: Config) -> Iterator[Fault]:
+    """Rules of permission that no call ever comes to."""
+    for name, profile in config.profiles.items():
+        trail = below(below(below(ROOT, "profiles"), name), "permissions")
+        yield from unknown_servers(profile.permissions, trail, config.mcp_servers)
+        yield from unreachable(profile.permissions, trail)
 
 
 def _undescribed(config: Config) -> Iterator[Fault]:

@@ -10,6 +10,7 @@ from daemon.cli.asking.companion import add_conversation, converse
 from daemon.cli.contents import show, texts
 from daemon.cli.control import EX_FAULT, guarded
 from daemon.cli.options import add_control, add_json, parser
+from daemon.config.labels import split_off
 from daemon.safety.escape import document
 
 if TYPE_CHECKING:
@@ -69,9 +70,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _split(name: str) -> tuple[str, str]:
-    # Names of servers have no slash; names of tools may.
-    server, _, tool = name.partition("/")
-    if not server or not tool:
+    server, tool = split_off(name)
+    if not server:
         raise BadArguments(f"write SERVER/TOOL, not {name!r}: `mcpd tools` lists them")
     return server, tool
 

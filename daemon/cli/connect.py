@@ -16,6 +16,11 @@ import sys
 from daemon import __version__
 from daemon.bridge.loop import Bridge
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
 MAX_KEY = 200
 """Longest session key, in characters, as in `catalog.remembered`, which this module cannot afford to import."""
 
@@ -34,11 +39,16 @@ def main(argv: list[str]) -> int:
         it; 2: usage.
     """
     wanted, hello = _parse(argv) if argv else (None, {})
-    if (session := os.environ.get("MCPD_SESSION")) and "session" not in hello:
-        if not _is_key(session):
-            print(f"mcpd connect: MCPD_SESSION: {_no_key(session)}", file=sys.stderr)
-            return 2
-        hello["session"] = session
+    for member, variable, fault in (
+        ("session", "MCPD_SESSION", _fault_of_key),
+        ("workspace", "MCPD_WORKSPACE", _fault_of_directory),
+    ):
+        if (value := os.environ.get(variable)) and member not in hello:
+            if problem := fault(value):
+                print(f"mcpd connect: {variable}: {problem}", file=sys.stderr)
+                return 2
+            hello[member] = value
+    _place(hello)
     path = wanted or _default_socket()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
@@ -66,12 +76,10 @@ def _occupy_standard_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-def _is_key(text: str) -> bool:
-    """Whether a text can be a session's key: one that no terminal can show (`str.isprintable`) is a mistake."""
-    return 0 < len(text) <= MAX_KEY and text.isprintable()
-
-
-def _no_key(text: str) -> str:
+def _fault_of_key(text: str) -> str:
+    """What is wrong with a session's key: one that no terminal can show (`str.isprintable`) is a mistake."""
+    if 0 < len(text) <= MAX_KEY and text.isprintable():
+        return ""
     return (
         f"a session's key is 1 to {MAX_KEY} printable characters; this one has {len(text)}: {text[:40]!a}."
         " Take a name that stays the same, such as the path of the project."
@@ -94,24 +102,71 @@ def _hello(params: dict[str, object]) -> bytes:
     said = b'"version":"%b"' % __version__.encode()
     if "session" not in params:
         said += b',"anonymous":"%b"' % os.urandom(ANONYMOUS_BYTES).hex().encode()
-    if params:
+    if params.keys() == {"directory"} and _is_plain(here := str(params["directory"])):
+        said += b',"directory":"%b"' % here.encode()
+    elif params:
         import json  # noqa: PLC0415 - most clients ask for nothing and do not pay 6 ms for it
 
         said = json.dumps(params, separators=(",", ":"))[1:-1].encode() + b"," + said
     return b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{%b}}\n' % said
 
 
-def _key(text: str) -> str:
-    """A session's key, for argparse."""
-    if _is_key(text):
+def _is_plain(text: str) -> bool:
+    """Whether a text can stand in JSON as it is."""
+    return text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+
+
+def _fault_of_directory(text: str) -> str:
+    """What is wrong with the name of a directory; whether there is one is looked at where it is needed."""
+    if not text:
+        return "a directory has a name; leave the option out for the one that this is started in"
+    return "" if _is_utf8(text) else "it is not UTF-8, as messages are"
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _place(hello: dict[str, object]) -> None:
+    """Tell where the client works: in the directory that it names, made absolute, else where this runs."""
+    try:
+        here = os.getcwd()  # noqa: PTH109 - see `_default_socket`: pathlib costs 7 ms
+    except OSError:
+        # It was removed.
+        here = ""
+    named = hello.get("workspace")
+    if isinstance(named, str):
+        # `..` stays: where it leads to depends on links, which are followed where it is looked at.
+        hello["workspace"] = os.path.join(here, os.path.expanduser(named))  # noqa: PTH111, PTH118
+    elif here and _is_utf8(here):
+        hello["directory"] = here
+
+
+def _checked(fault: Callable[[str], str], text: str) -> str:
+    """A value of an option, for argparse."""
+    if not (problem := fault(text)):
         return text
     import argparse  # noqa: PLC0415 - see the module's docstring
 
-    raise argparse.ArgumentTypeError(_no_key(text))
+    raise argparse.ArgumentTypeError(problem)
 
 
 def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     """The socket, if one is named, and the params of the hello line: only those that are given."""
+    options = _options()
+    given = vars(options.parse_args(argv))
+    if given["servers"] and given["surface"]:
+        text = "--server shows servers as themselves, --surface in a way of mcpd's: leave out one of them"
+        options.error(text)
+    wanted: str | None = given.pop("socket")
+    return wanted, {key: value for key, value in given.items() if value is not None}
+
+
+def _options() -> argparse.ArgumentParser:
     import argparse  # noqa: PLC0415 - see the module's docstring
 
     from daemon.cli.options import parser  # noqa: PLC0415
@@ -125,6 +180,7 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
             "mcpd connect --profile reader",
             'mcpd connect --session "$PWD"',
             "mcpd connect --server git    (git as itself, as if this client had started it)",
+            "mcpd connect --workspace ~/src/app",
         ),
         exits={
             0: "the client has ended",
@@ -150,19 +206,20 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     options.add_argument(
         "--session",
         metavar="KEY",
-        type=_key,
+        type=lambda text: _checked(_fault_of_key, text),
         help="a name under which mcpd remembers what this client has loaded, also after a restart; clients that"
         " give the same one share it (default: $MCPD_SESSION, else it is remembered as long as this runs)",
+    )
+    options.add_argument(
+        "--workspace",
+        metavar="DIR",
+        type=lambda text: _checked(_fault_of_directory, text),
+        help="the directory that this client works in, for servers that have one instance for each (default:"
+        " $MCPD_WORKSPACE, else the client's first root, else the directory that this is started in)",
     )
     options.add_argument(
         "--lazy",
         action=argparse.BooleanOptionalAction,
         help="show tools on demand (on the surface browse, unless another is named), or all of them at once",
     )
-    given = vars(options.parse_args(argv))
-    if given["servers"] and given["surface"]:
-        options.error(
-            "--server shows servers as themselves and --surface in another way: leave out one of them"
-        )
-    wanted: str | None = given.pop("socket")
-    return wanted, {key: value for key, value in given.items() if value is not None}
+    return options

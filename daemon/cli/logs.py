@@ -42,12 +42,18 @@ def _parser() -> argparse.ArgumentParser:
     made = parser(
         "logs",
         "Show what a server wrote on its stderr, oldest line first, as far as it is kept: 1000 lines, 64 KiB,"
-        " over restarts of the server. Without SERVER, show how many lines there are of each. Terminal escapes"
-        " are spelt out, known secrets are left out. Changes nothing.",
+        " over restarts of the server. Where clients do not share a server, the lines of all instances that"
+        " run, each with its name, or those of the INSTANCE that is named. Without SERVER, show how many lines"
+        " there are of each. Terminal escapes are spelt out, known secrets are left out. Changes nothing.",
         examples=("mcpd logs", "mcpd logs git -n 20", "mcpd logs git -f", "mcpd logs git --json | jq -r .text"),
         exits={0: "shown, also if Ctrl-C ended it", 1: "no such server"},
     )
-    made.add_argument("server", metavar="SERVER", nargs="?", help="its name in mcpServers")
+    made.add_argument(
+        "server",
+        metavar="SERVER|INSTANCE",
+        nargs="?",
+        help="its name, as `mcpd status` shows it",
+    )
     made.add_argument(
         "-f", "--follow", action="store_true", help="go on with each new line, also over restarts, until Ctrl-C"
     )
@@ -81,7 +87,10 @@ def _counts(answer: dict[str, Any]) -> str:
 def _show(options: argparse.Namespace) -> int:
     answer = _first(options)
     _print(answer, as_json=options.json)
-    if not answer["lines"]:
+    if "instances" in answer:
+        if not answer["instances"]:
+            _note(f"{answer['server']}: no instance of it runs.")
+    elif not answer["lines"]:
         why = NO_STDERR if answer["type"] not in {"", "stdio"} else "it has not written anything on its stderr"
         _note(f"{answer['server']}: {why.format(type=answer['type'])}.")
     return 0
@@ -109,9 +118,8 @@ def _news(options: argparse.Namespace, seen: dict[str, Any]) -> Iterator[dict[st
     away = False
     while True:
         time.sleep(POLL_SECONDS)
-        asked = {"server": options.server, "after": seen["next"], "source": seen["source"]}
         try:
-            seen = ask_with(options, "logs", asked)
+            seen = ask_with(options, "logs", {"server": options.server, **_seen(seen)})
         except DaemonUnreachable as error:
             if not away:
                 _note(f"{error.problem}. Waiting for it.")
@@ -120,18 +128,35 @@ def _news(options: argparse.Namespace, seen: dict[str, Any]) -> Iterator[dict[st
         if away:
             _note("the daemon is back.")
         away = False
-        if seen["dropped"]:
-            _note(f"{seen['dropped']} lines came faster than they were asked for, and are gone.")
+        if dropped := sum(page["dropped"] for page in _pages(seen).values()):
+            _note(f"{dropped} lines came faster than they were asked for, and are gone.")
         yield seen
 
 
+def _pages(answer: dict[str, Any]) -> dict[str, Any]:
+    """The lines of an answer, by instance; under no name those of a server that all clients share."""
+    pages: dict[str, Any] = answer.get("instances", {"": answer})
+    return pages
+
+
+def _seen(answer: dict[str, Any]) -> dict[str, Any]:
+    """How to ask for what comes after an answer."""
+    seen: dict[str, Any] = {
+        name: {"after": page["next"], "source": page["source"]} for name, page in _pages(answer).items()
+    }
+    return {"instances": seen} if "instances" in answer else dict(seen[""])
+
+
 def _print(answer: dict[str, Any], *, as_json: bool) -> None:
-    for line in answer["lines"]:
-        if as_json:
-            # ASCII: nothing in it can move a cursor except DEL, which JSON leaves as it is.
-            print(json.dumps(line).replace("\x7f", "\\u007f"))
-        else:
-            print(visible(line["text"].rstrip("\r").expandtabs()))
+    for instance, page in _pages(answer).items():
+        for line in page["lines"]:
+            if as_json:
+                told = {"instance": instance, **line} if instance else line
+                # ASCII: nothing in it can move a cursor except DEL, which JSON leaves as it is.
+                print(json.dumps(told).replace("\x7f", "\\u007f"))
+            else:
+                whose = f"{instance}: " if instance else ""
+                print(visible(whose + line["text"].rstrip("\r").expandtabs()))
     sys.stdout.flush()
 
 

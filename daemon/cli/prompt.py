@@ -11,6 +11,7 @@ from daemon.cli.call import CALL_SECONDS
 from daemon.cli.contents import show, text
 from daemon.cli.control import guarded
 from daemon.cli.options import add_control, add_json, parser
+from daemon.config.labels import split_off
 from daemon.safety.escape import document
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def main(argv: list[str]) -> int:
     """
     made = _parser()
     options = made.parse_args(argv)
-    server, _, name = options.prompt.partition("/")
-    if not server or not name:
+    server, name = split_off(options.prompt)
+    if not server:
         made.error(f"write SERVER/NAME, not {options.prompt!r}: `mcpd prompts` lists them")
     try:
         arguments = parse_texts(options.arguments)

@@ -12,6 +12,7 @@ from daemon.cli.asking.companion import add_conversation, converse
 from daemon.cli.call import CALL_SECONDS
 from daemon.cli.control import EX_FAULT, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
+from daemon.config.labels import split_off_uri
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
@@ -53,19 +54,10 @@ def main(argv: list[str]) -> int:
 
 
 def _asked(options: argparse.Namespace) -> Json:
-    server, uri = split(options.resource)
+    server, uri = split_off_uri(options.resource)
     # Whoever answers a server's questions must know which server asks.
     place = {"server": server, "uri": uri} if server else ask_with(options, "locate", {"uri": uri})
     return converse(options, place["server"], "read", place)
-
-
-def split(name: str) -> tuple[str, str]:
-    """Server and URI of `SERVER/URI`; no server if it is a URI alone.
-
-    A URI has a colon before its first slash, and the name of a server has none.
-    """
-    server, slash, uri = name.partition("/")
-    return (server, uri) if slash and uri and ":" not in server else ("", name)
 
 
 def _parser() -> argparse.ArgumentParser:

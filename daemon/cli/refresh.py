@@ -22,11 +22,12 @@ def main(argv: list[str]) -> int:
         "refresh",
         "Have a server list what it offers now instead of when it says that it changed, or in its time"
         " (timeouts.refresh). Shows its epoch, and what came, went or changed. One that sleeps is"
-        " woken. Without SERVER: all that are up.",
+        " woken. Without SERVER: all that are up. Where clients do not share a server: all instances that run,"
+        " or the INSTANCE that is named.",
         examples=("mcpd refresh git", "mcpd refresh"),
         exits={0: "listed", 1: "no such server, or one could not be listed"},
     )
-    made.add_argument("server", metavar="SERVER", nargs="?", help="its name in mcpServers")
+    made.add_argument("server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` has it")
     add_json(made)
     add_control(made, PATIENCE)
     options = made.parse_args(argv)

@@ -18,11 +18,12 @@ def main(argv: list[str]) -> int:
     made = parser(
         "restart",
         "Restart one server now. One that waits for its next try, or was given up until somebody looks"
-        " (failed, needs_auth), is tried at once. Waits a few seconds for the outcome.",
-        examples=("mcpd restart git",),
+        " (failed, needs_auth), is tried at once. Waits a few seconds for the outcome. Where clients do not"
+        " share a server, all instances that run, or the INSTANCE that is named.",
+        examples=("mcpd restart git", "mcpd restart 'playwright#12'"),
         exits={0: "the server is being restarted", 1: "no such server"},
     )
-    made.add_argument("server", metavar="SERVER", help="its name in mcpServers")
+    made.add_argument("server", metavar="SERVER|INSTANCE", help="its name, as `mcpd status` shows it")
     add_json(made)
     add_control(made)
     options = made.parse_args(argv)
@@ -35,6 +36,13 @@ def main(argv: list[str]) -> int:
 
 
 def in_words(answer: dict[str, Any]) -> str:
-    """The server's state after the restart, in one line."""
-    why = f", {answer['reason']}" if answer.get("reason") else ""
-    return visible(f"{answer['server']}: restarted, now {answer['state']}{why}")
+    """The server's state after the restart, or that of each of its instances, in one line."""
+    restarted: dict[str, Any] = answer.get("instances", {answer["server"]: answer})
+    if not restarted:
+        return visible(f"{answer['server']}: no instance of it runs; each is started at its first use")
+    return "\n".join(visible(f"{name}: {_told(now)}") for name, now in restarted.items())
+
+
+def _told(now: dict[str, Any]) -> str:
+    why = f", {now['reason']}" if now.get("reason") else ""
+    return f"restarted, now {now['state']}{why}" if now["state"] else "has ended meanwhile"

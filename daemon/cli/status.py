@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser, positive
 from daemon.safety.escape import document
-from daemon.states import WELL
+from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
 EX_UNAVAILABLE = 1
 """A configured server is unavailable or degraded, or persistence is."""
@@ -99,21 +100,36 @@ def _show(options: argparse.Namespace) -> int:
 
 def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
     """Add `happened` and `helps` to every server that is not well and has a known remedy."""
-    servers = status["servers"]
-    if all(server["state"] in WELL for server in servers.values()):
+    seen = dict(_shown(status["servers"]))
+    if all(each["state"] in WELL for each in seen.values()):
         return
     # Only now: most of the time nothing is wrong.
     from daemon.cli.doctor.remedies import last_words, remedy  # noqa: PLC0415
 
-    for name, words in last_words(servers, partial(ask_with, options)).items():
-        found = remedy(name, servers[name], words)
+    for name, words in last_words(seen, partial(ask_with, options)).items():
+        found = remedy(name, seen[name], words)
         if found is not None:
-            servers[name].update(found._asdict())
+            seen[name].update(found._asdict())
+
+
+def _shown(servers: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Everything that has a state of its own, by name: a server all share, or the instances of one."""
+    for name, server in servers.items():
+        instances = server.get("instances") or ()
+        yield from ((each["name"], each) for each in instances)
+        if not instances:
+            yield name, server
 
 
 def exit_status(status: dict[str, Any]) -> int:
-    """0 if every server of a `status` answer is in a state in `WELL` and persistence works, else 1."""
-    well = all(server["state"] in WELL for server in status["servers"].values())
+    """0 if every server of a `status` answer is in a state in `WELL` and persistence works, else 1.
+
+    An instance that a client has just caused to start is no fault of its server's; one that cannot start is.
+    """
+    servers = status["servers"].values()
+    well = all(server["state"] in WELL for server in servers) and all(
+        each["state"] in WELL | COMING for server in servers for each in server.get("instances") or ()
+    )
     # An older daemon has no persistence, and does not report on it.
     kept = (status["daemon"].get("persistence") or {}).get("state", "ok") == "ok"
     return 0 if well and kept else EX_UNAVAILABLE

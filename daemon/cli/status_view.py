@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli.status_lists import below, columns, faults
-from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe, size
+from daemon.cli.status_lists import below
+from daemon.cli.status_servers import remarks, table
+from daemon.cli.terminal import draw, duration, grid, paragraph, safe, size
 from daemon.operators.news import switches
 from daemon.safety.escape import visible
-from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,24 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from daemon.cli.terminal import Screen
-
-STYLES = {
-    "queued": "cyan",
-    "starting": "cyan",
-    "ready": "green",
-    "degraded": "yellow",
-    "backoff": "yellow",
-    "crashloop": "red",
-    "needs_auth": "magenta",
-    "failed": "bold red",
-    "dormant": "dim",
-    "disabled": "dim",
-    "stopping": "dim",
-    "stopped": "dim",
-}
-"""Colour by state; the state's name is shown as well, so nothing is said by colour alone."""
-
-_RIGHT = ("since", "tools", "calls", "p50/p95 ms", "restarts", "pid", "rss")
 
 Json = dict[str, Any]
 
@@ -53,11 +35,11 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
     servers: Json = status["servers"]
     parts: list[RenderableType] = list(_persistence(status["daemon"], now))
     if servers:
-        parts += [_servers(servers, now, screen), *below(servers, screen)]
+        parts += [table(servers, now, screen), *below(servers, screen)]
     else:
         parts.append(Text("No servers are configured."))
     for name, server in servers.items():
-        parts += _remarks(name, server)
+        parts += remarks(name, server)
     if status.get("unresolved"):
         parts += [Text(""), Text("Named in the configuration but offered by no server:", style="yellow")]
         parts += [paragraph(str(name), indent=2) for name in status["unresolved"]]
@@ -65,7 +47,8 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [Text(""), Text("Switched off by operators (`mcpd enable` switches on):", style="yellow")]
         parts += [paragraph(str(name), indent=2) for name in status["switchedOff"]]
     if status.get("sessions"):
-        parts += [Text(""), _sessions(status["sessions"], now, screen), *_deferring(status["sessions"])]
+        parts += [Text(""), _sessions(status["sessions"], now, screen), *_why(status["sessions"])]
+        parts += _deferring(status["sessions"])
     if status.get("repairs"):
         parts += [Text(""), *_repairs(status["repairs"])]
     parts += [part for text in _sums(status.get("metrics") or {}, now) for part in (Text(""), Text(text))]
@@ -105,100 +88,15 @@ def _refused(connections: Json) -> Iterator[str]:
             yield f"{count} of {name} ({reason.replace('_', ' ')})"
 
 
-def _servers(servers: Json, now: float, screen: Screen) -> Table:
-    table = grid(screen)
-    # The name is the one thing that may take several lines: cut, it could not be typed in again.
-    table.add_column("server", overflow="fold", min_width=8)
-    table.add_column("state", no_wrap=True)
-    beside = columns(servers, screen)
-    for heading in (*_RIGHT[:2], *beside, *_RIGHT[2:]):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, server in servers.items():
-        state = server["state"]
-        table.add_row(
-            safe(name),
-            safe(state, STYLES.get(state, "")),
-            duration(now - server["since"]),
-            str(server["tools"]),
-            *(str(server.get(kind, 0)) for kind in beside),
-            str(server["calls"]),
-            f"{milliseconds(server['p50Ms'])}/{milliseconds(server['p95Ms'])}",
-            str(server["restarts"]),
-            "-" if server["pid"] is None else str(server["pid"]),
-            size(server["rssBytes"]),
-        )
-    return table
-
-
-def _remarks(name: str, server: Json) -> Iterator[RenderableType]:
-    """What there is to say about one server in addition to its row; nothing if all is well."""
-    lines = list(_remark_lines(server))
-    if not lines:
-        return
-    state = server["state"]
-    yield Text("")
-    yield safe(f"{name}: {state}", STYLES.get(state, ""))
-    for text, style in lines:
-        yield paragraph(text, indent=2, style=style)
-
-
-_UNTOLD = {"queued": "waits to be started", "starting": "is being started"}
-"""What is said of states that need no reason."""
-
-
-def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
-    """The remarks about a server, each line with its style."""
-    if server["state"] not in WELL:
-        yield server["reason"] or _UNTOLD.get(server["state"], "no reason is known"), ""
-        if server.get("happened"):
-            yield server["happened"], ""
-            yield f"What helps: {server['helps']}", "bold"
-        if outlook := _outlook(server):
-            yield outlook, ""
-        for line in server["stderr"]:
-            yield f"stderr| {line.expandtabs()}", "dim"
-    yield from _oddities(server)
-
-
-def _oddities(server: Json) -> Iterator[tuple[str, str]]:
-    """What is unusual about a server whatever its state, each line with its style."""
-    if server["state"] == "ready" and not server["tools"] and server.get("others"):
-        yield f"it has no tools, only {' and '.join(server['others'])}", "dim"
-    if server.get("listingError"):
-        yield f"its tools could not be listed: {server['listingError']}", "yellow"
-    for tool, reason in (server.get("quarantined") or {}).items():
-        yield f"tool {tool} is not offered: {reason}", "yellow"
-    if completed := server.get("completed"):
-        lacking = f"{len(completed)} of its tools lack" if len(completed) > 1 else f"tool {completed[0]} lacks"
-        yield f'{lacking} "type": "object" in the inputSchema, which MCP requires: added for clients', "dim"
-    for tool, found in (server.get("hidden") or {}).items():
-        yield f"tool {tool} has {found}: spelt out for models", "yellow"
-    yield from faults(server)
-    noise = server.get("noise") or {}
-    if noise.get("count"):
-        yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "yellow"
-    if server.get("oneClientAtATime"):
-        yield "it serves one client at a time: what it asks clients could be for any of them", "dim"
-
-
-def _outlook(server: Json) -> str:
-    if server["state"] in COMING:
-        return f"failed runs before this one: {server['attempt']}"
-    due = server["nextRetryInMs"]
-    if server["state"] == "degraded":
-        # It runs; what is retried is listing its tools, if that is what failed.
-        times = "once" if server["attempt"] == 1 else f"{server['attempt']} times"
-        return "" if due is None else f"asked for its tools {times} so far, again in {duration(due / 1000)}"
-    retry = "no retry is scheduled" if due is None else f"next retry in {duration(due / 1000)}"
-    return f"attempt {server['attempt']}, {retry}"
-
-
 _EXTRA = (
     ("loadedTools", "loaded"),
     ("repairedCalls", "repaired"),
     ("estimatedTokensNotSent", "saved"),
 )
 """Optional numbers of a session, each with its heading; a column that is empty for all sessions is left out."""
+
+_NAMED = 10
+"""Sessions that are named before their common reason for a surface."""
 
 DOES_NOT_APPLY = "n/a"
 """Shown in place of a number that does not apply."""
@@ -274,6 +172,17 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
             *(_number(session.get(key, 0)) for key, _ in extra),
         )
     return table
+
+
+def _why(sessions: list[Json]) -> Iterator[RenderableType]:
+    """Why the sessions have their surfaces, each reason once."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for session in sessions:
+        if why := session.get("surfaceWhy"):  # absent from an older daemon
+            told.setdefault((session["surface"], why), []).append(f"#{session['number']}")
+    for (surface, why), numbers in told.items():
+        more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+        yield paragraph(f"{', '.join(numbers[:_NAMED])}{more} {surface}: {why}", indent=0)
 
 
 def _deferring(sessions: list[Json]) -> Iterator[RenderableType]:

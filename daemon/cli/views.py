@@ -194,6 +194,8 @@ def _heading(session: Json, now: float) -> Iterator[RenderableType]:
     client = f" by {session['client']}" if session["client"] else ""
     profile = f"; profile {session['profile']}" if session.get("profile") else ""
     yield paragraph(f"{begun}{client}; {state}{profile}", indent=2)
+    if session.get("surfaceWhy"):
+        yield paragraph(f"surface {session['surface']}: {session['surfaceWhy']}", indent=2)
 
 
 def _loaded_tools(loaded: list[Json], screen: Screen) -> Table:

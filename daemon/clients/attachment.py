@@ -1,9 +1,7 @@
-"""A request, how a plain one is read, and the session that it works in as its connection takes part in it.
+"""A request, and the session that it works in as its connection takes part in it.
 
-Nearly all clients write a `tools/call` in one way, which is read in one look; everything else is left to
-`wire.envelope`. What is found here is what the closer look would have found: a client that writes differently
-only pays for that look. An `Attachment` tells what the requests of one session see over one connection, and
-records what they load and what they are shown.
+An `Attachment` tells what the requests of one session see over one connection, and records what they load and
+what they are shown.
 """
 
 from __future__ import annotations
@@ -11,16 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
+from daemon.clients.session_instances import SessionInstances
 from daemon.errors import ToolDisabled
-from daemon.ports import Holder
-from daemon.protocol import CALL_TOOL
 from daemon.surfaces.base import Loading, View
-from daemon.wire.envelope import MAX_DEPTH, opens_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,72 +28,7 @@ if TYPE_CHECKING:
     from daemon.clients.session_state import SessionState
     from daemon.config.model import Profile
     from daemon.model import ToolKey
-    from daemon.ports import Upstream
     from daemon.surfaces.base import Surface
-    from daemon.wire.frames import Line
-
-MAX_PLAIN = 64 * 1024
-"""Bytes of the longest call that is read in one look: beyond, the saving is nothing compared to the payload."""
-
-SHALLOW_BYTES = 2 * MAX_DEPTH
-"""Bytes of a message that is too short to be nested deeply, whatever is in it."""
-
-
-class PlainCall(Struct, frozen=True, gc=False):
-    """A `tools/call` without `_meta`."""
-
-    request_id: bytes
-    """The request's id, raw JSON."""
-    name: str
-    """The tool's name."""
-    arguments: bytes
-    """The tool's arguments: a JSON object, raw."""
-
-    def __repr__(self) -> str:
-        """Without arguments: they may hold a secret."""
-        return f"<PlainCall {self.name}>"
-
-
-class _PlainParams(Struct, gc=False):
-    name: str
-    arguments: Raw
-
-
-class _PlainRequest(Struct, gc=False):
-    jsonrpc: str
-    id: int
-    method: str
-    params: _PlainParams
-
-
-_decode_call = msgspec.json.Decoder(_PlainRequest).decode
-_BRACE = ord("{")
-_PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"name":"","arguments":}}')
-
-
-def plain_call(line: Line) -> PlainCall | None:
-    """Read a `tools/call` as nearly all are written; None for every message that needs a closer look.
-
-    Its members, compact and in any order, have a known length: a line of exactly that length has no room for a
-    second `id`, an escaped key, a `_meta` or anything else.
-    """
-    if not line.isascii() or (len(line) > SHALLOW_BYTES and (len(line) > MAX_PLAIN or opens_many(line))):
-        return None
-    try:
-        asked = _decode_call(line)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    params = asked.params
-    name = params.name
-    request_id, arguments = b"%d" % asked.id, bytes(params.arguments)
-    if (
-        len(line) != _PLAIN_BYTES + len(request_id) + len(name) + len(arguments)
-        or asked.method != CALL_TOOL
-        or asked.jsonrpc != "2.0"
-        or arguments[0] != _BRACE
-    ):
-        return None
-    return PlainCall(request_id, name, arguments)
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -161,8 +91,8 @@ class Attachment:
         """The last view that stays valid in later turns."""
         self._seen: tuple[object, ...] = ()
         """What that view was made from."""
-        self._instances: dict[str, Upstream] = {}
-        """The instances that its requests go to, by server, where clients do not share one."""
+        self.instances = SessionInstances(client, state, context)
+        """The instances of servers that its requests go to, where clients do not share one."""
         self._preloaded: tuple[Catalog, Profile] | None = None
         """The catalog and the profile for which tools were last preloaded."""
 
@@ -204,6 +134,8 @@ class Attachment:
             ToolDisabled: the request's profile has left the configuration while it waited.
         """
         catalog, state = self._context.catalog.value, self.state
+        if self.instances.known:
+            catalog = self.instances.own_catalog(catalog)
         lasts = turn is None or turn > self._shown.latest
         if lasts and self._view is not None:
             seen_catalog, loaded, wishes, shown, before = self._seen
@@ -219,7 +151,7 @@ class Attachment:
 
     def _look(self, turn: int | None, *, lasts: bool) -> View:
         context, client, state = self._context, self._client, self.state
-        catalog = context.catalog.value
+        catalog = self.instances.own_catalog(context.catalog.value)
         selection = client.select(catalog.config)
         if turn is not None and selection.denied:
             raise ToolDisabled(selection.denied)
@@ -252,6 +184,7 @@ class Attachment:
 
     def forget_stale(self) -> None:
         """Let go of a view of an earlier catalog: an idle client must not keep that in memory."""
+        self.instances.forget_gone()
         catalog = self._context.catalog.value
         if self._seen and self._seen[0] is not catalog:
             self._view, self._seen = None, ()
@@ -292,38 +225,6 @@ class Attachment:
         """Whether what it loads and is shown is known in its next request."""
         client = self._client
         return client.selection.on_demand and (client.visitor.keeps or self.state.key is not None)
-
-    def instance_of(self, upstream: Upstream, number: int) -> Upstream | None:
-        """The instance of a server that its requests go to; None if the client's workspace must be found first.
-
-        Args:
-            upstream: the server, whose clients do not share an instance.
-            number: the number of the connection.
-
-        Raises:
-            CallError: there is none for it, as `ports.Instances.of` says.
-        """
-        assert upstream.instances is not None
-        known = self._instances.get(upstream.of)
-        if known is not None and not known.is_gone:
-            return known
-        workspace = self._client.workspace
-        if upstream.instances.by_workspace and not workspace.is_known:
-            return None
-        keeps = self._client.visitor.keeps or self.state.key is not None
-        found = self._instances[upstream.of] = upstream.instances.of(
-            Holder(
-                session=self.state.identity if keeps else None,
-                number=number,
-                workspace=workspace.directory,
-                fault=workspace.fault,
-            )
-        )
-        return found
-
-    async def find_workspace(self) -> None:
-        """Return once it is known which directory the client works in, or that it has named none."""
-        await self._client.workspace.find()
 
     def load(self, loading: Loading) -> None:
         """List the tools that a call has loaded from now on."""

@@ -75,7 +75,8 @@ class Attachments:
         return sum(len(each.state.loaded.tools) for each in (self.own, *self._named.values()))
 
     def forget_stale(self) -> None:
-        """Let go of what its sessions have seen of an earlier catalog."""
+        """Let go of what its sessions have seen of an earlier catalog, and of instances that have ended."""
+        self._client.forget_gone()
         for each in (self.own, *self._named.values()):
             each.forget_stale()
 

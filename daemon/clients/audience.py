@@ -63,6 +63,10 @@ class ConnectedClients:
             if level != watch.value.level:
                 watch.set(attrs.evolve(watch.value, level=level))
 
+    def look_at(self, server: str) -> None:
+        """Note that a client uses an instance from now on: what is wanted of that may have changed."""
+        self._wish(server)
+
     def forget(self, told: ClientMember) -> None:
         """Forget a client: it is gone."""
         self.levels.leave(told)
@@ -105,10 +109,21 @@ class ConnectedClients:
         """Put a server's request that no call has caused to the only client that can be meant, or refuse it."""
         self.roots.ask(request)
 
+    def uses(self, server: str) -> bool:
+        """Whether a client needs a server beside its calls (`ports.Audience.uses`)."""
+        return bool(self.resources.wished(server)) or self.tasks.are_open(server)
+
     def lost(self, server: str) -> None:
         """Learn that a connection to a server has ended (`ports.Audience.lost`)."""
         self.resources.lost(server)
         self.tasks.lost(server)
+
+    def gone(self, server: str) -> None:
+        """Forget a server, or an instance of one, that will never be again (`ports.Audience.gone`)."""
+        self.lost(server)
+        self.resources.gone(server)
+        self.roots.gone(server)
+        self._wishes.pop(server, None)
 
     def _wish(self, server: str) -> None:
         watch = self._wishes.get(server)

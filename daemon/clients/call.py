@@ -179,6 +179,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether it has waited for what its session has loaded at other daemons."""
     returns: int = 0
     """How often it was taken back from a server's queue."""
+    moves: int = 0
+    """How often the server that it has waited for was replaced by another one."""
     reported: float = 0.0
     """The progress that we have reported ourselves, while it waited for its server."""
     waiting: trio.CancelScope | None = None
@@ -254,10 +256,10 @@ class ClientCall(Struct, eq=False, kw_only=True):
         has to do before it calls again (a URL to open, a capability), or that the state of its round is none.
         """
         assert self.upstream is not None, "only a server refuses"
-        server, asking = self.upstream.name, self.calls.server_requests
-        redact = self.calls.redact.of(server)
+        upstream, asking = self.upstream, self.calls.server_requests
+        redact = self.calls.redact.of(upstream.of)
         if (
-            asking.takes_url(server, error)
+            asking.takes_url(upstream.name, error)
             or (self.request.modern and concerns_client(error, self.others))
             or self.request.session.selection.servers
         ):

@@ -43,6 +43,14 @@ def has(capabilities: Raw, *wanted: str) -> bool:
         return False
 
 
+def declared_in(capabilities: Raw) -> Mapping[str, object]:
+    """What a client has declared, decoded; nothing if that cannot be read, or is too long."""
+    try:
+        return _declared(capabilities)
+    except _UNREADABLE:
+        return {}
+
+
 def lacking(capabilities: Raw, request: PeerRequest) -> str:
     """The capability that a client lacks to be asked this, in words; empty if it has declared all of them.
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.clients.capabilities import NOTHING
 from daemon.clients.choosing import fault_of_choice, read_choice
 from daemon.clients.visitor import HERSELF
 from daemon.clients.workspace import OwnWorkspace
@@ -28,13 +29,16 @@ from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.table import ITSELF, PRELOADING, READING, choice_of, is_switched_off
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
+
+    from msgspec import Raw
 
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.visitor import Visitor
     from daemon.config.model import Config, Profile
     from daemon.counting.tally import Tally
     from daemon.model import ToolKey
+    from daemon.ports import Upstream
     from daemon.surfaces.base import Means, Surface
 
 MAX_LISTS = 64
@@ -110,8 +114,15 @@ class Client:
         """The configuration that `selection` was made from; None once its wishes have changed."""
         self.wishes = Wishes()
         self.visitor = visitor
+        self.number = 0
+        """The number of its connection."""
         self.workspace = OwnWorkspace()
         """The directory that it works in."""
+        self.capabilities: Raw = NOTHING
+        """What it has declared that servers may ask of it, raw: in its handshake, or in its first request (MCP,
+        `ClientCapabilities`)."""
+        self.instances: dict[str, Upstream] = {}
+        """The instances of servers that it has used, by their own names, where clients do not share one."""
         self._surfaces = surfaces
         self._count = count
         self._decided = DecidedSurfaces() if decided is None or visitor.keeps else decided
@@ -147,12 +158,31 @@ class Client:
         if info != self.info:
             self.info, self.name, self.config = info, info.text, None
 
+    def uses(self, instance: Upstream) -> None:
+        """Note that it uses an instance of a server, and let go of those that have ended."""
+        self.forget_gone()
+        self.instances[instance.name] = instance
+
+    def forget_gone(self) -> None:
+        """Let go of instances that have ended."""
+        self.instances = {name: each for name, each in self.instances.items() if not each.is_gone}
+
+    def has(self, server: str, shown: Container[str]) -> bool:
+        """Whether something of a server is for this client.
+
+        Args:
+            server: the name of a server, or of an instance, which is only for those who use it.
+            shown: the servers that its profile shows something of.
+        """
+        used = self.instances.get(server)
+        return (server if used is None else used.of) in shown
+
     def move(self, profile: str) -> None:
         """Give the client another profile, whose surface and switches replace its wishes.
 
         Whoever sees chosen servers goes on to see those, if the profile shows them.
         """
-        self._change(Wishes(profile=profile, servers=self.wishes.servers))
+        self._change(Wishes(profile=profile, servers=self.wishes.servers or ()))
 
     def select(self, config: Config) -> Selection:
         """What the client gets under a configuration; resolved only if that or its wishes have changed."""
@@ -225,8 +255,8 @@ MAX_DECIDED = 1000
 class DecidedSurfaces:
     """The surfaces that were found to fit clients, each decided once for a configuration.
 
-    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection ends
-    with each request, or carries those of several clients, the decision outlives it here.
+    A catalog that grows must not change a client's surface in the middle of a conversation. Where a connection
+    may end with each request, or carry those of several clients, a decision outlives it here.
     """
 
     def __init__(self) -> None:

@@ -59,6 +59,7 @@ class ClientConnection:
             count=lambda profile: len(context.means.offers.of(context.catalog.value, profile).tools),
             decided=context.decided,
         )
+        self.client.number = number
         self.subscriptions = Subscriptions(peer, context.outbox)
         self.announcements = Announcements(self.subscriptions, context.habits, self.client)
         self.list_changes = ListChanges(self.subscriptions, self.listing_of)

@@ -127,3 +127,8 @@ class SessionStatistics:
     """How many calls had arguments that were repaired."""
     tokens_not_sent: int | None = 0
     """About how many tokens it was spared; None if it defers tools itself."""
+    workspace: str = ""
+    """The directory that it works in, its home abbreviated, or why what it has named cannot be used; empty if
+    it has named none, and while no server has needed to know."""
+    instances: tuple[str, ...] = ()
+    """The instances of servers that it uses, by their own names, where clients do not share one."""

@@ -54,6 +54,9 @@ MAX_CALLS = 256
 MAX_RETURNS = 3
 """How often a queued call goes back to wait for a new list: a server may change faster than its queue moves."""
 
+MAX_MOVES = 3
+"""How often a call waits for another instance because the one that it has waited for is gone."""
+
 
 class Dispatch:
     """Judges the calls of one client and sends, answers or delays them."""
@@ -164,7 +167,7 @@ class Dispatch:
             self._reply(call, action)
         else:
             call.patient = False
-            self._later(self._act_after, call, partial(self._known, action, reporting(call, self._flush)))
+            self._later(self._act_after, call, partial(self._known, call, action))
 
     def _send(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
         """Send a call. Returns False if it has to wait first."""
@@ -174,10 +177,11 @@ class Dispatch:
             text = f"server {forward.server} is disabled in mcpd's configuration. Use another tool."
             raise UpstreamUnavailable(text, server=forward.server, state="disabled")
         if upstream.instances is not None:
-            instance = call.request.session.instance_of(upstream, self._number)
+            own = call.request.session.instances
+            instance = own.of(upstream)
             if instance is None:
                 # Which one depends on the directory that its client works in, which is asked for first.
-                self._later(self._act_after, call, call.request.session.find_workspace)
+                self._later(self._act_after, call, partial(own.find_workspace, call.request.id))
                 return False
             upstream = instance
         if upstream.second is not None and not call.request.modern:
@@ -287,14 +291,19 @@ class Dispatch:
         call.patient, call.current = False, True
         self._later(self._act_after, call, upstream.wait_current)
 
-    async def _known(self, awaited: AwaitListing, report: Callable[[str], None] | None) -> None:
-        await wait_known(self._context, awaited, report)
+    async def _known(self, call: ClientCall, awaited: AwaitListing) -> None:
+        request, report = call.request, reporting(call, self._flush)
+        await wait_known(self._context, awaited, request.session, request.id, report)
         await self._context.settled()
 
     async def _act_after(self, call: ClientCall, wait: Callable[[], Awaitable[None]]) -> None:
         """Judge a call again after a wait, by what is known by then."""
         with self._contained(call), wait_scope(call):
             await wait()
+            if call.upstream is not None and call.upstream.is_gone and call.moves < MAX_MOVES:
+                # It has ended, or was replaced, while the call waited for it: another one takes its place.
+                call.moves += 1
+                call.patient = True
             # Nothing may be awaited from here on: what is current now may be outdated in a moment.
             # A call that was abandoned or answered in the meantime must not run.
             if self._open.get(call.request.id) is call:

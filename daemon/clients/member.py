@@ -22,7 +22,7 @@ class ClientMember(Protocol):
         """The client, as its requests name it (`wire.requests.Exchange.asker`)."""
 
     def sees(self, server: str) -> bool:
-        """Whether its profile has this server."""
+        """Whether its profile has this server, or it uses this instance of one."""
 
     def say(self, method: str, params: bytes) -> None:
         """Send what it can do without; dropped if it is behind, or takes nothing just now."""

@@ -57,6 +57,10 @@ class RootsOfClients:
         self._clients.pop(client, None)
         self._tell_refused()
 
+    def gone(self, server: str) -> None:
+        """Tell a server nothing more that will never be again."""
+        self._refused.discard(server)
+
     def _tell_refused(self) -> None:
         for server in list(self._refused):
             only = self._only(server)

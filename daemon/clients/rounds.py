@@ -198,4 +198,4 @@ class _Answer:
 
 
 def _server(call: ClientCall) -> str:
-    return "" if call.upstream is None else call.upstream.name
+    return "" if call.upstream is None else call.upstream.of

@@ -78,6 +78,7 @@ class Sessions:
         on_loaded: Callable[[str, int], None] = lambda _source, _count: None,
         on_invalid: Callable[[str, int], None] = lambda _status, _count: None,
         on_left: Callable[[Hashable], None] = lambda _identity: None,
+        on_joined: Callable[[Hashable], None] = lambda _identity: None,
     ) -> None:
         """Begin with none.
 
@@ -87,8 +88,8 @@ class Sessions:
             wall: seconds since the epoch.
             on_loaded: called when more tools are loaded, with the source and how many.
             on_invalid: called when loaded tools become invalid, with their status and how many.
-            on_left: called when no connection uses a session any more, with what identifies it
-                (`SessionState.identity`); the same session may be used again later.
+            on_left: called with what identifies a session whose last connection has left it.
+            on_joined: called with what identifies a session that a first connection uses.
         """
         self.watchers: dict[object, Callable[[], None]] = {}
         """Functions that are called soon after each change of the catalog, by their owners."""
@@ -97,7 +98,7 @@ class Sessions:
         self._wall = wall
         self._on_loaded = on_loaded
         self._on_invalid = on_invalid
-        self._on_left = on_left
+        self._on_left, self._on_joined = on_left, on_joined
         self.named: dict[str, SessionState] = {}
         """The sessions in use that have a key, by key."""
         self.users: Counter[Hashable] = Counter()
@@ -136,7 +137,7 @@ class Sessions:
             self.named[key] = state
         else:
             state.alias = key
-        self.users[state.identity] += 1
+        _enter(self.users, state.identity, self._on_joined)
         _leave(self.users, before, self._on_left)
 
     def find(self, key: str) -> SessionState | None:
@@ -149,7 +150,7 @@ class Sessions:
     def join(self, state: SessionState, client: str) -> None:
         """Let one more connection use a session."""
         state.users += 1
-        self.users[state.identity] += 1
+        _enter(self.users, state.identity, self._on_joined)
         state.left = False
         if state.key is not None:
             if state.users == 1:
@@ -303,6 +304,13 @@ async def look_all(watchers: dict[object, Callable[[], None]]) -> None:
                 logger.exception("a fault of mcpd's own while looking at what a client was given")
         if number % LOOKED_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
+
+
+def _enter(users: Counter[Hashable], identity: Hashable, on_joined: Callable[[Hashable], None]) -> None:
+    """Note that one more connection uses a session."""
+    users[identity] += 1
+    if users[identity] == 1:
+        on_joined(identity)
 
 
 def _leave(users: Counter[Hashable], identity: Hashable, on_left: Callable[[Hashable], None]) -> None:

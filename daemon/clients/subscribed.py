@@ -58,7 +58,9 @@ class Following:
     told: ClientMember
     """The client."""
     server: str
-    """The server that has the resource."""
+    """The server that has the resource, or the instance of it that the client uses."""
+    of: str
+    """The name of the server in the configuration."""
     own: str
     """The server's own URI of it."""
     uri: str
@@ -123,8 +125,11 @@ class ResourceSubscriptions:
             return
         del own[following]
         following.told.forgive(following)
-        at_server = self._servers[following.server]
-        followed = at_server[following.own]
+        at_server = self._servers.get(following.server, {})
+        followed = at_server.get(following.own)
+        if followed is None:
+            # Its server is gone.
+            return
         del followed.by[following]
         if not followed.by:
             del at_server[following.own]
@@ -157,6 +162,15 @@ class ResourceSubscriptions:
         for each in self._servers.get(server, {}).values():
             if each.settled.is_set():
                 each.settled, each.refusal = trio.Event(), None
+
+    def gone(self, server: str) -> None:
+        """Forget a server that will never be again, and tell who followed something of it to look once more."""
+        for each in self._servers.pop(server, {}).values():
+            each.settled.set()
+            for following in each.by:
+                self._of.get(following.told, {}).pop(following, None)
+                params = _told(following, following.own, {})
+                following.told.owe(following, RESOURCE_UPDATED, params, following.listen)
 
     def hear(self, server: str, params: Raw) -> None:
         """Take an update to those that follow the resource, or one that it is a part of (MCP)."""
@@ -214,4 +228,4 @@ def _as_used(following: Following, updated: str) -> str:
     if following.uri == following.own:
         return updated
     # A part of a resource that the client names by its server.
-    return mcpd_uri(following.server, updated)
+    return mcpd_uri(following.of, updated)

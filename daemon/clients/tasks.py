@@ -156,6 +156,11 @@ class ClientTasks:
         self._forget_old()
         return [task for task in self._known.values() if task.owner == owner]
 
+    def are_open(self, server: str) -> bool:
+        """Whether a server works on a task."""
+        self._forget_old()
+        return any(task.server == server and not task.has_ended for task in self._known.values())
+
     def note(self, task: Task, members: Mapping[str, Raw]) -> dict[str, Raw]:
         """Keep what is known of a task; return its members with our id."""
         told = {**members, "taskId": Raw(_encode(task.id))}

@@ -76,7 +76,7 @@ class ToldClient:
         return self._calls.log_level
 
     def sees(self, server: str) -> bool:
-        """Whether its profile has this server."""
+        """Whether its profile has this server, or it uses this instance of one."""
         selection = self._client.select(self._context.catalog.value.config)
         if selection.denied:
             return False
@@ -90,7 +90,7 @@ class ToldClient:
                 keeps=False,
             )
             self._seen, self._servers = (catalog, selection.profile), frozenset(view.servers)
-        return server in self._servers
+        return self._client.has(server, self._servers)
 
     def sees_others(self) -> bool:
         """Whether its profile has other servers than when that was last asked."""

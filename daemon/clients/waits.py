@@ -11,9 +11,10 @@ from msgspec import Raw
 from daemon.surfaces.describing import has_listed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.attachment import Attachment
     from daemon.clients.call import ClientCall
     from daemon.clients.context import SessionContext
     from daemon.kit.mailbox import Watch
@@ -81,15 +82,29 @@ def reporting(call: ClientCall, flush: Callable[[], None]) -> Report | None:
     return report if call.wants_progress else None
 
 
-async def wait_known(context: SessionContext, awaited: AwaitListing, report: Report | None = None) -> None:
+async def wait_known(
+    context: SessionContext,
+    awaited: AwaitListing,
+    session: Attachment,
+    request_id: bytes,
+    report: Report | None = None,
+) -> None:
     """Wait for what an answer depends on: servers' first lists, and the search index if it matters.
 
     Args:
         context: what all sessions share.
         awaited: what to wait for.
+        session: whose answer it is: where clients do not share a server, its own instance is waited for.
+        request_id: the request that is to be answered.
         report: told how servers are while they are waited for; None if no reports are wanted.
+
+    Raises:
+        CallError: a tool of a single server is to be called, and there is no instance of it for this client.
     """
-    await wait_listed(awaited, context.upstreams, context.catalog, report)
+    # A server that cannot be had must not cost the others.
+    only = awaited.calling and len(awaited.servers) == 1
+    upstreams = await session.instances.find_all(awaited.servers, request_id, strictly=only)
+    await wait_listed(awaited, upstreams, context.catalog, report)
     if awaited.indexed:
         await wait_indexed(context.index, context.catalog)
 
@@ -119,16 +134,14 @@ async def wait_up(upstream: Upstream, report: Report | None = None) -> bool:
 
 async def wait_listed(
     awaited: AwaitListing,
-    upstreams: Mapping[str, Upstream],
+    upstreams: Iterable[Upstream],
     catalog: Watch[Catalog],
     report: Report | None = None,
 ) -> None:
     """Wake servers and wait, concurrently, until each has listed, failed to, or run out of time."""
     async with trio.open_nursery() as nursery:
-        for server in awaited.servers:
-            upstream = upstreams.get(server)
-            if upstream is not None:
-                nursery.start_soon(_wait_one, upstream, catalog, awaited, report)
+        for upstream in upstreams:
+            nursery.start_soon(_wait_one, upstream, catalog, awaited, report)
 
 
 async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:

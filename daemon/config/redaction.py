@@ -20,6 +20,7 @@ from daemon.config.credentials import (
     may_be_common,
     names_credential,
 )
+from daemon.config.labels import server_of
 from daemon.config.sharing import WORKSPACE
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHOWN, Redactor
@@ -253,8 +254,8 @@ class Redactors:
         return self._all(text, most)
 
     def of(self, server: str) -> Redactor:
-        """The redactor for a server's texts; always the same object for a name."""
-        known = self._each.get(server)
+        """The redactor for the texts of a server or its instances; always the same object for all of these."""
+        known = self._each.get(server) or self._each.get(server := server_of(server))
         if known is None:
             known = self._each[server] = Redactor((), beside=self._unmistakable)
         return known

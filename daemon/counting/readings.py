@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import trio
 
+from daemon.counting.running import Distribution, Labels, Values, instances, labels_of, memory, running
 from daemon.counting.tally import MAX_SERVERS, OPERATOR, OTHER, tokens_in
 from daemon.errors import InvalidArguments
 from daemon.processes.marks import memory_by_mark
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.counting.running import CountedServer, CountedUpstream
     from daemon.counting.tally import ServerCalls, Tally
     from daemon.kit.mailbox import Watch
     from daemon.processes.peers import Connections
@@ -41,22 +43,6 @@ OFF = (
 )
 """The answer to a request for metrics while they are off."""
 
-Labels = tuple[str, ...]
-"""Values of a metric's labels, in the order of the table."""
-
-
-@attrs.frozen
-class Distribution:
-    """The value of a histogram."""
-
-    buckets: tuple[int, ...]
-    """How many values fell between two of `counting.tally.LATENCY_BOUNDS`; the last: beyond all."""
-    total: float
-    """The sum of what was observed."""
-
-
-Values = dict[Labels, float | Distribution]
-
 
 @attrs.frozen
 class Reading:
@@ -64,8 +50,8 @@ class Reading:
 
     values: Mapping[str, Values]
     """Values by metric, then by labels."""
-    marks: Mapping[int, str] = attrs.field(factory=dict)
-    """The server of each child's mark, to find its memory by."""
+    marks: Mapping[int, Labels] = attrs.field(factory=dict)
+    """The server of each child's mark, to find its memory by; and the instance, where it is one."""
 
     def with_memory(self, resident: Mapping[int, int]) -> Reading:
         """A reading with the memory of the servers' process trees added.
@@ -73,22 +59,7 @@ class Reading:
         Args:
             resident: bytes by mark.
         """
-        memory: Values = {(server,): resident[mark] for mark, server in self.marks.items() if mark in resident}
-        return Reading({**self.values, "mcpd_server_memory_bytes": memory}, self.marks)
-
-
-class CountedUpstream(Protocol):
-    """The countable part of an upstream."""
-
-    mark: int | None
-
-    @property
-    def in_flight(self) -> int:
-        """Calls without an answer yet, queued ones included."""
-
-    @property
-    def queued(self) -> int:
-        """Calls that wait in the queue."""
+        return Reading({**self.values, **memory(self.marks, resident)}, self.marks)
 
 
 class CountedSession(Protocol):
@@ -111,7 +82,9 @@ class Exporter:
     """The counters of events."""
     catalog: Watch[Catalog]
     """The newest catalog."""
-    upstreams: Mapping[str, CountedUpstream]
+    actors: Mapping[str, CountedUpstream]
+    """What runs of the servers: those that all clients share, and the instances of the others."""
+    upstreams: Mapping[str, CountedServer]
     """Running servers by name."""
     sessions: Callable[[], Iterable[CountedSession]]
     """Open sessions."""
@@ -142,18 +115,24 @@ def read(sources: Exporter) -> Reading:
     """Copy all values; call it on the event loop, where nothing changes meanwhile."""
     # One limit for counters and gauges: a server has all of its series, or none.
     servers = dict(islice(sources.catalog.value.servers.items(), MAX_SERVERS))
-    upstreams = {name: each for name, each in sources.upstreams.items() if name in servers}
+    actors = [each for each in sources.actors.values() if each.of in servers]
+    divided = {
+        name: each.instances
+        for name, each in sources.upstreams.items()
+        if name in servers and each.instances is not None
+    }
     return Reading(
         {
             **_calls(sources.tally),
             **_counted(sources.tally),
             **_lists(sources.tally),
             **_servers(servers),
-            **_upstreams(upstreams),
+            **running(actors),
+            **instances(divided, actors),
             **_whole(sources),
             **_connections(sources.connections()),
         },
-        {each.mark: name for name, each in upstreams.items() if each.mark is not None},
+        {each.mark: labels_of(each) for each in actors if each.mark is not None},
     )
 
 
@@ -250,13 +229,6 @@ def _is_unavailable(entry: ServerEntry) -> bool:
     if entry.disabled:
         return False
     return not (entry.of_use if entry.available else entry.usable)
-
-
-def _upstreams(upstreams: Mapping[str, CountedUpstream]) -> dict[str, Values]:
-    return {
-        "mcpd_server_calls_in_flight": {(name,): each.in_flight for name, each in upstreams.items()},
-        "mcpd_server_calls_queued": {(name,): each.queued for name, each in upstreams.items()},
-    }
 
 
 def _whole(sources: Exporter) -> dict[str, Values]:

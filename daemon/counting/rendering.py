@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from daemon.counting.readings import Distribution
+from daemon.counting.running import Distribution
 from daemon.counting.tally import LATENCY_BOUNDS
 
 if TYPE_CHECKING:
@@ -179,6 +179,33 @@ _SERVERS = (
     ),
 )
 
+_INSTANCES = (
+    _gauge(
+        "mcpd_server_instances", "Instances of a server that run, where clients do not share one.", ("server",)
+    ),
+    _counter("mcpd_server_instances_begun_total", "Instances that were made for clients.", ("server",)),
+    _counter(
+        "mcpd_server_instances_ended_total",
+        "Instances that have ended: unused, with their session, or to make room.",
+        ("server",),
+    ),
+    _gauge(
+        "mcpd_instance_calls_in_flight",
+        "Calls to an instance without an answer yet, those in line included.",
+        ("server", "instance"),
+    ),
+    _gauge(
+        "mcpd_instance_calls_queued",
+        "Calls in line because the instance works on as many as it may.",
+        ("server", "instance"),
+    ),
+    _gauge(
+        "mcpd_instance_memory_bytes",
+        "Resident memory of an instance that mcpd started, with all that it started.",
+        ("server", "instance"),
+    ),
+)
+
 _DAEMON = (
     _gauge("mcpd_sessions", "Clients that are connected.", ("surface",)),
     _gauge("mcpd_connections", "Connections of clients and of operators.", ("door",)),
@@ -207,7 +234,7 @@ _PROCESS = (
 )
 
 METRICS: Mapping[str, Metric] = {
-    metric.name: metric for metric in (*_CALLS, *_LOADING, *_LISTS, *_SERVERS, *_DAEMON, *_PROCESS)
+    metric.name: metric for metric in (*_CALLS, *_LOADING, *_LISTS, *_SERVERS, *_INSTANCES, *_DAEMON, *_PROCESS)
 }
 """All metrics by name, in the order of the export; those of the library come last."""
 

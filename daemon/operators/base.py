@@ -12,6 +12,7 @@ import attrs
 import msgspec
 import trio
 
+from daemon.config.labels import server_of
 from daemon.errors import McpdError, UnknownServer
 from daemon.kit.wording import hint
 from daemon.ports import Upstream
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Moves
     from daemon.clients.context import SessionStatistics
+    from daemon.clients.permissions.grants import Grants
     from daemon.config.diff import Plan
-    from daemon.config.model import Config
+    from daemon.config.model import Config, Server
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import CallStats, Noise, RepairCounts, StderrTail
     from daemon.counting.tally import Tally
@@ -111,15 +113,27 @@ class CatalogWriter(Protocol):
 
 
 class ObservedUpstream(Upstream, Protocol):
-    """A server as operators see it: callable as for clients, with its statistics."""
+    """A server as operators see it, or one of its instances: callable as for clients, with its statistics."""
 
     stats: CallStats
-    noise: Noise
-    stderr: StderrTail
-    apart: Apart
-    greeting: Greeting | None
     pid: int | None
     mark: int | None
+
+    @property
+    def noise(self) -> Noise:
+        """What it prints that is not MCP."""
+
+    @property
+    def stderr(self) -> StderrTail:
+        """The last lines of its stderr."""
+
+    @property
+    def apart(self) -> Apart:
+        """Whether its calls are made one client at a time."""
+
+    @property
+    def greeting(self) -> Greeting | None:
+        """What it said in the handshake; None before the first."""
 
     @property
     def in_flight(self) -> int:
@@ -135,6 +149,27 @@ class ObservedUpstream(Upstream, Protocol):
         Raises:
             CallError: the server is not up and cannot be woken.
         """
+
+
+class Use(Protocol):
+    """The last use of a server or an instance."""
+
+    @property
+    def at(self) -> float:
+        """When it was, on the event loop's clock."""
+
+
+class ObservedActor(ObservedUpstream, Protocol):
+    """What runs of a server: the server itself, or an instance of it."""
+
+    server: Server
+    """The configuration that it was made with."""
+    child: Child
+    """The supervisor's view of it."""
+
+    @property
+    def use(self) -> Use | None:
+        """When it was last used; None if nothing depends on it."""
 
 
 class Archive(Protocol):
@@ -173,6 +208,10 @@ class LiveSession(Protocol):
     def key(self) -> str | None:
         """The key of the connection's session; None if the session ends with the connection."""
 
+    @property
+    def grants(self) -> Grants:
+        """What the session of the connection's own may call without its user being asked again."""
+
     def statistics(self) -> SessionStatistics:
         """The connection's statistics."""
 
@@ -206,6 +245,8 @@ class Clients:
     part in several sessions."""
     moves: Moves
     """Sessions that were given another profile."""
+    change_grants: Callable[[str, Callable[[Grants], None]], None]
+    """Changes what the session with a key may call without its user being asked again."""
     connections: Callable[[], Mapping[str, Connections]]
     """Returns how many clients each listening socket has accepted and refused."""
 
@@ -238,8 +279,10 @@ class OperatorContext:
     """The owner of the catalog."""
     upstreams: Mapping[str, ObservedUpstream]
     """Running servers by name, as callers see them."""
+    actors: Mapping[str, ObservedActor]
+    """What runs of them by its own name: servers that all clients share, and the instances of the others."""
     children: Mapping[str, Child]
-    """The same servers, as the supervisor knows them."""
+    """The same, as the supervisor knows it."""
     reload: Callable[[], Awaitable[Plan]]
     """Reads the configuration and applies it (`actors.reloader`)."""
     archive: Archive
@@ -273,8 +316,12 @@ class OperatorContext:
         """The configuration in force."""
         return self.catalog.config
 
+    def instances_of(self, server: str) -> list[ObservedActor]:
+        """The live instances of a server, the oldest first; none of one that all clients share."""
+        return [each for each in self.actors.values() if each.of == server and each.server.instance is not None]
+
     def state_of(self, server: str) -> dict[str, str]:
-        """The state of a server and its reason; both empty if no server has that name."""
+        """The state of a server or an instance, and its reason; both empty if none has that name."""
         child, entry = self.children.get(server), self.catalog.servers.get(server)
         # The child's own status comes first: the catalog may not have its latest yet.
         if child is not None:
@@ -285,9 +332,14 @@ class OperatorContext:
             return {"state": "", "reason": ""}
         return {"state": str(status.state), "reason": self.redact.of(server)(status.reason)}
 
-    def unknown(self, server: str) -> UnknownServer:
-        """The error for a name that no running server has."""
+    def unknown(self, name: str) -> UnknownServer:
+        """The error for a name that no running server has, and no instance of one."""
         servers = self.catalog.servers
-        if server in servers:
-            return UnknownServer(f'server {server} is switched off in the configuration ("enabled": false)')
-        return UnknownServer(f"no server is named {server!r}. {hint(server, servers)}")
+        if name in servers:
+            return UnknownServer(f'server {name} is switched off in the configuration ("enabled": false)')
+        server = server_of(name)
+        if server == name or server not in servers:
+            return UnknownServer(f"no server is named {name!r}. {hint(name, servers)}")
+        live = [each.name for each in self.instances_of(server)]
+        what = hint(name, live) if live else "None runs now: each is started at its first use."
+        return UnknownServer(f"server {server} has no instance {name!r}. {what}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OperatorCallParams(Forwarding, kw_only=False):
-    """A tool, by its server's own name for it, and its arguments: a JSON object."""
+    """A tool, by the server's own name for it, of a server or an instance, and its arguments: a JSON object."""
 
     server: str
     tool: str
@@ -41,8 +41,9 @@ CALL = Command("call", OperatorCallParams, call)
 
 def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
     """The server of a tool that a model could call, too: listed and not switched off."""
-    server, tool, catalog = params.server, params.tool, context.catalog
-    upstream, entry = known_server(context, server)
+    tool, catalog = params.tool, context.catalog
+    upstream, entry = known_server(context, params.server)
+    server = entry.name
     if not bytes(params.arguments).startswith(b"{"):
         raise InvalidArguments("the arguments of a tool are a JSON object")
     known = entry.tools

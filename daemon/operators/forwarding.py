@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 import trio
 from msgspec import UNSET, Raw, UnsetType
 
 from daemon.clients.refusals import read_refusal
 from daemon.errors import UnknownServer, UpstreamCallError, UpstreamUnavailable
+from daemon.operators.instances import Whereabouts, own_instance
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, CAPABILITIES_KEY, members_before
 from daemon.wire.envelope import INVALID_REQUEST
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
     from daemon.wire.peer_requests import PeerRequest
 
 
-class Forwarding(msgspec.Struct, kw_only=True):
+ASKS = b'"input_required"'
+"""In a result that is none yet (MCP 2026-07-28), and hardly in another."""
+
+
+class Forwarding(Whereabouts, kw_only=True):
     """What an operator can do while a server works, and answers to what it has asked before."""
 
     progress: bool = False
@@ -40,19 +44,19 @@ class Forwarding(msgspec.Struct, kw_only=True):
     """What came with that result."""
 
 
-def known_server(context: OperatorContext, server: str) -> tuple[Upstream, ServerEntry]:
-    """A server that can be asked something.
+def known_server(context: OperatorContext, name: str) -> tuple[Upstream, ServerEntry]:
+    """A server, or an instance of one, that can be asked something, and what is known of the server.
 
     Raises:
         UnknownServer: there is none of that name.
     """
-    upstream = context.upstreams.get(server)
+    upstream = context.upstreams.get(name) or context.actors.get(name)
     if upstream is None:
-        raise context.unknown(server)
-    entry = context.catalog.servers.get(server)
+        raise context.unknown(name)
+    entry = upstream.own_catalog(context.catalog).servers.get(upstream.of)
     if entry is None:
         # A new configuration leaves the server out, and its child is being stopped.
-        raise UnknownServer(f"server {server} is no longer in mcpd's configuration", server=server)
+        raise UnknownServer(f"server {upstream.of} is no longer in mcpd's configuration", server=upstream.of)
     return upstream, entry
 
 
@@ -63,10 +67,11 @@ async def forward(
 
     Args:
         context: what commands work in.
-        upstream: the server.
+        upstream: the server, or one of its instances. Of a server whose clients do not share one, the operator
+            gets an instance as a client would.
         method: the MCP method.
         params: the members of its `params`, raw (`ports.CallToSend.params`).
-        given: what the operator can do meanwhile.
+        given: what the operator can do meanwhile, and where.
 
     Raises:
         CallError: there is no result, and why.
@@ -81,15 +86,24 @@ async def forward(
     )
     if context.operator is not None:
         context.operator.declare(given.capabilities)
+    if upstream.instances is None:
+        return Raw(await _asked(context, upstream, own))
+    async with own_instance(upstream.instances, given) as held:
+        result = await _asked(context, held.upstream, own)
+        held.goes_on = ASKS in result
+        return Raw(result)
+
+
+async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall) -> bytes:
     outcome = _Outcome(context.redact.of(upstream.of), context.operator, reports=own.wants_progress)
     started = trio.current_time()
     key = await _send(upstream, own, outcome)
     context.outbox.flush()
     try:
-        return Raw(await outcome.wait())
+        return await outcome.wait()
     finally:
         upstream.cancel(key, "the operator went away")
-        if method == CALL_TOOL:
+        if own.method == CALL_TOOL:
             upstream.record(trio.current_time() - started, ok=outcome.ok)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
+from daemon.surfaces.fitting import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +18,9 @@ NAMED = 10
 `mcpd status --json` all profiles."""
 
 
+_FITTING = "what fits each client (auto)"
+
+
 def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
     """A line that says whether lazy loading is on, and what each profile shows.
 
@@ -26,7 +30,8 @@ def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
     """
     if not lazy:
         return "lazy loading is off: every profile lists all tools"
-    told = [f"{name} shows {surface}" for name, surface in list(surfaces.items())[:NAMED]]
+    shown = {name: _FITTING if surface == AUTO else surface for name, surface in surfaces.items()}
+    told = [f"{name} shows {surface}" for name, surface in list(shown.items())[:NAMED]]
     more = [f"{len(surfaces) - NAMED} more"] if len(surfaces) > NAMED else []
     return f"lazy loading is on; by profile: {', '.join([*told, *more])}"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PromptParams(Forwarding, kw_only=False):
-    """A prompt, by its server's own name for it, and its arguments, which are texts."""
+    """A prompt, by the server's own name for it, of a server or an instance, and its arguments: texts."""
 
     server: str
     name: str
@@ -37,11 +37,11 @@ async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
         CallError: there is no such server, it refuses, or has no such prompt; or the prompt is switched off.
         InvalidArguments: an argument is missing, or is none of the prompt's.
     """
-    server, name = params.server, params.name
-    upstream, entry = known_server(context, server)
+    name = params.name
+    upstream, entry = known_server(context, params.server)
     known = known_of(entry, Kind.PROMPT)
     if Kind.PROMPT in entry.lists and name not in known:
-        raise UnknownPrompt(f"server {server} has no prompt {name!r}. {choices(known, name)}")
+        raise UnknownPrompt(f"server {entry.name} has no prompt {name!r}. {choices(known, name)}")
     if is_off(context, entry, Kind.PROMPT, name):
         raise PromptDisabled(told_off(entry, Kind.PROMPT, name))
     if name in known:

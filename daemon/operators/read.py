@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ReadParams(Forwarding, kw_only=False):
-    """A server, and its own URI of a resource; it need not be listed."""
+    """A server or an instance, and its own URI of a resource; it need not be listed."""
 
     server: str
     uri: str
@@ -32,8 +32,8 @@ async def read(context: OperatorContext, params: ReadParams) -> Raw:
     Raises:
         CallError: there is no such server, or it refuses; or the resource is switched off.
     """
-    server, uri = params.server, params.uri
-    upstream, entry = known_server(context, server)
+    uri = params.uri
+    upstream, entry = known_server(context, params.server)
     if is_off(context, entry, Kind.RESOURCE, uri):
         raise ResourceDisabled(told_off(entry, Kind.RESOURCE, uri))
     members = (b'"uri":', msgspec.json.encode(uri))

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
+from daemon.config.labels import server_of
 from daemon.errors import CallError
 from daemon.operators.base import Command
+from daemon.operators.instances import is_divided, named
 from daemon.operators.news import difference
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RefreshParams(msgspec.Struct):
-    """The server to refresh; None means all that are up."""
+    """The server or the instance to refresh; None means all that are up."""
 
     server: str | None = None
 
@@ -25,37 +27,49 @@ class RefreshParams(msgspec.Struct):
 async def refresh(context: OperatorContext, params: RefreshParams) -> dict[str, object]:
     """Have servers list their tools, all at the same time; each failure is reported as that server's `problem`.
 
+    Of a server whose clients do not share an instance, all that run list theirs, and each is reported.
+
     Raises:
-        UnknownServer: no server has that name.
+        UnknownServer: no server has that name, and no instance of one.
     """
-    server, entries = params.server, context.catalog.servers
-    if server is not None and server not in entries:
-        raise context.unknown(server)
-    names = [name for name, entry in entries.items() if entry.available]
-    told: dict[str, object] = dict.fromkeys(names if server is None else [server])
+    name, entries = params.server, context.catalog.servers
+    if name is None:
+        names = [each for name, entry in entries.items() if entry.available for each in _running(context, name)]
+    elif name in entries:
+        names = _running(context, name) or [name]
+    else:
+        names = [each.name for each in named(context, name)]
+    told: dict[str, object] = dict.fromkeys(names)
     async with trio.open_nursery() as nursery:
         for name in told:
             # The entry as of now: a reload may remove the server before its task starts.
-            nursery.start_soon(_refresh, context, entries[name], told)
+            nursery.start_soon(_refresh, context, name, entries[server_of(name)], told)
     return {"servers": told}
 
 
 REFRESH = Command("refresh", RefreshParams, refresh)
 
 
-async def _refresh(context: OperatorContext, before: ServerEntry, told: dict[str, object]) -> None:
-    name = before.name
-    upstream = context.upstreams.get(name)
-    problem = f"server {name} is switched off in the configuration"
-    if upstream is not None:
+def _running(context: OperatorContext, server: str) -> list[str]:
+    """What runs of a server, by its own name: the server, or its instances."""
+    return [each.name for each in context.actors.values() if each.of == server]
+
+
+async def _refresh(context: OperatorContext, name: str, before: ServerEntry, told: dict[str, object]) -> None:
+    actor, server = context.actors.get(name), before.name
+    if actor is not None:
         try:
-            problem = await upstream.refresh()
+            problem = await actor.refresh()
         except CallError as error:
             problem = error.message
-    await context.registry.settle()
-    after = context.catalog.servers.get(name)
-    if after is None:
-        told[name] = {"problem": f"server {name} was removed from the configuration meanwhile"}
+    elif is_divided(context, server):
+        problem = "no instance of it runs; each lists what it offers when it starts"
     else:
-        problem = context.redact.of(name)(problem or after.listing_error)
+        problem = f"server {server} is switched off in the configuration"
+    await context.registry.settle()
+    after = context.catalog.servers.get(server)
+    if after is None:
+        told[name] = {"problem": f"server {server} was removed from the configuration meanwhile"}
+    else:
+        problem = context.redact.of(server)(problem or after.listing_error)
         told[name] = {**difference(before, after), "problem": problem}

@@ -1,4 +1,4 @@
-"""`mcpd restart`: restart a server, whatever its state."""
+"""`mcpd restart`: restart a server, or instances of it, whatever their state."""
 
 from __future__ import annotations
 
@@ -9,33 +9,41 @@ import trio
 
 from daemon.errors import InvalidArguments
 from daemon.operators.base import OUTCOME_SECONDS, Command
+from daemon.operators.instances import is_divided, named
 
 if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
 
 
 class RestartParams(msgspec.Struct):
-    """The server to restart."""
+    """The server or the instance to restart; a server's name stands for all of its instances."""
 
     server: str
 
 
-async def restart(context: OperatorContext, params: RestartParams) -> dict[str, str]:
+async def restart(context: OperatorContext, params: RestartParams) -> dict[str, object]:
     """Restart a server, whatever its state, and report its state a few seconds later.
 
+    Of a server whose clients do not share an instance, all that run are restarted, and each is reported.
+
     Raises:
-        UnknownServer: no running server has that name.
+        UnknownServer: no running server has that name, and no instance of one.
         InvalidArguments: the server is switched off.
     """
-    child = context.children.get(params.server)
-    if child is None:
-        raise context.unknown(params.server)
-    if child.off:
-        raise InvalidArguments(f"server {params.server} is {child.off}")
-    child.restart()
+    name = params.server
+    running = named(context, name)
+    for each in running:
+        if each.child.off:
+            raise InvalidArguments(f"server {name} is {each.child.off}")
+    for each in running:
+        each.child.restart()
     with trio.move_on_after(OUTCOME_SECONDS):
-        await child.status.wait_settled()
-    return {"server": params.server, **context.state_of(params.server)}
+        for each in running:
+            await each.child.status.wait_settled()
+    told: dict[str, object] = {"server": name, **context.state_of(name)}
+    if is_divided(context, name):
+        told["instances"] = {each.name: context.state_of(each.name) for each in running}
+    return told
 
 
 RESTART = Command("restart", RestartParams, restart)

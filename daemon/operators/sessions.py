@@ -17,6 +17,7 @@ from daemon.catalog.loaded import LoadedStatus, judge_in
 from daemon.catalog.remembered import is_anonymous
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.operators.base import Command
+from daemon.operators.grounds import why
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
@@ -216,11 +217,19 @@ def _about(
         "number": None,
         "client": record.client,
         "profile": connected[0].profile if connected else None,
+        **_surface(connected),
         "connections": connections,
         "createdAt": round(record.created_at, 3),
         "seenAt": round(record.seen_at, 3),
         "forgottenInSeconds": None if connections else max(0, round(left)),
     }
+
+
+def _surface(connected: list[SessionStatistics]) -> dict[str, object]:
+    """The surface of a session, and why it has that: those of its oldest connection."""
+    if not connected:
+        return {"surface": None, "surfaceWhy": None}
+    return {"surface": connected[0].surface, "surfaceWhy": why(connected[0].choice)}
 
 
 def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
@@ -231,6 +240,7 @@ def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
         "number": first.number if first.key is None else None,
         "client": first.client,
         "profile": first.profile,
+        **_surface(sessions),
         "connections": len(sessions),
         "createdAt": round(first.since, 3),
         "seenAt": None,

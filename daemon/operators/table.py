@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from daemon.operators.allow import ALLOW
 from daemon.operators.call import CALL
 from daemon.operators.locate import LOCATE
 from daemon.operators.logs import LOGS
@@ -46,6 +47,7 @@ COMMANDS: dict[str, Command[Any]] = {
         REFRESH,
         SESSIONS,
         MOVE,
+        ALLOW,
         METRICS,
         LOGS,
         TOKENS,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.causes import HEALTHY, Reason
-from daemon.states import WAKEABLE, ServerState
+from daemon.states import SERVING, WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run, Streak, is_stable, wants_restart
 from daemon.supervision.lifecycle import Lifecycle, Pause, contained, ending_of, reason_of
 from daemon.supervision.starts import Rank
@@ -58,7 +58,7 @@ class Child:
         """Why it is switched off; empty if it is not."""
         self.left = trio.Event()
         """Set once it has left the supervisor and cleaned up."""
-        self.status = ChildStatus(partial(on_status, spec.name), wall, redact)
+        self.status = ChildStatus(spec.on_status or partial(on_status, spec.name), wall, redact)
         self.pause = Pause()
         self._starts = starts
         self._rng = rng
@@ -67,7 +67,9 @@ class Child:
         self._running: Lifecycle | None = None
         self._start: QueuedStart | None = None
         self._called = False
+        """Whether somebody waits for it: it is moved to the front of the queue, now or the next time."""
         self._served = False
+        self._resting = False
         self._whole = trio.CancelScope()
         self._phase: trio.CancelScope | None = None
 
@@ -91,15 +93,17 @@ class Child:
 
     async def _live(self) -> None:
         """Run the child again and again; where its restart type forbids another run, wait for a nudge."""
-        if self.spec.lazy:
+        if self.spec.lazy or self._resting:
             self.status.become(ServerState.DORMANT)
             await self.pause.wait_nudged()
+            self._resting = False
         self._forget_failures()
         while True:
             run = await self._run_once()
             if not wants_restart(self.spec.policy, run):
                 self.status.become(ServerState.STOPPING, run.reason)
                 self.status.become(ServerState.STOPPED, run.reason)
+                self.pause.renew()
                 await self.pause.wait_nudged()
                 self._forget_failures()
             elif is_stable(self.spec.policy, run) and not self.pause.held:
@@ -116,7 +120,7 @@ class Child:
     def switch_off(self, reason: str) -> None:
         """Stop the child and keep it stopped; `reason` is shown and must not be empty."""
         if not self.off:
-            self.off = reason
+            self.off, self._resting = reason, False
             self._turn(Reason(reason))
 
     def switch_on(self) -> None:
@@ -127,7 +131,7 @@ class Child:
 
     def replace(self, spec: ChildSpec) -> None:
         """Continue with another spec of the same name, after ending the current run."""
-        self.spec = spec
+        self.spec, self._resting = spec, False
         self.status.untried = True
         self._streak = Streak(spec.policy, self._rng)
         if self.off:
@@ -137,6 +141,16 @@ class Child:
         else:
             self.restart(REPLACED)
 
+    def rest(self) -> None:
+        """End the run of a child that serves because nobody uses it: it is dormant until it is woken."""
+        if self._running is None or self.status.value.state not in SERVING:
+            return
+        self._resting = self.status.untried = True
+        self._running.rest()
+        # At once: who comes while it is being cleaned up waits for the next run.
+        self.status.become(ServerState.DORMANT)
+        self._turn(HEALTHY)
+
     def leave(self, reason: str) -> None:
         """Stop the child for good: from now on only stopping and stopped are shown."""
         self.status.end(Reason(reason))
@@ -145,6 +159,7 @@ class Child:
     def _turn(self, reason: Reason) -> None:
         """End the current phase cleanly, and start over with the wanted state."""
         self.status.stop(reason)
+        self.pause.renew()
         if self._phase is not None:
             self._phase.cancel()
 
@@ -153,7 +168,9 @@ class Child:
         self._forget_failures()
         self.pause.release()
         self.pause.nudge()
-        self._hurry()
+        self._called = True
+        if self._start is not None:
+            self._start.hurry()
         if self._running is not None:
             self._running.restart(reason)
 
@@ -166,19 +183,14 @@ class Child:
         state = self.status.value.state
         if state not in WAKEABLE or self.pause.held:
             return
-        if called:
-            self._hurry()
+        self._called |= called
+        if called and self._start is not None:
+            self._start.hurry()
         # A dormant one has not failed, however recently it was started.
         if state is ServerState.DORMANT:
             self.pause.nudge()
         else:
             self.pause.shorten(self._last_start + WAKE_INTERVAL)
-
-    def _hurry(self) -> None:
-        """Move it to the front of the queue, now or the next time, because somebody waits for it."""
-        self._called = True
-        if self._start is not None:
-            self._start.hurry()
 
     def _forget_failures(self) -> None:
         self._streak.forget()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from daemon.config.tuning import Restart
+    from daemon.facts import ServerStatus
     from daemon.supervision.backoff import Run
     from daemon.supervision.starts import QueuedStart
     from daemon.supervision.status import ChildStatus
@@ -75,8 +76,7 @@ class Pause:
             await self._nudge.wait()
 
     async def wait_nudged(self) -> None:
-        """Wait until nudged; earlier nudges do not count."""
-        self._nudge = trio.Event()
+        """Wait until nudged; a nudge since the last `renew` counts."""
         await self._nudge.wait()
 
 
@@ -96,6 +96,10 @@ class ChildSpec:
     """Whether it runs as processes of this machine, whose effort can be observed (`starts`)."""
     on_ended: Callable[[int, Run], None] = lambda _number, _run: None
     """Called with the number and the result of each run that has ended."""
+    of: str = ""
+    """The server whose secrets its reasons may quote, if that is not its name."""
+    on_status: Callable[[ServerStatus], None] | None = None
+    """Called with each new status in place of the supervisor's own function."""
 
 
 class Lifecycle:
@@ -108,6 +112,8 @@ class Lifecycle:
         """The cancel scope around the run."""
         self.restarting = False
         """Whether the run is being ended for a restart."""
+        self.resting = False
+        """Whether the run is being ended because nobody uses it."""
         self._status = status
         self._pause = pause
         self._start = start
@@ -130,7 +136,7 @@ class Lifecycle:
 
     def ending(self, reason: Reason) -> None:
         """Report that the run is over except for the clean-up, which nobody need wait for."""
-        if self.restarting:
+        if self.restarting or self.resting:
             return
         self._over = True
         self._status.become(ServerState.BACKOFF, reason)
@@ -141,6 +147,10 @@ class Lifecycle:
             self.ending(reason)
         self.restarting = True
         self.scope.cancel()
+
+    def rest(self) -> None:
+        """Note that the run is about to be ended because nobody uses it: nothing that it reports counts."""
+        self._over = self.resting = True
 
     def hold_off(self, seconds: float) -> None:
         """Delay the next run, as the server has asked for; an operator can still start it."""

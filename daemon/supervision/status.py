@@ -38,7 +38,7 @@ class ChildStatus(Watch[ServerStatus]):
         self.failures = 0
         """The number of failed runs in the current streak."""
         self.untried = True
-        """Whether it has neither served nor failed since it was configured."""
+        """Whether it has neither served nor failed since it was configured, or since it was put to rest."""
         self.last = HEALTHY
         """Why the last run ended."""
         self._on_change = on_change

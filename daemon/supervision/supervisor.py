@@ -62,6 +62,7 @@ class Supervisor:
         self._redact = redact
         self._nursery: trio.Nursery | None = None
         self._children: dict[str, Child] = {}
+        self._retired: set[Child] = set()
         for spec in specs:
             self.add(spec)
 
@@ -78,7 +79,7 @@ class Supervisor:
         """
         if spec.name in self._children:
             raise ValueError(f"two children are named {spec.name!r}")
-        child = self._children[spec.name] = self._make(spec, redact=self._redact(spec.name))
+        child = self._children[spec.name] = self._make(spec, redact=self._redact(spec.of or spec.name))
         if self._nursery is not None:
             self._nursery.start_soon(child.supervise)
         return child
@@ -89,10 +90,24 @@ class Supervisor:
         Raises:
             KeyError: there is no child of that name.
         """
+        await self.end(self.retire(name), reason)
+
+    def retire(self, name: str) -> Child:
+        """Give a child's name back at once; the child goes on until `end`.
+
+        Raises:
+            KeyError: there is no child of that name.
+        """
         child = self._children.pop(name)
+        self._retired.add(child)
+        return child
+
+    async def end(self, child: Child, reason: str) -> None:
+        """Stop a retired child for good, and return once it has cleaned up."""
         child.leave(reason)
         if self._nursery is not None:
             await child.left.wait()
+        self._retired.discard(child)
         child.status.become(ServerState.STOPPED, Reason(reason))
 
     async def run(self) -> None:
@@ -106,10 +121,14 @@ class Supervisor:
         finally:
             self._nursery = None
             self.announce_stop()
-            for child in self._children.values():
+            for child in self._all:
                 child.status.become(ServerState.STOPPED)
 
     def announce_stop(self) -> None:
         """Show all children as stopping; `run` is about to be cancelled."""
-        for child in self._children.values():
+        for child in self._all:
             child.status.end()
+
+    @property
+    def _all(self) -> list[Child]:
+        return [*self._children.values(), *self._retired]

@@ -44,6 +44,15 @@ MAX_LINES = 60
 MAX_LINE = 160
 """Characters of the longest line about one entry."""
 
+MAX_NAME = 20
+"""Characters of a line that are left to the name of what it is about."""
+
+LONGEST_LINE = 260
+"""Characters of what the tools of one server do, in a list that is short all the same: some thirty tools."""
+
+SHORT_LIST = 2000
+"""Characters up to which a list is short: 500 tokens."""
+
 
 def result(structured: object, text: str | None = None) -> bytes:
     """A successful result, raw JSON: `structuredContent` and one text item.
@@ -147,19 +156,34 @@ def one_line(text: str, width: int = MAX_LINE) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str) -> str:
+def roomy_lines(entries: Callable[[int], Sequence[tuple[str, str]]], characters: int, rest: str) -> str:
+    """A bounded list whose lines are as long as they have to be, as long as the whole list is short.
+
+    Args:
+        entries: returns names with their descriptions, given the characters for what tools do.
+        characters: how long the list may become.
+        rest: how to see the entries that are left out, as in `index_lines`.
+    """
+    whole = entries(LONGEST_LINE)
+    if sum(len(name) + len(text) for name, text in whole) <= min(characters, SHORT_LIST):
+        return index_lines(whole, characters, rest, LONGEST_LINE + MAX_LINE)
+    return index_lines(entries(MAX_LINE - MAX_NAME), characters, rest)
+
+
+def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str, width: int = MAX_LINE) -> str:
     """A bounded list, a line for each entry.
 
     Args:
         entries: names with their descriptions.
         characters: how long the list may become.
         rest: how to see the entries that are left out, after "- and 7 more: ".
+        width: characters of the longest line.
     """
     lines: list[str] = []
     size = 0
     known = list(entries)
     for number, (name, text) in enumerate(known):
-        line = one_line(f"- {name}: {text}" if text else f"- {name}")
+        line = one_line(f"- {name}: {text}" if text else f"- {name}", width)
         size += len(line) + 1
         if number >= MAX_LINES or size > characters:
             lines.append(f"- and {len(known) - number} more: {rest}")

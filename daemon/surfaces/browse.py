@@ -1,6 +1,7 @@
 """The `browse` surface: `list_categories`, `get_tools`, `call_tool` (seed 003, semcode's `--lazy`).
 
-Three constant definitions, the smallest of all surfaces: even the categories are listed only on request.
+Three short definitions, the smallest of all surfaces: even the categories are listed only on request. A few words of
+each stand in the first one, for clients that hide tools until a search of their own finds them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from daemon.surfaces.by_category import (
     shown,
 )
 from daemon.surfaces.describing import meta_tool, position, starting, unavailable
-from daemon.surfaces.summing import category_line
+from daemon.surfaces.summing import category_line, topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,12 +66,14 @@ class BrowseSurface:
         )
 
     def awaits(self, view: View) -> tuple[str, ...]:
-        """Nothing: the three definitions are constant."""
+        """Nothing: what is known is named, and the rest when it is asked for."""
         return ()
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The three definitions."""
-        return _DEFINITIONS
+        """The three definitions, the first with what there is in a few words."""
+        said = topics(view)
+        first = _LIST_DEFINITION if not said else _list_definition(f"{_LISTS}: {said}.")
+        return (first, *_DEFINITIONS)
 
     def listed(self, view: View) -> Sequence[Offered]:
         """No tools of servers: they are called through the meta-tools."""
@@ -175,8 +178,16 @@ def _line(category: dict[str, Any]) -> str:
     return f"- **{category['name']}**{described}\n  Tools: {names}{more}"
 
 
+_LISTS = "List the categories of tools with what is in them"
+
+
+def _list_definition(description: str) -> bytes:
+    return meta_tool(LIST, "List tool categories", description, {})
+
+
+_LIST_DEFINITION = _list_definition(f"{_LISTS}.")
+
 _DEFINITIONS = (
-    meta_tool(LIST, "List tool categories", "List the categories of tools with what is in them.", {}),
     meta_tool(
         GET,
         "Load a category's tools",

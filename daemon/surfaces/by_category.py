@@ -14,11 +14,11 @@ from daemon.surfaces.answers import (
     MAX_QUOTED,
     choices,
     cut,
-    index_lines,
     names_within,
     quoted,
     result,
     room_of,
+    roomy_lines,
     share_of,
     size_of,
     some_of,
@@ -90,11 +90,15 @@ def find_category(view: View, name: str) -> ToolCategory:
 
 def category_lines(view: View) -> str:
     """One line per category, bounded in lines and size; the last line counts what is left out."""
-    entries = [(category.name, category_line(view, category)) for category in view.categories.values()]
-    if not entries:
+    categories = view.categories.values()
+    if not categories:
         return NO_CATEGORIES
     rest_text = "any unknown category name is answered with their names"
-    return "Categories:\n" + index_lines(entries, view.means.index_characters, rest_text)
+
+    def entries(room: int) -> list[tuple[str, str]]:
+        return [(category.name, category_line(view, category, room)) for category in categories]
+
+    return "Categories:\n" + roomy_lines(entries, view.means.index_characters, rest_text)
 
 
 def describe_category(

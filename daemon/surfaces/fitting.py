@@ -66,13 +66,13 @@ class SearchingClient:
 
 
 SEARCHING_CLIENTS = (
-    # 2.1.329 is the first version seen to defer: names, and schemas through its ToolSearch. 2.1.197 gives its model
-    # everything. Its model is told all names at the start of each conversation: 27 bytes each (84 take 2.3 kB), so 500
-    # take some 3,400 tokens, less than half of what one answer of a meta-tool may (`answerTokens`).
+    # 2.1.329 is the first version seen to defer: names, and schemas through its ToolSearch. 2.1.197 gives its
+    # model everything. Its model is told all names at the start of each conversation: 27 bytes each (84 take
+    # 2.3 kB), so 500 take some 3,400 tokens, less than half of what one answer may (`answerTokens`).
     SearchingClient(name="claude-code", since=(2, 1, 329), tools=500),
-    # 0.169.0 was seen to; by its sources since 0.142.2 (openai/codex#29486), before only with a hundred tools or more. Its
-    # model is told nothing until it searches, so tools cost it nothing: but one search by words has eight hits, and
-    # the whole list is read at each start, 0.8 kB a tool (69 kB for 84).
+    # 0.169.0 was seen to; by its sources since 0.142.2 (openai/codex#29486), before only with a hundred tools
+    # or more. Its model is told nothing until it searches, so tools cost it nothing: but a search by words has
+    # eight hits, and the whole list is read at each start, 0.8 kB a tool (69 kB for 84).
     SearchingClient(name="codex", since=(0, 142, 2), tools=1000),
 )
 """All clients that are known to; docs/surfaces.md has them with what was seen."""
@@ -153,9 +153,9 @@ def fitting(client: ClientInfo, count: Callable[[], int]) -> SurfaceChoice:
 
 
 def may_defer(client: ClientInfo) -> bool:
-    """Whether a client may show its model only tools that it has searched for: then nothing is claimed as saved.
+    """Whether a client may show its model only tools that it has searched for.
 
-    A version that cannot be read may be any.
+    Nothing is claimed as saved then. A version that cannot be read may be any.
     """
     known = _known(client)
     if known is None:

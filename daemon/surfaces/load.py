@@ -22,11 +22,11 @@ from daemon.surfaces.answers import (
     cut,
     decode_arguments,
     fitting,
-    index_lines,
     lines_within,
     quoted,
     result,
     room_of,
+    roomy_lines,
     share_of,
     size_of,
     some_of,
@@ -305,9 +305,13 @@ def _name(view: View, offered: Offered) -> str:
 
 
 def _server_definition(view: View) -> bytes:
-    entries = [(entry.name, server_line(view, entry)) for entry in view.servers.values()]
+    servers = view.servers.values()
+
+    def entries(room: int) -> list[tuple[str, str]]:
+        return [(entry.name, server_line(view, entry, room)) for entry in servers]
+
     rest = f"{SERVER} finds them by need"
-    lines = index_lines(entries, view.means.index_characters, rest) if entries else "none are configured"
+    lines = roomy_lines(entries, view.means.index_characters, rest) if servers else "none are configured"
     return meta_tool(
         SERVER,
         "Find MCP servers",

@@ -102,7 +102,7 @@ def _definition(name: str, call: str, properties: Mapping[str, str]) -> bytes:
     return msgspec.json.encode(
         {
             "name": name,
-            "description": f"{call} for tools with readOnlyHint: true.",
+            "description": f"Prefer this to {call} for tools with readOnlyHint: true.",
             "inputSchema": {
                 "type": "object",
                 "properties": {key: {"type": kind} for key, kind in properties.items()},

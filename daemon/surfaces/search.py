@@ -33,7 +33,7 @@ from daemon.surfaces.describing import meta_tool, position, starting, unavailabl
 from daemon.surfaces.listing import as_listed, core_names, core_references, core_tools
 from daemon.surfaces.own_words import first_instructions
 from daemon.surfaces.searching import find_tools
-from daemon.surfaces.summing import category_line
+from daemon.surfaces.summing import category_line, topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -117,7 +117,7 @@ class SearchSurface:
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The meta-tools, the core tools, and what this session has found."""
         found = (as_listed(view, each, META_TOOLS) for each in self.listed(view))
-        return (_search_definition(view.offer.categories), _CALL_DEFINITION, *found)
+        return (_search_definition(view.offer.categories, topics(view)), _CALL_DEFINITION, *found)
 
     def listed(self, view: View) -> Sequence[Offered]:
         """The core tools and what was found, each once."""
@@ -270,13 +270,13 @@ def _name(view: View, offered: Offered) -> str:
 
 
 @lru_cache(maxsize=MAX_OFFERS)
-def _search_definition(categories: tuple[str, ...]) -> bytes:
-    """`search_tools` for a profile with these categories."""
+def _search_definition(categories: tuple[str, ...], said: str) -> bytes:
+    """`search_tools` for a profile with these categories, and what is said of their tools."""
     return meta_tool(
         SEARCH,
         "Search tools",
         "Find tools by need, keyword, name or category. What is found can be called by its name, with"
-        " its schema in the list of tools.",
+        f" its schema in the list of tools.{f' For example: {said}.' if said else ''}",
         {
             "query": {
                 "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from daemon.safety.escape import legible
 from daemon.surfaces.answers import MAX_LINE, one_line
+from daemon.surfaces.phrases import ROOM, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.snapshot import ServerEntry
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 LEAD_CHARACTERS = 2000
 """Characters of a description that are searched for its first sentence: a longer one is cut far earlier."""
+
+TOPICS_CHARACTERS = 500
+"""Characters of what is said of all tools on surfaces that list none at the start: 125 tokens."""
 
 SHORTEST = 10
 """Characters of the shortest sentence; anything shorter is a number or a heading and says nothing alone."""
@@ -35,30 +39,80 @@ _SENTENCE_END = re.compile(
 
 
 def server_words(entry: ServerEntry) -> str:
-    """The description of a server: the configuration's words, else a model's, else the server's own.
+    """The description of a server: the configuration's words, else a model's, else the server's own."""
+    return _given(entry) or _own(entry)
 
-    The server's own words are not trusted: one sentence of them, on one line, with nothing hidden.
+
+def server_line(view: View, entry: ServerEntry, room: int = ROOM) -> str:
+    """The line about a server: its description, and what its tools do unless an operator or a model gave that.
+
+    Args:
+        view: the view of the session.
+        entry: the server.
+        room: characters for what its tools do.
     """
-    if entry.description:
-        return entry.description
-    if entry.summary is not None:
-        return entry.summary.text
+    tools = (
+        (name, tool.description)
+        for name, tool in (entry.tools or {}).items()
+        if view.offer.rules.allows((entry.name, name))
+    )
+    return _line(_given(entry), _own(entry), tools, entry.name, room)
+
+
+def category_line(view: View, category: ToolCategory, room: int = ROOM) -> str:
+    """The line about a category, or about the server that it is; arguments as for `server_line`."""
+    servers, given, own = view.catalog.servers, category.description, ""
+    if not view.catalog.config.categories:
+        given, own = _given(servers[category.name]), _own(servers[category.name])
+    tools = (
+        (member.tool, (servers[member.server].tools or {})[member.tool].description)
+        for member in category.members.values()
+        if member.listed and view.offer.rules.shows(member)
+    )
+    name = category.servers[0] if category.servers else ""
+    return _line(given, own, tools, name, room) or category.description
+
+
+def topics(view: View) -> str:
+    """What the tools of all categories do, for a surface that lists none: `git (log, commit), time (convert)`.
+
+    At most `TOPICS_CHARACTERS`. Each category has the same room, and what one does not need the others have.
+    """
+    told = {category.name: category_line(view, category, ROOM) for category in view.categories.values()}
+    left, shares = TOPICS_CHARACTERS, dict[str, int]()
+    names = sorted(told, key=lambda name: len(name) + len(told[name]))
+    for place, name in enumerate(names):
+        share = left // (len(names) - place)
+        shares[name] = min(share - len(name) - len(" (), "), len(told[name]))
+        left -= len(name) + len(" (), ") + max(0, shares[name])
+    if left < 0:
+        return ""
+    categories = view.categories
+    return ", ".join(
+        f"{name} ({one_line(category_line(view, categories[name], shares[name]), shares[name])})"
+        if shares[name] >= SHORTEST
+        else name
+        for name in told
+    )
+
+
+def _given(entry: ServerEntry) -> str:
+    """What the configuration says of a server, else a model."""
+    return entry.description or ("" if entry.summary is None else entry.summary.text)
+
+
+def _own(entry: ServerEntry) -> str:
+    """What a server says of itself: not trusted, so one sentence, on one line, with nothing hidden."""
     return one_line(legible(first_sentence(_HEADING.sub("", entry.about))))
 
 
-def server_line(view: View, entry: ServerEntry) -> str:
-    """The line about a server: its description, else the names of its tools."""
-    known = (name for name in entry.tools or () if view.offer.rules.allows((entry.name, name)))
-    return server_words(entry) or in_words(known, entry.name)
-
-
-def category_line(view: View, category: ToolCategory) -> str:
-    """The line about a category, or about the server that it is: its description, else its tools' names."""
-    whole = not view.catalog.config.categories
-    words = server_words(view.catalog.servers[category.name]) if whole else category.description
-    members = category.members.values()
-    shown = (member.tool for member in members if member.listed and view.offer.rules.shows(member))
-    return words or in_words(shown, category.servers[0] if category.servers else "") or category.description
+def _line(given: str, own: str, tools: Iterable[tuple[str, str]], server: str, room: int) -> str:
+    """The words of an operator or a model; else a server's own, and after them what its tools do."""
+    if given:
+        return one_line(given)
+    half = one_line(own, MAX_LINE // 2)
+    told = in_words(tools, server, room - len(half))
+    return f"{half} Tools: {told}" if half and told else told or own
 
 
 def tool_line(entry: ServerEntry, tool: Tool, description: str) -> str:
@@ -80,62 +134,3 @@ def first_sentence(text: str) -> str:
     lead = text[:LEAD_CHARACTERS].strip()
     sentence = _SENTENCE_END.split(_PARAGRAPH_END.split(lead, maxsplit=1)[0], maxsplit=1)[0].strip()
     return sentence if len(sentence) >= SHORTEST else lead
-
-
-MAX_PHRASES = 300
-"""Names that are looked at: a line has room for some thirty of them."""
-
-ROOM = MAX_LINE - 20
-"""Characters of all phrases: the name of what they describe comes before them on the same line."""
-
-_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
-_SMALL = frozenset({"a", "an", "and", "by", "for", "from", "in", "of", "on", "or", "the", "to", "with"})
-
-Phrase = tuple[str, ...]
-
-
-def in_words(names: Iterable[str], server: str) -> str:
-    """Names of tools as phrases, as many as fit: `navigate, take screenshot, click, fill form`.
-
-    A common prefix of all names is left out, and so is their server's name. If not all phrases fit, no word is
-    repeated, so that more words can be found.
-
-    Args:
-        names: the tools' names, in their server's order.
-        server: the name of their server.
-    """
-    phrases = _without_prefix([_words(name) for name, _ in zip(names, range(MAX_PHRASES), strict=False)])
-    own = set(_words(server))
-    phrases = [_without_own(phrase, own) for phrase in phrases]
-    whole = list(dict.fromkeys(" ".join(phrase) for phrase in phrases if phrase))
-    if len(", ".join(whole)) <= ROOM:
-        return ", ".join(whole)
-    said: set[str] = set(_SMALL)
-    line = ""
-    for phrase in phrases:
-        new = " ".join(word for word in phrase if word not in said)
-        longer = f"{line}, {new}" if line and new else line or new
-        if len(longer) > ROOM:
-            return f"{line or longer[:ROOM]}…"
-        said.update(phrase)
-        line = longer
-    return line
-
-
-def _words(name: str) -> Phrase:
-    return tuple(word.lower() for word in _WORD.findall(name))
-
-
-def _without_prefix(phrases: Sequence[Phrase]) -> Sequence[Phrase]:
-    """Phrases without the first words that they all share, as long as each keeps one."""
-    while len(phrases) > 1 and all(len(phrase) > 1 for phrase in phrases):
-        if len({phrase[0] for phrase in phrases}) > 1:
-            break
-        phrases = [phrase[1:] for phrase in phrases]
-    return phrases
-
-
-def _without_own(phrase: Phrase, own: set[str]) -> Phrase:
-    """A phrase without the server's own name at its beginning."""
-    start = next((at for at, word in enumerate(phrase) if word not in own), len(phrase) - 1)
-    return phrase[max(0, start) :]

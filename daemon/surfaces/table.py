@@ -90,7 +90,7 @@ def of_anyone(config: Config, profile: Profile) -> str:
 
 
 def shows_summaries(config: Config) -> bool:
-    """Whether some profile shows less than everything, at least to some clients: summaries are read nowhere else."""
+    """Whether some profile shows less than everything to some client: summaries are read nowhere else."""
     return any(chosen(config, profile) != UNSWITCHED for profile in config.profiles.values())
 
 

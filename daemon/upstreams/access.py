@@ -7,6 +7,7 @@ for a server that is down longer than a request for what the server offers.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,6 +17,7 @@ from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS
 from daemon.upstreams.attribution import Apart
+from daemon.upstreams.last_use import LastUse, last_use_of
 from daemon.upstreams.lists import ServerLists
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from daemon.safety.redact import Redactor
     from daemon.supervision.child import Child
     from daemon.upstreams.admission import Admission
+    from daemon.upstreams.instances.own_lists import OwnLists
     from daemon.upstreams.listing import ListingStatus
     from daemon.wire.requests import Exchange
 
@@ -172,7 +175,16 @@ class UpstreamAccess:
         self.apart = Apart(server.label)
         """Whether calls are made one client at a time."""
         self.listing = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
-        self.record, self.wait_current = self.stats.record, self.listing.tools.wait_current
+        self.record: Callable[..., None] = self.stats.record
+        self.wait_current = self.listing.tools.wait_current
+        self.own: OwnLists | None = None
+        """What it lists, if other instances of its server may list something else."""
+        self.use: LastUse | None = last_use_of(server)
+        """When it was last used; None if nothing depends on it."""
+        if self.use is not None:
+            self.record = partial(self.use.counted, stats=(self.stats,))
+        self.waiting = 0
+        """How many wait for it to come up."""
         self._wall = wall
         self._waking = Waking(server.timeouts, start_limit)
         self._admission: Admission | None = None
@@ -218,6 +230,8 @@ class UpstreamAccess:
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a client's call now (`ports.Upstream.send`)."""
+        if self.use is not None:
+            self.use.note()
         if self._admission is None:
             raise self._unavailable()
         return self._admission.admit(call, exchange, client)
@@ -230,7 +244,11 @@ class UpstreamAccess:
     async def wake(self) -> bool:
         """Cut a backoff short and wait for the server to come up (`ports.Upstream.wake`)."""
         if self._admission is None and self.can_wake:
-            await self._waking.for_call(self.child)
+            self.waiting += 1
+            try:
+                await self._waking.for_call(self.child)
+            finally:
+                self.waiting -= 1
         return self._admission is not None
 
     async def wake_to_list(self) -> bool:

@@ -140,7 +140,8 @@ class Attribution:
         if not calls and not given_up:
             return False
         if len({id(asker) for asker in (*given_up, *(call.asker for call in calls))}) > 1:
-            self._uncertain()
+            if request.otherwise is None:
+                self._uncertain()
             request.refuse(INVALID_REQUEST, UNCERTAIN)
         elif not calls:
             request.refuse(INVALID_REQUEST, GIVEN_UP)

@@ -14,9 +14,10 @@ from daemon.causes import Cause, Reason
 from daemon.counting.measures import STDERR_LINE, Noise, StderrTail
 from daemon.errors import ProtocolFault
 from daemon.model import Era, Kind
-from daemon.protocol import ACKNOWLEDGED, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
+from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
 from daemon.upstreams.access import UpstreamAccess
 from daemon.upstreams.held_subscription import HeldSubscription
+from daemon.upstreams.instances.declaring import roots_of
 from daemon.upstreams.runlog import RunLog
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import Audience
@@ -74,10 +76,15 @@ class UpstreamEvents(UpstreamAccess):
         self.stderr = StderrTail()
         self.pid: int | None = None
         self.mark: int | None = None
+        self._roots = roots_of(server)
         self._redact = redact
         self._outbox = outbox
         self._audience = audience
         self._lifecycle: Lifecycle | None = None
+
+    def own_catalog(self, catalog: Catalog, /) -> Catalog:
+        """The catalog by which its clients' calls are judged (`ports.Upstream.own_catalog`)."""
+        return catalog if self.own is None else self.own.own_catalog(catalog)
 
     def notify(self, method: str) -> None:
         """Tell the server something that needs no params (`ports.Upstream.notify`)."""
@@ -87,7 +94,9 @@ class UpstreamEvents(UpstreamAccess):
     def _shut(self) -> None:
         """Take no more calls, and give back those in line."""
         self.listing.end()
-        self._audience.lost(self.name)
+        if not self.is_gone:
+            # Its name may be another's by now.
+            self._audience.lost(self.name)
         if self._admission is not None:
             admission, self._admission = self._admission, None
             admission.close()
@@ -130,6 +139,8 @@ class UpstreamEvents(UpstreamAccess):
     def attribute(self, request: PeerRequest, cause: Exchange | None, admission: Admission | None) -> None:
         """Hand a request to its task or to a call of the connection that it came over (`on_server_request`)."""
         request.server = self.name
+        if request.method == LIST_ROOTS:
+            request.otherwise = self._roots
         if (owner := self._audience.owner_of(request)) is not None:
             owner.asked(request)
             return

@@ -24,7 +24,7 @@ from daemon.errors import (
     UpstreamTimeout,
 )
 from daemon.model import Era, Kind
-from daemon.protocol import CLIENT_CAPABILITIES, HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
+from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ async def initialize(connection: UpstreamConnection, seconds: float) -> Greeting
     connection.adopt(Era.HANDSHAKE, HANDSHAKE_VERSIONS[-1])
     params: dict[str, object] = {
         "protocolVersion": HANDSHAKE_VERSIONS[-1],
-        "capabilities": CLIENT_CAPABILITIES,
+        "capabilities": connection.capabilities,
         "clientInfo": IDENTITY,
     }
     try:

@@ -24,6 +24,7 @@ from daemon.model import Era, Kind
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.handshake import initialize
+from daemon.upstreams.instances.declaring import capabilities_of
 from daemon.upstreams.keepalive import fallen_silent
 from daemon.upstreams.transports.opening import connector
 from daemon.upstreams.watched import keep_level
@@ -72,8 +73,9 @@ class SecondConnection:
         self.name, self.of = first.name, first.of
         self.instances: Instances | None = None
         self.is_gone = False
-        self.record, self.wait_current = first.record, first.wait_current
-        self.wake_to_list = first.wake_to_list
+        self.record: Callable[..., None] = first.record
+        self.own_catalog = first.own_catalog
+        self.wait_current, self.wake_to_list = first.wait_current, first.wake_to_list
         self.is_modern, self.has_resources = True, False
         """Modern, since any call of these clients may have gone over the first connection."""
         self.second: Upstream | None = None
@@ -102,6 +104,11 @@ class SecondConnection:
         return self._first.outlook
 
     @property
+    def in_flight(self) -> int:
+        """Calls over this connection that have no answer yet."""
+        return 0 if self.admission is None else len(self.admission)
+
+    @property
     def is_stale(self) -> bool:
         """Whether the server has announced that its tools changed, and has not listed them since."""
         return self._first.is_stale
@@ -118,6 +125,8 @@ class SecondConnection:
             UpstreamUnavailable: the connection is not open yet; nothing was sent.
         """
         self._called = True
+        if self._first.use is not None:
+            self._first.use.note()
         if self.admission is not None and self._first.is_up:
             return self.admission.admit(call, exchange, client)
         if self._goes_over_first or not self._first.is_up:
@@ -143,8 +152,12 @@ class SecondConnection:
             return False
         if self.admission is None and not self._goes_over_first:
             self._wanted.set()
-            with trio.move_on_after(self._limit()):
-                await self._settled.wait()
+            self._first.waiting += 1
+            try:
+                with trio.move_on_after(self._limit()):
+                    await self._settled.wait()
+            finally:
+                self._first.waiting -= 1
             if self.admission is None:
                 self._refuse(REFUSED_SECONDS)
         return True
@@ -190,6 +203,7 @@ class SecondConnection:
     async def _serve(self) -> None:
         timeouts = self._context.server.timeouts
         async with await connector(self._context) as connection, trio.open_nursery() as nursery:
+            connection.capabilities = capabilities_of(self._context.server)
             nursery.start_soon(connection.run)
             greeting = await initialize(connection, self._limit())
             if greeting.logs:

@@ -1,28 +1,35 @@
 """The servers' actors under one supervisor, following the configuration and what operators switch off.
 
 Both can change while the daemon runs. A change reaches the catalog first, so that nothing is offered that is
-gone, and then the children. Servers that a change does not name are not touched.
+gone, and then the children. Servers that a change does not name are not touched. Where clients have instances
+of a server, those are children of the same supervisor, and what a change takes away ends with its calls.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
 from daemon.catalog.snapshot import WHOLE
 from daemon.config.diff import in_force, plan, same
-from daemon.config.model import StartMode, TransportType
+from daemon.config.model import Share
 from daemon.facts import Configured, StatusChanged
+from daemon.host import paths
 from daemon.processes.marks import efforts
 from daemon.safety.redact import REASON
-from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
+from daemon.upstreams.instances.instanced import InstancedServer
+from daemon.upstreams.instances.resting import rest_if_unused
+from daemon.upstreams.server_actors import ServerActors, Surrounding
+from daemon.upstreams.supervised import SupervisedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 
     from daemon.catalog.snapshot import Catalog
     from daemon.config.diff import Plan
@@ -32,9 +39,6 @@ if TYPE_CHECKING:
     from daemon.kit.mailbox import Watch
     from daemon.processes.marks import Effort
     from daemon.safety.redact import Redactor
-    from daemon.supervision.child import Child
-    from daemon.supervision.lifecycle import Lifecycle
-    from daemon.upstreams.runlog import RunLog
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
 """Why a server is disabled that the configuration enables."""
@@ -42,26 +46,14 @@ SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on aga
 UNCONFIGURED = "no longer in the configuration"
 """Why a server stops that was removed from the configuration or switched off in it."""
 
-
-class SupervisedServer(Protocol):
-    """The actor of one server, as its supervisor needs it."""
-
-    server: Server
-    """The configuration of the server."""
-    child: Child
-    """The supervisor's view of it; set once it is added there."""
-    log: RunLog
-    """What the daemon's log says about its runs."""
-
-    async def run(self, lifecycle: Lifecycle) -> None:
-        """Run one incarnation; the exception that ends it is the reason."""
-
+CHANGED = "its configuration has changed"
+"""Why an actor ends in whose place others take calls."""
 
 A = TypeVar("A", bound=SupervisedServer)
 
 
 class Servers(Generic[A]):
-    """The configured servers, each an actor that the supervisor runs."""
+    """The configured servers, each an actor that the supervisor runs, or the instances that clients have."""
 
     def __init__(
         self,
@@ -86,15 +78,11 @@ class Servers(Generic[A]):
             wall: seconds since the epoch.
         """
         self._config = config
-        self._make = make
         self._newest = catalog
         self._tell = tell
         self._settle = settle
-        self._redact = redact
         self._wall = wall
         self._tells: dict[str, _RevocableTell] = {}
-        self.upstreams: dict[str, A] = {}
-        """The actors by name, in the configuration's order; always the same dictionary."""
         self.supervisor = Supervisor(
             [],
             starts=config.limits.starts,
@@ -104,6 +92,15 @@ class Servers(Generic[A]):
             look=_look,
             redact=lambda name: partial(redact.of(name), most=REASON),
         )
+        home = str(paths.home(os.environ))
+        around = Surrounding(make=make, tell=tell, redact=redact, wall=wall, home=home)
+        self._actors = ServerActors(around, self.supervisor)
+        self.upstreams: dict[str, A | InstancedServer[A]] = {}
+        """The servers by name, in the configuration's order; always the same dictionary."""
+        self.actors: Mapping[str, A] = self._actors.running
+        """All actors that run, instances included, by their own names."""
+        self.named = self._actors.named
+        """Servers and instances that take calls, by their own names."""
         for server in config.mcp_servers.values():
             if server.enabled:
                 self._add(server)
@@ -114,13 +111,16 @@ class Servers(Generic[A]):
             # Before anything is started: a server that is switched off must not run even for a moment.
             self._follow(self._catalog)
             nursery.start_soon(self._keep_following, self._catalog)
+            nursery.start_soon(self._actors.run)
+            nursery.start_soon(self._keep_ending)
             await self.supervisor.run()
 
     async def apply(self, config: Config) -> Plan:
         """Apply a configuration, as far as a running daemon can; return what that took.
 
         One change at a time. Returns once removed servers have stopped; added or restarted ones may still be
-        starting. If it is cancelled midway, servers remain that only a stop of the daemon ends.
+        starting, and instances may be finishing their calls. If it is cancelled midway, servers remain that
+        only a stop of the daemon ends.
         """
         old = self._config
         made = plan(old, config)
@@ -129,7 +129,8 @@ class Servers(Generic[A]):
             # A new catalog, and all that is derived from it, would take time proportional to its tools.
             return made
         self._config = config
-        for name in (*made.removed, *made.disabled, *made.restarted):
+        gone = (*made.removed, *made.disabled)
+        for name in (*gone, *made.restarted):
             # From here on these names mean other servers in the catalog.
             self._revoke(name)
         self._tell(Configured(config=config, now=self._wall()))
@@ -140,48 +141,83 @@ class Servers(Generic[A]):
         await self._settle()
         for name in made.restarted:
             self._replace(config.mcp_servers[name])
+        left = [upstream for name in gone if (upstream := self.upstreams.get(name)) is not None]
         self._sort()
-        await self._stop((*made.removed, *made.disabled))
+        await self._stop(left)
         return made
+
+    def session_ended(self, session: Hashable) -> None:
+        """Note that the last connection of a session has left: its instances end soon, unless it comes back."""
+        for each in self._instanced():
+            each.instances.session_ended(session)
+
+    def session_returned(self, session: Hashable) -> None:
+        """Note that a session has a connection again."""
+        for each in self._instanced():
+            each.instances.session_returned(session)
 
     @property
     def _catalog(self) -> Catalog:
         return self._newest.value
 
+    def _instanced(self) -> Iterator[InstancedServer[A]]:
+        return (each for each in list(self.upstreams.values()) if isinstance(each, InstancedServer))
+
     def _add(self, server: Server) -> None:
-        upstream = self._upstream(server)
-        upstream.child = self.supervisor.add(_spec(upstream))
-        self.upstreams[server.name] = upstream
+        known = self._catalog.servers.get(server.name)
+        # What the catalog knows of runs of that name is older than all that is told from now on.
+        run = 0 if known is None else known.status.incarnation
+        if server.shared_by is Share.ALL:
+            upstream = self._actors.add(server, self._revocable(server))
+            upstream.child.status.runs = run
+            self.upstreams[server.name] = upstream
+        else:
+            self.upstreams[server.name] = self.named[server.name] = InstancedServer(server, self._actors, run)
+        self._actors.sooner.set()
 
     def _replace(self, server: Server) -> None:
-        upstream = self._upstream(server)
-        upstream.child = self.supervisor.children[server.name]
-        self.upstreams[server.name] = upstream
-        upstream.child.replace(_spec(upstream))
-        # The catalog took it for new; a dormant or disabled one has nothing else to tell.
-        self._on_status(server.name, upstream.child.status.value)
+        old = self.upstreams[server.name]
+        if not isinstance(old, InstancedServer) and server.shared_by is Share.ALL:
+            upstream = self.upstreams[server.name] = self._actors.replace(server, self._revocable(server))
+            # The catalog took it for new; a dormant or disabled one has nothing else to tell.
+            self._on_status(server.name, upstream.child.status.value)
+            self._actors.sooner.set()
+            return
+        # The name is given back first. No call can come in between.
+        if isinstance(old, InstancedServer):
+            old.instances.end_all(CHANGED)
+        else:
+            self._actors.retire(old, CHANGED, patient=True)
+        self._add(server)
+        self._follow(self._catalog)
 
-    def _upstream(self, server: Server) -> A:
+    def _revocable(self, server: Server) -> Callable[[Fact], None]:
         tell = self._tells[server.name] = _RevocableTell(self._tell)
-        return self._make(server, tell, self._redact.of(server.name))
+        return tell
 
     def _revoke(self, name: str) -> None:
-        tell = self._tells.pop(name, None)
+        tell, upstream = self._tells.pop(name, None), self.upstreams.get(name)
         if tell is not None:
             tell.revoked = True
+        if isinstance(upstream, InstancedServer):
+            upstream.instances.speaks = False
 
     def _sort(self) -> None:
-        """Put the actors in the configuration's order, without those that are gone from it."""
+        """Put the servers in the configuration's order, without those that are gone from it."""
         enabled = [server.name for server in self._config.mcp_servers.values() if server.enabled]
         ordered = {name: self.upstreams[name] for name in enabled}
+        for name in self.upstreams.keys() - ordered.keys():
+            self.named.pop(name, None)
         self.upstreams.clear()
         self.upstreams.update(ordered)
 
-    async def _stop(self, names: Iterable[str]) -> None:
+    async def _stop(self, upstreams: Iterable[A | InstancedServer[A]]) -> None:
         async with trio.open_nursery() as nursery:
-            for name in names:
-                if name in self.supervisor.children:
-                    nursery.start_soon(self.supervisor.remove, name, UNCONFIGURED)
+            for upstream in upstreams:
+                if isinstance(upstream, InstancedServer):
+                    upstream.instances.end_all(UNCONFIGURED)
+                else:
+                    nursery.start_soon(self._actors.remove, upstream.name, UNCONFIGURED)
 
     async def _keep_following(self, seen: Catalog) -> None:
         while True:
@@ -190,16 +226,33 @@ class Servers(Generic[A]):
 
     def _follow(self, catalog: Catalog) -> None:
         """Apply what operators switched off, here or through another daemon; the only place that does."""
-        for name, child in self.supervisor.children.items():
-            if (name, WHOLE) in catalog.switched:
-                child.switch_off(SWITCHED_OFF.format(name))
+        for name, upstream in self.upstreams.items():
+            off = SWITCHED_OFF.format(name) if (name, WHOLE) in catalog.switched else ""
+            if isinstance(upstream, InstancedServer):
+                upstream.instances.switch(off)
+            elif off:
+                upstream.child.switch_off(off)
             else:
-                child.switch_on()
+                upstream.child.switch_on()
+
+    async def _keep_ending(self) -> None:
+        """End instances that are due, and put servers to rest that nobody uses, until cancelled."""
+        while True:
+            self._actors.sooner = trio.Event()
+            now = trio.current_time()
+            looks = [
+                each.instances.look(now) if isinstance(each, InstancedServer) else rest_if_unused(each, now)
+                for each in list(self.upstreams.values())
+            ]
+            with trio.move_on_at(min(looks, default=math.inf)):
+                await self._actors.sooner.wait()
 
     def _on_status(self, name: str, status: ServerStatus) -> None:
         server = self._config.mcp_servers.get(name)
-        # A server that the configuration disables is shown so at once, not as stopping.
-        if server is not None and server.enabled:
+        child = self.supervisor.children.get(name)
+        # A server that the configuration disables is shown so at once, not as stopping. One whose name has
+        # another by now shows nothing.
+        if server is not None and server.enabled and child is not None and child.status.value is status:
             self._tell(StatusChanged(server=name, status=status))
 
 
@@ -217,15 +270,3 @@ class _RevocableTell:
 
 async def _look(marks: frozenset[int]) -> Mapping[int, Effort]:
     return await trio.to_thread.run_sync(efforts, marks)
-
-
-def _spec(upstream: SupervisedServer) -> ChildSpec:
-    server = upstream.server
-    return ChildSpec(
-        name=server.name,
-        run=upstream.run,
-        policy=server.restart,
-        lazy=server.start is StartMode.LAZY,
-        spawns=server.type is TransportType.STDIO,
-        on_ended=upstream.log.ended,
-    )

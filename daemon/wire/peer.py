@@ -126,7 +126,15 @@ class Peer:
             self.notify(*self._cancelled(uid, reason))
         return exchange
 
-    async def request(self, method: str, params: object, *, timeout: float, tells: bool = True) -> bytes:  # noqa: ASYNC109 - a cancel scope outside could not tell the peer
+    async def request(
+        self,
+        method: str,
+        params: object,
+        *,
+        timeout: float,  # noqa: ASYNC109 - a cancel scope outside could not tell the peer
+        tells: bool = True,
+        request_id: bytes | None = None,
+    ) -> bytes:
         """Ask, and wait for the result (raw JSON).
 
         Args:
@@ -134,6 +142,7 @@ class Peer:
             params: to be encoded.
             timeout: seconds to wait.
             tells: whether the peer is told that the request is given up.
+            request_id: the request of the peer's that it belongs to, if any.
 
         Raises:
             RemoteError: the peer answered with an error.
@@ -142,7 +151,7 @@ class Peer:
         """
         reply = AwaitedAnswer()
         uid = self.requests.open(reply, forwarded=False)
-        self.send_request(uid, method, (msgspec.json.encode(params),))
+        self.send_request(uid, method, (msgspec.json.encode(params),), request_id)
         self._outbox.flush()
         try:
             with trio.move_on_after(timeout):

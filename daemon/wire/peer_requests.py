@@ -37,7 +37,7 @@ class Responder(Protocol):
 class PeerRequest:
     """One open request, and the way back for its answer."""
 
-    __slots__ = ("_responder", "method", "on_withdrawn", "params", "server")
+    __slots__ = ("_responder", "method", "on_withdrawn", "otherwise", "params", "server")
 
     def __init__(self, method: str, params: Raw | None, responder: Responder) -> None:
         """Begin open.
@@ -51,6 +51,8 @@ class PeerRequest:
         self.params = params
         self.server = ""
         """The name of the server that asks; set by its actor."""
+        self.otherwise: bytes | None = None
+        """What is answered in place of a refusal of ours: what mcpd knows without a client."""
         self.on_withdrawn: Callable[[str], None] | None = None
         """Told why nobody wants the answer any more; set by whoever is going to answer."""
         self._responder: Responder | None = responder
@@ -70,8 +72,12 @@ class PeerRequest:
             responder.answer(result)
 
     def refuse(self, code: int, message: str, data: object = None) -> None:
-        """Answer with an error of ours."""
-        if (responder := self._end()) is not None:
+        """Answer with an error of ours, or with what is known without a client."""
+        if (responder := self._end()) is None:
+            return
+        if self.otherwise is not None:
+            responder.answer(self.otherwise)
+        else:
             responder.refuse(code, message, data)
 
     def refuse_as(self, error: Buffer) -> None:

@@ -26,10 +26,19 @@ def call(tool: str, /, **arguments: Any) -> tuple[str, Json]:
 
 
 def seen(window: Window, asked: Iterable[tuple[str, Json]]) -> dict[str, str]:
-    """What is answered to the handshake, to the requests for all lists and to those given, as JSON text."""
-    found = {"initialize": json.dumps(window.begin())}
+    """What is answered to the handshake, to the requests for all lists and to those given.
+
+    Results are compared as text: what a server answers passes as it is. In a list the order of an object's
+    members may be another one, of an error only the code counts, and mcpd announces changes of all lists, since
+    the server may be restarted with others.
+    """
+    handshake = window.begin()
+    for capability in handshake["capabilities"].values():
+        if "listChanged" in capability:
+            capability["listChanged"] = True
+    found = {"initialize": json.dumps(handshake, sort_keys=True)}
     for method, member in LISTS.items():
-        found[method] = json.dumps(_listed(window, method, member))
+        found[method] = json.dumps(_listed(window, method, member), sort_keys=True)
     for method, params in asked:
         answer = window.ask(method, params)
         found[f"{method} {json.dumps(params)}"] = json.dumps(answer.get("result", answer.get("error")))
@@ -37,7 +46,7 @@ def seen(window: Window, asked: Iterable[tuple[str, Json]]) -> dict[str, str]:
 
 
 def _listed(window: Window, method: str, member: str) -> Any:
-    """A list with all its pages; the error where a server has no such list."""
+    """A list with all its pages; the code of the error where a server has no such list."""
     items: list[Json] = []
     params: Json = {}
     while "result" in (answer := window.ask(method, params)):
@@ -45,7 +54,7 @@ def _listed(window: Window, method: str, member: str) -> Any:
         if "nextCursor" not in answer["result"]:
             return items
         params = {"cursor": answer["result"]["nextCursor"]}
-    return answer["error"]
+    return answer["error"]["code"]
 
 
 def differences(one: dict[str, str], two: dict[str, str]) -> dict[str, tuple[str, str]]:

@@ -57,14 +57,17 @@ ASKED: dict[str, list[tuple[str, Json]]] = {
 
 
 def servers(directory: Path, kept: Path) -> dict[str, Json]:
-    """The servers; what memory remembers is kept in a file for each way."""
+    """The servers; what memory remembers is kept in a file for each way.
+
+    What server-everything lists depends on what its client can: it is the same only with an instance for each.
+    """
     return {
         "time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]},
         "git": {"command": program("mcp-server-git")},
         "filesystem": node_server("server-filesystem", str(directory)),
         "thinking": node_server("server-sequential-thinking"),
         "memory": {**node_server("server-memory"), "env": {"MEMORY_FILE_PATH": str(kept)}},
-        "everything": node_server("server-everything"),
+        "everything": {**node_server("server-everything"), "share": "session"},
         "playwright": playwright(directory.parent),
     }
 
@@ -82,7 +85,6 @@ def daemon(directory: Path) -> Iterator[Daemon]:
     with running(
         {"mcpServers": {name: {**each, "cwd": str(directory)} for name, each in entries.items()}}
     ) as daemon:
-        daemon.ready()
         yield daemon
 
 

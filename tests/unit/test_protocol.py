@@ -1,4 +1,4 @@
-"""What mcpd says of itself, in both eras, and what it does to other people's results."""
+"""What mcpd does to other people's results and metadata."""
 
 from __future__ import annotations
 
@@ -17,46 +17,6 @@ def read(answer: bytes) -> dict[str, Any]:
     value = msgspec.json.decode(answer)
     assert isinstance(value, dict)
     return value
-
-
-@pytest.mark.parametrize("version", protocol.HANDSHAKE_VERSIONS)
-def test_a_client_gets_the_revision_it_asks_for(version: str) -> None:
-    assert read(protocol.initialize_result(version, "", {}))["protocolVersion"] == version
-
-
-@pytest.mark.parametrize("wanted", ["1999-01-01", protocol.MODERN_VERSION, "", None, 7, ["2025-11-25"], {}])
-def test_a_client_that_asks_for_anything_else_gets_our_newest(wanted: object) -> None:
-    assert read(protocol.initialize_result(wanted, "", {}))["protocolVersion"] == "2025-11-25"
-
-
-def test_initialize_tells_who_we_are_and_how_to_work_with_us() -> None:
-    answer = read(protocol.initialize_result("2025-06-18", 'load "first"\n', {"tools": {}}))
-    assert answer["serverInfo"]["name"] == "mcpd"
-    assert answer["instructions"] == 'load "first"\n'
-    assert answer["capabilities"] == {"tools": {}}
-
-
-@pytest.mark.parametrize("prompts", [True, False])
-@pytest.mark.parametrize("resources", [True, False])
-def test_what_a_profile_does_without_is_not_declared(*, prompts: bool, resources: bool) -> None:
-    declared = protocol.capabilities(prompts=prompts, resources=resources)
-    wanted = {
-        "tools": {"listChanged": True},
-        "prompts": {"listChanged": True} if prompts else None,
-        "resources": {"subscribe": True, "listChanged": True} if resources else None,
-        "completions": {} if prompts or resources else None,
-        "logging": {},
-    }
-    assert declared == {name: each for name, each in wanted.items() if each is not None}
-    assert read(protocol.discover_result("", declared))["capabilities"] == declared
-
-
-def test_discovery_names_every_revision_that_we_speak() -> None:
-    answer = read(protocol.discover_result("how", {}))
-    assert answer["supportedVersions"] == [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION]
-    assert answer["resultType"] == "complete"
-    assert answer["instructions"] == "how"
-    assert answer["_meta"] == {"io.modelcontextprotocol/serverInfo": protocol.IDENTITY}
 
 
 @pytest.mark.parametrize(

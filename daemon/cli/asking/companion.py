@@ -60,6 +60,12 @@ def add_conversation(parsed: argparse.ArgumentParser) -> None:
         type=Path,
         help="a directory that the server is told it may work in, if it asks (MCP roots); repeatable",
     )
+    parsed.add_argument(
+        "--workspace",
+        metavar="DIR",
+        help="whose instance to use of a server that has one for each directory that clients work in (default:"
+        " that of the directory where this is run)",
+    )
 
 
 def converse(options: argparse.Namespace, server: str, method: str, params: Json) -> Json:
@@ -72,6 +78,8 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
     wishes: Json = {"progress": True} if companion.progress is not None else {}
     if capabilities := companion.capabilities:
         wishes["capabilities"] = capabilities
+    # Several rounds are one command: they go to one instance.
+    params = {**params, **_place(options.workspace), "command": os.urandom(8).hex()}
     asked = {**params, **wishes}
     for _ in range(MAX_ROUNDS):
         try:
@@ -83,6 +91,17 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
         elif not companion.visits(pages_of(answer)):
             return answer
     raise RemoteFault(INVALID_REQUEST, f"server {server} has asked {MAX_ROUNDS} times, and not answered")
+
+
+def _place(workspace: str | None) -> Json:
+    """Where the operator works, for servers that have an instance for each directory."""
+    if workspace is not None:
+        return {"workspace": str(Path(workspace).absolute())}
+    try:
+        return {"directory": str(Path.cwd())}
+    except OSError:
+        # It was removed meanwhile.
+        return {}
 
 
 def pages_of(result: Json) -> list[Json]:

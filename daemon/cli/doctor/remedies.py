@@ -131,7 +131,7 @@ def last_words(servers: Mapping[str, Any], ask: Ask) -> dict[str, list[str]]:
 
 def _words(name: str, server: Mapping[str, Any], ask: Ask) -> list[str]:
     shown: list[str] = server["stderr"]
-    if shown and needs_words(server):
+    if shown and needs_words(server) and not server.get("instances"):
         # An older daemon may not know the method, or the server was just removed from the configuration.
         with contextlib.suppress(RemoteFault, DaemonUnreachable):
             return [line["text"] for line in ask("logs", {"server": name, "last": LINES})["lines"]]

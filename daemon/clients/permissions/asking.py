@@ -112,11 +112,11 @@ class Approvals:
                     nursery.start_soon(_keep_patient, call, tool, self._context.outbox.flush)
                     await answer.given.wait()
                     nursery.cancel_scope.cancel()
+            if answer.result is None:
+                why = answer.why or f"the user has not answered within {ASK_SECONDS:g} s"
+                raise _unanswered(tool, why)
         finally:
             request.end("the call has ended")
-        if not answer.given.is_set() or answer.result is None:
-            why = answer.why or f"the user has not answered within {ASK_SECONDS:g} s"
-            raise _unanswered(tool, why)
         # How long a call takes, and may take, counts from now.
         call.started = trio.current_time()
         take(call, tool, choice_in(answer.result))

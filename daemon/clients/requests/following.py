@@ -117,10 +117,15 @@ async def _begin(connection: ClientConnection, request: Request, uri: str, liste
     except UnknownResource:
         if not (unknown := unlisted(view.servers.values(), KINDS)):
             raise
-        await wait_known(context, AwaitListing(servers=unknown, calling=True, kinds=KINDS))
+        awaited = AwaitListing(servers=unknown, calling=True, kinds=KINDS)
+        await wait_known(context, awaited, session, request.id)
         await context.settled()
         server, own = find_resource(session.view(), uri, session.links)
-    following = Following(connection.told, server, own, uri, listen)
+    upstream = context.upstreams.get(server)
+    if upstream is not None:
+        upstream = await session.instances.find(upstream, request.id)
+    name = server if upstream is None else upstream.name
+    following = Following(connection.told, name, server, own, uri, listen)
     context.audience.resources.begin(following)
     return following
 
@@ -134,7 +139,7 @@ async def _answer_when_settled(connection: ClientConnection, request: Request, u
             connection.peer.answer(request.id, b"{}")
         else:
             connection.context.audience.resources.end(following)
-            redact = connection.context.redact.of(following.server)
+            redact = connection.context.redact.of(following.of)
             connection.peer.refuse(request.id, refusal.code, redact(refusal.message))
     except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
         if following is not None:

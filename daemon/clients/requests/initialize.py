@@ -9,6 +9,7 @@ import trio
 from msgspec import UNSET
 
 from daemon import protocol
+from daemon.clients.capabilities import NOTHING
 from daemon.clients.introducing import (
     declared_to,
     discover_result,
@@ -50,7 +51,8 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
     fields = protocol.decode_initialize(params or b"{}")
     connection.name_client(fields.clientInfo)
     if fields.capabilities is not UNSET:
-        connection.calls.server_requests.capabilities = fields.capabilities.copy()
+        connection.client.capabilities = fields.capabilities.copy()
+        connection.calls.server_requests.capabilities = connection.client.capabilities
 
     def answer() -> None:
         selection, view, servers = _known(connection)
@@ -100,6 +102,8 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
         connection.peer.refuse(request_id, *protocol.unsupported(version))
         return False
     connection.protocol = version
+    if connection.client.capabilities is NOTHING:
+        connection.client.capabilities = meta.get(protocol.CAPABILITIES_KEY, NOTHING).copy()
     info = meta.get(protocol.CLIENT_INFO_KEY)
     # Behind a balancer, clients may share a connection.
     if info is None and connection.info and not connection.client.visitor.keeps:
@@ -113,6 +117,7 @@ def accept_version(connection: ClientConnection, request_id: bytes, meta: Mappin
 def hello(connection: ClientConnection, said: dict[str, object]) -> None:
     """Take over what a bridge says for its client in the first message of a connection (`protocol.HELLO`)."""
     connection.client.wish(said)
+    connection.client.workspace.take_hello(said)
     if fault := connection.attachments.take_hello(said):
         connection.client_log.warning("what this client loads is not remembered: {}", fault)
     if moved := connection.context.moved(connection.attachments.key):
@@ -140,10 +145,12 @@ def _when_introduced(connection: ClientConnection, request_id: bytes, answer: Ca
 async def _answer_later(
     connection: ClientConnection, request_id: bytes, servers: tuple[str, ...], answer: Callable[[], None]
 ) -> None:
-    context = connection.context
+    context, attachments = connection.context, connection.attachments
+    # A session that must be recalled is waited for by its first request.
+    session = attachments.present(attachments.key_of({})) or attachments.own
     try:
         with trio.move_on_after(INTRODUCTION_PATIENCE):
-            await wait_known(context, AwaitListing(servers=servers))
+            await wait_known(context, AwaitListing(servers=servers), session, request_id)
             await context.settled()
         answer()
     except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited

@@ -106,7 +106,7 @@ async def _answer_when_known(
     try:
         if look is not None:
             await look()
-        await wait_known(connection.context, awaited)
+        await wait_known(connection.context, awaited, request.session, request.id)
         answer(None)
     except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
         connection.fail(request.id, "a request for a list", error)

@@ -38,11 +38,6 @@ _PLAIN_CALL = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}'
 _encode = msgspec.json.encode
 
 
-def envelope_meta(era: Era, version: str) -> dict[str, object]:
-    """The `_meta` members that each request must carry in an era."""
-    return {} if era is Era.HANDSHAKE else protocol.envelope_meta(version)
-
-
 class RawConnection:
     """`ports.UpstreamConnection` over a `Peer`."""
 
@@ -52,6 +47,7 @@ class RawConnection:
         self._outbox = outbox
         self._events = events
         self._peer = Peer(link, outbox, self, strict=False, cancelled=protocol.cancelled)
+        self.capabilities = protocol.CLIENT_CAPABILITIES
         self._meta: dict[str, object] = {}
         self._own_meta: dict[str, bytes] = {}
         self._asked = RequestsOfServer(self._peer)
@@ -75,7 +71,8 @@ class RawConnection:
 
     def adopt(self, era: Era, version: str) -> None:
         """Use an era's envelope from now on."""
-        self._meta = envelope_meta(era, version)
+        modern = era is not Era.HANDSHAKE
+        self._meta = protocol.envelope_meta(version, self.capabilities) if modern else {}
         self._own_meta = {key: _encode(value) for key, value in self._meta.items()}
 
     async def request(self, method: str, params: dict[str, object], *, timeout: float) -> bytes:  # noqa: ASYNC109 - see ports.UpstreamConnection

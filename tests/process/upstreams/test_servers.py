@@ -213,14 +213,14 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_p
     """A thread that reads a list may finish after the configuration has given the name to another."""
     registry, servers = registry_and_servers(config_of(of(a=ECHO)))
     told: list[object] = []
-    old = servers.upstreams["a"]
+    old = servers.actors["a"]
     tools, _ = read_tools("a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(registry.run)
         with trio.fail_after(PATIENCE):
             await servers.apply(config_of(of(a={**ECHO, "env": {"A": "1"}})))
         fact = ToolsListed(server="a", incarnation=9, tools=tools, quarantined={})
-        for upstream in (old, servers.upstreams["a"]):
+        for upstream in (old, servers.actors["a"]):
             upstream.tell(fact)
             await registry.settle()
             told.append(registry.catalog.value.servers["a"].tools)

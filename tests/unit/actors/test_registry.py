@@ -18,6 +18,7 @@ from daemon.facts import ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.kit.mailbox import ActorGone
 from daemon.states import ServerState
 from tests.unit.catalog.samples import prompts, resources, templates
+from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -251,3 +252,16 @@ async def test_a_changed_list_is_logged_and_a_first_one_is_not(logged: list[str]
         found.tell(prompts("a", "review"))
         await found.settle()
     assert "epoch 3: its prompts have changed: 1 came (review); 1 went (plan)" in logged
+
+
+async def test_a_rule_that_no_tool_matches_is_warned_of_once(logged: list[str]) -> None:
+    rules = [{"match": pattern, "then": "ask"} for pattern in ("a/x", "a/gone", "gti/*")]
+    written = {"mcpServers": {"a": {"command": "a"}}, "profiles": {"default": {"permissions": rules}}}
+    async with registry(config_of(written)) as found:
+        for tools in (("x",), ("x",), ("x", "y")):
+            found.tell(listed("a", *tools))
+            await found.settle()
+    assert [line for line in logged if "permissions" in line] == [
+        "profile default: no tool matches a/gone of its permissions: a lists no such tool",
+        "profile default: no tool matches gti/* of its permissions: there is no server gti",
+    ]

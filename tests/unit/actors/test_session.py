@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from loguru import logger
 
 from daemon.actors.session import MAX_FAULTS
+from daemon.clients.introducing import capabilities
 from daemon.clients.requests.lists import MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
 from daemon.protocol import (
@@ -21,7 +22,6 @@ from daemon.protocol import (
     MODERN_VERSION,
     SUBSCRIPTION_KEY,
     VERSION_KEY,
-    capabilities,
 )
 from daemon.states import ServerState
 from daemon.surfaces.base import Reply
@@ -295,7 +295,7 @@ async def test_with_an_unknown_profile_nothing_is_served(nursery: trio.Nursery) 
 @pytest.mark.parametrize("lazy", [None, True, False])
 async def test_with_an_unknown_surface_nothing_is_served(nursery: trio.Nursery, *, lazy: bool | None) -> None:
     hello: dict[str, object] = {"surface": "brwse", "lazy": lazy}
-    await is_denied(nursery, hello, "no surface 'brwse'; there are: category, browse, search, load, full")
+    await is_denied(nursery, hello, "no surface 'brwse'; there are: auto, category, browse, search, load, full")
 
 
 async def is_denied(nursery: trio.Nursery, hello: dict[str, object], reason: str) -> None:

@@ -25,13 +25,14 @@ from daemon.bridge.requests import (
 )
 from daemon.bridge.stand_in import INSTRUCTIONS, STATUS
 from daemon.catalog.kinds import LISTS
+from daemon.clients.introducing import capabilities, discover_result, initialize_result
 from daemon.clients.paging import list_result
 from daemon.surfaces.base import ALWAYS_LOAD
 
 TROUBLE = "cannot reach the daemon at /run/x.sock"
 MODERN = {"_meta": {protocol.VERSION_KEY: protocol.MODERN_VERSION, protocol.CAPABILITIES_KEY: {}}}
 
-DECLARED = protocol.capabilities()
+DECLARED = capabilities()
 
 Json = dict[str, Any]
 
@@ -56,11 +57,11 @@ def answer(method: bytes, params: object = None, request_id: bytes = b"7") -> Js
 @pytest.mark.parametrize("wanted", [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION, "1999", None, ["x"]])
 def test_the_handshake_is_the_daemons(wanted: object) -> None:
     said = answer(INITIALIZE, {"protocolVersion": wanted})
-    assert said == {"id": 7, "result": json.loads(protocol.initialize_result(wanted, INSTRUCTIONS, DECLARED))}
+    assert said == {"id": 7, "result": json.loads(initialize_result(wanted, INSTRUCTIONS, DECLARED))}
 
 
 def test_discovery_is_the_daemons() -> None:
-    assert answer(DISCOVER, MODERN)["result"] == json.loads(protocol.discover_result(INSTRUCTIONS, DECLARED))
+    assert answer(DISCOVER, MODERN)["result"] == json.loads(discover_result(INSTRUCTIONS, DECLARED))
 
 
 @pytest.mark.parametrize("method", [DISCOVER, TOOLS_LIST])

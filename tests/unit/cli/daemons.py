@@ -84,6 +84,14 @@ def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"daemon": daemon, "servers": dict(servers), "sessions": [], "unresolved": [], **more}
 
 
+def asked_for(asked: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """What a daemon was asked, without what every command of an operator's says of where it was given."""
+    place = {"directory", "command"}
+    return [
+        (method, {key: value for key, value in params.items() if key not in place}) for method, params in asked
+    ]
+
+
 class FakeControl:
     """Answers each method with what `answers` has for it.
 

@@ -380,3 +380,17 @@ def test_all_that_have_it_are_named() -> None:
 )
 def test_a_tool_that_no_other_has_is_not(other: dict[str, Any]) -> None:
     assert in_categories(write=OFF, all=other) == []
+
+
+def test_rules_of_permission_that_no_call_comes_to_are_told() -> None:
+    rules = [
+        {"match": "s/*", "then": "ask"},
+        {"match": "s/push", "then": "deny"},
+        {"match": "other/push", "then": "deny"},
+    ]
+    entry = {"command": "x", "description": "d"}
+    config = config_of({"mcpServers": {"s": entry}, "profiles": {"p": {"permissions": rules}}})
+    told = {fault.path: fault.message for fault in oversights(config)}
+    assert told.keys() == {"$.profiles.p.permissions[1]", "$.profiles.p.permissions[2].match"}
+    assert "first that fits wins" in told["$.profiles.p.permissions[1]"]
+    assert "unknown server 'other'" in told["$.profiles.p.permissions[2].match"]

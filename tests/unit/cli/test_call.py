@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.call import BadArguments, main, parse_arguments
+from tests.unit.cli.daemons import asked_for
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
@@ -65,7 +66,7 @@ def test_a_result_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureF
     assert main(["time/now", "tz=UTC"]) == 0
     assert capsys.readouterr() == ("12:00\n\x1b[31m\n", "")
     asked = {"server": "time", "tool": "now", "arguments": {"tz": "UTC"}, "progress": True}
-    assert daemon.asked == [("call", asked)]
+    assert asked_for(daemon.asked) == [("call", asked)]
 
 
 def test_a_terminal_gets_it_escaped(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.prompt import main, messages, parse_texts
+from tests.unit.cli.daemons import asked_for
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
@@ -52,7 +53,9 @@ def test_messages_are_printed_with_who_says_them(control: Controls, capsys: pyte
     assert main(["git/review", "branch=main", "-q"]) == 0
     image = "[image: image/png, 3 bytes; --json prints them]"
     assert capsys.readouterr().out == f"user: Look:\nuser: {image}\nassistant: a\nassistant: b\n"
-    assert daemon.asked == [("prompt", {"server": "git", "name": "review", "arguments": {"branch": "main"}})]
+    assert asked_for(daemon.asked) == [
+        ("prompt", {"server": "git", "name": "review", "arguments": {"branch": "main"}})
+    ]
 
 
 def test_json_is_the_whole_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

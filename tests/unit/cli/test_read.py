@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.read import Part, Unreadable, main, parts_of, show, split, write
+from daemon.cli.read import Part, Unreadable, main, parts_of, show, write
+from tests.unit.cli.daemons import asked_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,28 +20,12 @@ TEXT: dict[str, Any] = {"contents": [{"uri": "x:t", "mimeType": "text/plain", "t
 BLOB: dict[str, Any] = {"contents": [{"uri": "x:b", "mimeType": "image/png", "blob": "AAEC"}]}
 
 
-@pytest.mark.parametrize(
-    ("word", "server", "uri"),
-    [
-        ("file:///a/b", "", "file:///a/b"),
-        ("fs/file:///a/b", "fs", "file:///a/b"),
-        ("fs/notes", "fs", "notes"),
-        ("urn:a:b", "", "urn:a:b"),
-        ("mcpd://fs/x", "", "mcpd://fs/x"),
-        ("notes", "", "notes"),
-        ("fs/", "", "fs/"),
-    ],
-)
-def test_a_server_may_stand_before_a_uri(word: str, server: str, uri: str) -> None:
-    assert split(word) == (server, uri)
-
-
 def test_a_text_is_printed_as_it_is(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     daemon = control({"read": TEXT, "locate": {"server": "fs", "uri": "own:t"}})
     assert main(["fs/x:t", "-q"]) == 0
     assert capsys.readouterr() == ("a\x1b[2J\nb", "")
     assert main(["x:t", "-q"]) == 0
-    assert daemon.asked == [
+    assert asked_for(daemon.asked) == [
         ("read", {"server": "fs", "uri": "x:t"}),
         ("locate", {"uri": "x:t"}),
         ("read", {"server": "fs", "uri": "own:t"}),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.status_view import STYLES, render
+from daemon.cli.status_servers import STYLES
+from daemon.cli.status_view import render
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.states import ServerState
 from tests.unit.cli.daemons import down, server, status_of

@@ -73,7 +73,10 @@ def test_what_a_client_gets_is_resolved_once_for_each_configuration_and_wish() -
     ("hello", "reason"),
     [
         ({"profile": "smal"}, "there is no profile 'smal' in mcpd's configuration; there are: default, small"),
-        ({"surface": "brose"}, "there is no surface 'brose'; there are: category, browse, search, load, full"),
+        (
+            {"surface": "brose"},
+            "there is no surface 'brose'; there are: auto, category, browse, search, load, ",
+        ),
         ({"surface": "brose", "lazy": False}, "there is no surface 'brose'"),
         ({"profile": "x" * 1000}, "there is no profile 'xxx"),
     ],

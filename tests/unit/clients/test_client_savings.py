@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from daemon.clients.client import MAX_LISTS, Savings, defers_tools
+from daemon.clients.client import MAX_LISTS, Savings
 from tests.tallies import new_tally
 
 
@@ -60,31 +58,3 @@ def test_each_session_of_a_connection_has_its_own_list_and_only_so_many_are_know
     for number in range(1000):
         savings.listed("load", str(number), sent=400, full=400)
     assert len(savings._margins) == MAX_LISTS
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "defers"),
-    [
-        ("claude-code", "2.1.197", False),
-        ("claude-code", "2.1.328", False),
-        ("claude-code", "2.1.329", True),
-        ("claude-code", "2.1.329-beta.2", True),
-        ("claude-code", "2.1.1000", True),
-        ("claude-code", "2.2", True),
-        ("claude-code", "10.0.0", True),
-        ("claude-code", "1.9.999", False),
-        ("claude-code", "", True),
-        ("claude-code", "next", True),
-        ("claude-code", f"2.{'9' * 5000}", True),
-        ("codex-mcp-client", "0.169.0", True),
-        ("codex-mcp-client", "", True),
-        ("codex", "0.1", True),
-        ("codexology", "1", False),
-        ("my-codex", "1", False),
-        ("opencode", "1.18.33", False),
-        ("gemini-cli-mcp-client", "0.61.0", False),
-        ("", "", False),
-    ],
-)
-def test_a_client_is_known_by_its_name_and_version(name: str, version: str, *, defers: bool) -> None:
-    assert defers_tools(name, version) is defers

@@ -142,9 +142,10 @@ async def test_a_server_that_knows_the_roots_of_a_client_asks_anew_when_that_is_
 async def test_a_server_that_is_gone_is_not_told(nursery: trio.Nursery) -> None:
     stage = on_full_surface()
     client = (await greeted(stage, nursery)).client
-    asked = asked_apart(stage, server="removed")
+    asked = asked_apart(stage, server="beta")
     await answer(client, (await client.get())["id"], {"roots": []})
     assert asked.answers == [("result", {"roots": []})]
+    del stage.upstreams["beta"]
     await client.tell("notifications/roots/list_changed", {})
     reply: Any = await client.request("ping", request_id=3)
     assert reply["result"] == {}

@@ -12,6 +12,7 @@ import trio.testing
 
 from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
 from daemon.catalog.remembered import MAX_KEY, SessionRecord
+from daemon.clients.permissions.grants import GRACE
 from daemon.clients.session_state import SessionState, fault_of_key
 from daemon.clients.sessions import JUDGED_AT_ONCE, LOOKED_AT_ONCE, MAX_LEFT, RETRY_SECONDS
 from daemon.errors import McpdError
@@ -332,3 +333,31 @@ async def test_a_session_that_is_recalled_was_there_since_it_was_first_named() -
     again = await joined(stage)
     assert again is not first
     assert again.began == first.created_at == stage.memory.records["k"].created_at
+
+
+async def test_what_a_session_may_call_stays_for_a_while_after_its_last_connection(
+    mock_clock: MockClock,
+) -> None:
+    stage = Stage()
+    (echo,) = tools_of("alpha", "echo")
+    state = await joined(stage)
+    state.grants.allow(echo, "its user")
+    stage.sessions.part(state)
+    again = await joined(stage)
+    assert again.grants.covers(echo, trio.current_time())
+    stage.sessions.part(again)
+    mock_clock.jump(GRACE)
+    assert not (await joined(stage)).grants
+
+
+async def test_what_a_session_may_call_is_changed_in_use_or_not(mock_clock: MockClock) -> None:
+    stage = Stage()
+    (echo,) = tools_of("alpha", "echo")
+    stage.sessions.change_grants("k", lambda grants: grants.allow(echo, "an operator"))
+    state = await joined(stage)
+    assert state.grants.covers(echo, trio.current_time())
+    stage.sessions.change_grants("k", lambda grants: grants.revoke([ECHO]))
+    assert not state.grants
+    assert stage.sessions.grants_of("k") is state.grants
+    # Of a session without a key nobody else knows.
+    assert not stage.sessions.unnamed().grants

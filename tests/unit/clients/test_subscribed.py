@@ -20,7 +20,7 @@ class Scene:
         self.all = ResourceSubscriptions(self.changed.append)
 
     def follow(self, told: TestMember, own: str, uri: str = "", listen: bytes | None = None) -> Following:
-        following = Following(told, "alpha", own, uri or own, listen)
+        following = Following(told, "alpha", "alpha", own, uri or own, listen)
         self.all.begin(following)
         return following
 

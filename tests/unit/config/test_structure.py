@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.config.model import Category, Profile, Server, StartMode, TransportType
-from daemon.config.permission import Permission, PermissionRule
+from daemon.config.permission import Annotations, Permission, PermissionRule
 from daemon.config.structure import keys, read
 
 if TYPE_CHECKING:
@@ -153,10 +153,10 @@ def test_every_key_of_a_profile_is_read() -> None:
         "prompts": False,
         "resources": False,
         "readResource": True,
+        "readOnlyCall": False,
+        "permissions": [{"match": "s/t", "annotations": {"destructive": True}, "then": "ask"}],
         "deferredLoading": True,
         "answerTokens": 500,
-        "permissions": [{"match": "s/t", "then": "ask"}],
-        "readOnlyCall": False,
     }
     faults: list[Fault] = []
     assert set(entry) == set(keys(Profile))
@@ -178,9 +178,11 @@ def test_every_key_of_a_profile_is_read() -> None:
         prompts=False,
         resources=False,
         read_resource=True,
-        deferred_loading=True,
-        permissions=(PermissionRule(match="s/t", then=Permission.ASK),),
         read_only_call=False,
+        permissions=(
+            PermissionRule(match="s/t", annotations=Annotations(destructive=True), then=Permission.ASK),
+        ),
+        deferred_loading=True,
     )
     assert faults == []
 

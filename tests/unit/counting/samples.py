@@ -40,9 +40,26 @@ ON = {"metrics": {"enabled": True}}
 class FakeUpstream:
     """An upstream as far as it is counted."""
 
+    name: str
+    of: str
     mark: int | None = None
     in_flight: int = 0
     queued: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class FakeServer:
+    """A server as far as it is counted."""
+
+    instances: FakeInstances | None = None
+
+
+@attrs.frozen(kw_only=True)
+class FakeInstances:
+    """The instances of a server as far as they are counted."""
+
+    begun: int = 0
+    ended: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -124,7 +141,15 @@ def exporter(tally: Tally | None = None, **changed: Any) -> Exporter:
     given: dict[str, Any] = {
         "tally": eventful() if tally is None else tally,
         "catalog": Watch(catalog()),
-        "upstreams": {"git": FakeUpstream(mark=77, in_flight=5, queued=2), "time": FakeUpstream()},
+        "actors": {
+            "git": FakeUpstream(name="git", of="git", mark=77, in_flight=5, queued=2),
+            "time#3": FakeUpstream(name="time#3", of="time", mark=78, in_flight=1),
+            "time#7": FakeUpstream(name="time#7", of="time", mark=79, in_flight=2, queued=1),
+        },
+        "upstreams": {
+            "git": FakeServer(),
+            "time": FakeServer(instances=FakeInstances(begun=4, ended=2)),
+        },
         "sessions": lambda: [FakeSession(loaded=3), FakeSession(loaded=1), FakeSession(surface="full")],
         "persistence": Watch(Persistence(state=Condition.OK, waiting=4)),
         "version": "1.2.3",

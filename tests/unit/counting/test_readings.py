@@ -14,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.config.model import Config
 from daemon.config.parse import parse
-from daemon.counting.readings import OFF, RENDERING, Distribution, read
+from daemon.counting.readings import OFF, RENDERING, read
 from daemon.counting.rendering import METRICS
+from daemon.counting.running import Distribution
 from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
 from daemon.kit.mailbox import Watch
@@ -32,7 +33,7 @@ def values(name: str, **changed: Any) -> Any:
 
 
 def test_every_metric_of_the_table_is_read_with_as_many_labels_as_it_has() -> None:
-    reading = read(exporter()).with_memory({77: 4096})
+    reading = read(exporter()).with_memory({77: 4096, 78: 2048})
     ours = {name: metric for name, metric in METRICS.items() if not metric.from_library}
     assert reading.values.keys() == ours.keys()
     for name, metric in ours.items():
@@ -92,14 +93,14 @@ def test_a_server_that_has_none_of_its_tools_is_unavailable_although_it_is_up() 
 
 
 def test_upstreams_tell_what_is_in_flight_and_in_line() -> None:
-    assert values("mcpd_server_calls_in_flight") == {("git",): 5, ("time",): 0}
-    assert values("mcpd_server_calls_queued") == {("git",): 2, ("time",): 0}
+    assert values("mcpd_server_calls_in_flight") == {("git",): 5, ("time",): 3}
+    assert values("mcpd_server_calls_queued") == {("git",): 2, ("time",): 1}
 
 
 def test_memory_is_that_of_the_servers_whose_mark_was_found() -> None:
     reading = read(exporter())
-    assert reading.marks == {77: "git"}
-    assert reading.with_memory({77: 4096, 78: 1}).values["mcpd_server_memory_bytes"] == {("git",): 4096}
+    assert reading.marks == {77: ("git",), 78: ("time", "time#3"), 79: ("time", "time#7")}
+    assert reading.with_memory({77: 4096, 80: 1}).values["mcpd_server_memory_bytes"] == {("git",): 4096}
     assert reading.with_memory({}).values["mcpd_server_memory_bytes"] == {}
 
 
@@ -155,8 +156,10 @@ def test_a_reading_does_not_change_with_what_it_was_read_from() -> None:
 
 def test_servers_beyond_the_limit_are_counted_and_not_named() -> None:
     many = catalog_of({"mcpServers": servers(*(f"s{number}" for number in range(MAX_SERVERS + 44)))})
-    upstreams = {name: FakeUpstream(mark=number + 1) for number, name in enumerate(many.servers)}
-    reading = read(exporter(new_tally(many.servers), catalog=Watch(many), upstreams=upstreams))
+    actors = {
+        name: FakeUpstream(name=name, of=name, mark=number + 1) for number, name in enumerate(many.servers)
+    }
+    reading = read(exporter(new_tally(many.servers), catalog=Watch(many), actors=actors))
     assert reading.values["mcpd_servers"] == {(): MAX_SERVERS + 44}
     for metric in METRICS.values():
         if "server" in metric.labels and metric.name in reading.values:
@@ -167,7 +170,7 @@ def test_servers_beyond_the_limit_are_counted_and_not_named() -> None:
 def test_nothing_configured_is_a_reading_too() -> None:
     nothing = catalog_of({})
     assert isinstance(nothing.config, Config)
-    reading = read(exporter(new_tally(), catalog=Watch(nothing), upstreams={}, sessions=list))
+    reading = read(exporter(new_tally(), catalog=Watch(nothing), actors={}, sessions=list))
     assert reading.values["mcpd_server_state"] == {}
 
 
@@ -214,7 +217,7 @@ async def test_each_export_is_of_the_moment_at_which_it_is_made() -> None:
 async def test_the_memory_of_a_child_is_found_by_its_mark() -> None:
     """No child runs here, so there is nothing to find: the label stays away, and nothing is made up."""
     unused = max(memory_by_mark(), default=1) + 1
-    given = exporter(upstreams={"git": FakeUpstream(mark=unused)})
+    given = exporter(actors={"git": FakeUpstream(name="git", of="git", mark=unused)})
     with trio.fail_after(30):
         text = await given.text()
     assert "mcpd_server_memory_bytes{" not in text

@@ -24,7 +24,7 @@ LINE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"\n]*"(,[a-z_]+="[^"\n]*")*\})? -?[0-9.
 
 
 def export(given: Exporter | None = None) -> str:
-    return render(read(given or exporter()).with_memory({77: 4096}))
+    return render(read(given or exporter()).with_memory({77: 4096, 78: 2048}))
 
 
 def families(text: str) -> dict[str, Family]:

@@ -14,6 +14,8 @@ import trio
 from daemon.actors.control import Control
 from daemon.clients.client import Moves
 from daemon.clients.context import SessionStatistics
+from daemon.clients.permissions.grants import Grants
+from daemon.config.model import Instance, Server
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail
@@ -23,17 +25,21 @@ from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
+from daemon.surfaces.fitting import Grounds, SurfaceChoice
 from daemon.upstreams.attribution import Apart
 from daemon.upstreams.listing import ListingStatus
 from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.snapshot import Catalog
     from daemon.config.diff import Plan
     from daemon.errors import McpdError
+    from daemon.ports import Holder, Upstream
+    from daemon.supervision.child import Child
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.handshake import Greeting
 
@@ -47,6 +53,7 @@ SESSION = SessionStatistics(
     protocol="2025-11-25",
     profile="default",
     surface="category",
+    choice=SurfaceChoice(surface="category", grounds=Grounds.PROFILE),
     since=1_800_000_000.0 - 1.23456,
     calls=7,
     in_flight=1,
@@ -58,8 +65,16 @@ SESSION = SessionStatistics(
 class FakeServer(FakeUpstream):
     """A server that can be looked at, and that lists its tools when it is told to."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, *, label: str = "", workspace: str | None = None) -> None:
+        """Begin; with a label as an instance of the server."""
+        super().__init__(label or name)
+        self.of = name
+        given = Instance(label=label, workspace=workspace) if label else None
+        self.server = Server(name=name, command=name, instance=given)
+        self.child: Child
+        self.use: FakeUse | None = None
+        self.own: Catalog | None = None
+        """The catalog with what it lists itself, if that is something else."""
         self.stats = CallStats()
         self.noise = Noise()
         self.stderr = StderrTail()
@@ -74,6 +89,10 @@ class FakeServer(FakeUpstream):
         self.on_refresh: Callable[[], None] = lambda: None
         self.listed = 0
 
+    def own_catalog(self, catalog: Catalog) -> Catalog:
+        """As it is told."""
+        return self.own or catalog
+
     async def refresh(self) -> str:
         """List, or fail as told."""
         self.listed += 1
@@ -85,6 +104,38 @@ class FakeServer(FakeUpstream):
         return self.problem
 
 
+@attrs.define
+class FakeUse:
+    """When a server was last used."""
+
+    at: float
+
+
+class FakeInstances:
+    """The instances of a server that is divided: an operator gets the first; notes whom it was for."""
+
+    by_workspace = True
+    begun = 3
+    ended = 1
+
+    def __init__(self, *instances: FakeServer) -> None:
+        self.instances = instances
+        self.holders: list[Holder] = []
+        self.left: list[tuple[Hashable, bool]] = []
+        self.error: Exception | None = None
+
+    def of(self, holder: Holder) -> Upstream:
+        """The first, or as told."""
+        self.holders.append(holder)
+        if self.error is not None:
+            raise self.error
+        return self.instances[0]
+
+    def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
+        """Note it."""
+        self.left.append((session, soon))
+
+
 @attrs.define(slots=False)
 class FakeSession:
     """A client's connection; notes which profiles it was given."""
@@ -94,6 +145,7 @@ class FakeSession:
 
     def __attrs_post_init__(self) -> None:
         self.number = self.facts.number
+        self.grants = Grants()
 
     @property
     def key(self) -> str | None:
@@ -153,12 +205,16 @@ class StageRegistry:
 
 
 def clients_of(
-    *live: FakeSession, in_use: Iterable[tuple[SessionRecord, int]] = (), moves: Moves | None = None
+    *live: FakeSession,
+    in_use: Iterable[tuple[SessionRecord, int]] = (),
+    moves: Moves | None = None,
+    grants: Mapping[str, Grants] | None = None,
 ) -> Clients:
     return Clients(
         live=lambda: live,
         in_use=lambda: in_use,
         moves=moves or Moves(),
+        change_grants=lambda key, change: change((grants or {})[key]),
         connections=lambda: {
             "clients": {"open": len(live), "places": 1024, "refused": {}},
             "operators": {"open": 1, "places": 32, "refused": {"uid": 2}},
@@ -184,7 +240,8 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
         "outbox": stage.outbox,
         "wall": time.time,
     }
-    return OperatorContext(**{**given, **changed})
+    given |= changed
+    return OperatorContext(**{"actors": given["upstreams"], **given})
 
 
 async def _no_reload() -> Plan:
@@ -202,6 +259,8 @@ class OperatorStage:
         self.stage = stage or Stage()
         self.runs = 0
         self.servers = {name: FakeServer(name) for name in self.stage.upstreams}
+        self.actors = dict(self.servers)
+        """What runs: these servers, and instances in place of those that are divided."""
         self.supervisor = Supervisor(
             [ChildSpec(name=name, run=self._live, policy=Restart()) for name in self.servers],
             starts=4,
@@ -209,11 +268,23 @@ class OperatorStage:
             rng=lambda: 0.5,
             wall=time.time,
         )
+        for name, server in self.servers.items():
+            server.child = self.supervisor.children[name]
 
     @property
     def alpha(self) -> FakeServer:
         """The first server."""
         return self.servers["alpha"]
+
+    def divide(self, name: str, *labels: str, workspace: str | None = None) -> FakeInstances:
+        """Let a server have these instances, which run beside the others; started if they are supervised."""
+        made = [FakeServer(name, label=label, workspace=workspace) for label in labels]
+        del self.actors[name]
+        for each in made:
+            each.child = self.supervisor.add(ChildSpec(name=each.name, run=self._live, policy=Restart()))
+            self.actors[each.name] = each
+        instances = self.servers[name].instances = FakeInstances(*made)
+        return instances
 
     async def _live(self, lifecycle: Lifecycle) -> None:
         self.runs += 1
@@ -222,7 +293,7 @@ class OperatorStage:
 
     def context(self, **changed: Any) -> OperatorContext:
         """What commands work with here."""
-        parts = {"upstreams": self.servers, "children": self.supervisor.children}
+        parts = {"upstreams": self.servers, "actors": self.actors, "children": self.supervisor.children}
         return operator_context(self.stage, **{**parts, **changed})
 
     async def connect(self, nursery: trio.Nursery, **changed: Any) -> Client:

@@ -23,6 +23,7 @@ from daemon.operators.sessions import (
     sessions,
     sessions_report,
 )
+from daemon.surfaces.fitting import Grounds, SurfaceChoice
 from tests.fakes_upstream import Stage, tool, tools_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FakeArchive, FakeSession, clients_of, operator_context
@@ -48,11 +49,14 @@ def record(key: str, loaded: Loaded | None = None, *, seen_at: float = NOW - 60,
     return SessionRecord(key=key, loaded=loaded or Loaded(), seen_at=seen_at, **{**known, **more})
 
 
+ASKED: dict[str, Any] = {"choice": SurfaceChoice(surface="load", grounds=Grounds.ASKED_FOR)}
+
+
 def connection(number: int, key: str | None = None, **more: Any) -> SessionStatistics:
     known: dict[str, Any] = {"client": "agent 2", "protocol": "2025-11-25", "profile": "default"}
     counts = {"calls": 0, "in_flight": 0, "loaded": 0, "repaired": 0}
     return SessionStatistics(
-        number=number, key=key, **{**known, "surface": "load", "since": NOW - 10, **counts, **more}
+        number=number, key=key, **{**known, "surface": "load", "since": NOW - 10, **counts, **ASKED, **more}
     )
 
 
@@ -81,6 +85,8 @@ def test_a_session_tells_what_it_has_loaded() -> None:
         "number": None,
         "client": "agent 1",
         "profile": None,
+        "surface": None,
+        "surfaceWhy": None,
         "connections": 0,
         "createdAt": pytest.approx(NOW - 3600, abs=0.001),
         "seenAt": NOW - 60,

@@ -15,7 +15,8 @@ from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
 from daemon.kit.mailbox import Watch
 from daemon.model import Era, Summary
 from daemon.operators.base import DaemonFacts
-from daemon.operators.status import STDERR_SHOWN, status_with
+from daemon.operators.status import status_with
+from daemon.operators.status_servers import STDERR_SHOWN
 from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence
@@ -125,7 +126,7 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "controlSocket": "/c",
         "config": "/f",
         "lazy": True,
-        "surfaces": {"default": "category"},
+        "surfaces": {"default": "auto"},
         "servers": 2,
         "available": 2,
         "tools": 22,
@@ -228,6 +229,10 @@ def test_sessions_are_listed() -> None:
             "protocol": "2025-11-25",
             "profile": "default",
             "surface": "category",
+            "surfaceGrounds": "profile",
+            "surfaceWhy": "the profile names it",
+            "workspace": "",
+            "instances": [],
             "since": round(NOW - 1.23456, 3),
             "calls": 7,
             "inFlight": 1,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.config.redaction import Redactors
-from daemon.operators.status import server_status
+from daemon.operators.status_servers import server_status
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of

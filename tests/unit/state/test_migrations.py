@@ -11,6 +11,7 @@ import attrs
 import psycopg
 import pytest
 
+from daemon.catalog.introduction import introduction_in
 from daemon.model import GivenName
 from daemon.safety.redact import Redactor
 from daemon.state import postgres
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 SCHEMA_6 = Path(__file__).parent / "schema6.sql"
 """What mcpd left behind before it kept prompts, resources and templates."""
+
+SCHEMA_7 = SCHEMA_6.with_name("schema7.sql")
+"""What it left behind before it kept what servers say of themselves."""
 
 LATER = (*STEPS, ("ALTER TABLE servers ADD COLUMN mood TEXT",), ("UPDATE servers SET mood = 'fine'",))
 
@@ -89,15 +93,42 @@ def test_a_store_without_names_gives_each_to_the_tool_that_has_been_there_for_lo
     assert found == [("tool", "own", "evil", "own"), ("tool", "transfer", "bank", "transfer")]
 
 
-def test_a_store_of_the_version_before_lists_is_as_it_was_and_takes_lists(
-    place: Place, opening: Opener
-) -> None:
+def left_behind(place: Place, dump: Path) -> None:
+    """Bring back what an older mcpd has left."""
     blob, bytea = r"\bX'([0-9A-F]*)'", r"'\\x\1'"
-    for statement in SCHEMA_6.read_text().split(";\n"):
+    for statement in dump.read_text().split(";\n"):
         if place.url.path is None:
             statement = re.sub(blob, bytea, statement).replace(" BLOB ", " BYTEA ")  # noqa: PLW2901
         if "TRANSACTION" not in statement and "COMMIT" not in statement and statement.strip():
             place.run(statement)
+
+
+def test_a_store_of_the_version_before_introductions_is_as_it_was_and_takes_them(
+    place: Place, opening: Opener
+) -> None:
+    left_behind(place, SCHEMA_7)
+    store = opening(place, "newer")
+    git = with_lists(
+        summed(server("log", "push", epoch=4)),
+        prompt=["review"],
+        resource=["git://log"],
+        template=["git://{hash}"],
+    )
+    mute = server(name="mute", tools=None, since={}, epoch=1)
+    before = store.recall()
+    assert before.servers == (git, mute)
+    assert before.switched == {("git", "prompt:review")}
+    assert before.unreadable == ()
+    said = introduction_in('{"serverInfo":{"name":"Git","title":"é"},"instructions":"x"}'.encode(), {})
+    introduced = attrs.evolve(git, introduction=said)
+    store.keep(Batch(at=200.0, servers=(introduced,)))
+    assert store.recall().servers == (introduced, mute)
+
+
+def test_a_store_of_the_version_before_lists_is_as_it_was_and_takes_lists(
+    place: Place, opening: Opener
+) -> None:
+    left_behind(place, SCHEMA_6)
     store = opening(place, "newer")
     before, git = store.recall(), summed(server("log", "push", epoch=4))
     others = (server("log", name="hg", epoch=2), server(name="mute", tools=None, since={}, epoch=1))

@@ -40,7 +40,12 @@ def test_only_with_both_switches_on_a_surface_is_lazy(
 @pytest.mark.parametrize(
     ("profile", "surface", "lazy", "name"),
     [
-        ({}, None, None, "category"),
+        ({}, None, None, "auto"),
+        ({"surface": "auto"}, None, None, "auto"),
+        ({"surface": "load"}, "auto", None, "auto"),
+        ({}, "category", None, "category"),
+        ({}, "auto", True, "auto"),
+        ({}, "auto", False, "full"),
         ({"surface": "load"}, None, None, "load"),
         ({"surface": "load"}, "search", None, "search"),
         ({"surface": "load"}, None, True, "browse"),
@@ -63,7 +68,7 @@ def test_what_a_client_asks_for_comes_before_what_its_profile_says(
 def test_what_each_profile_shows_is_known_without_a_client() -> None:
     profiles = {"off": {"lazy": False}, "found": {"surface": "search"}}
     assert by_profile(config_of({"profiles": profiles})) == {
-        "default": "category",
+        "default": "auto",
         "off": "full",
         "found": "search",
     }

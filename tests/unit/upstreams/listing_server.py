@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from daemon.model import Era
+from daemon.protocol import CLIENT_CAPABILITIES
 from daemon.upstreams.handshake import Greeting
 from daemon.wire.given_up import GivenUp
 
@@ -26,6 +27,7 @@ class ListingServer:
 
     last_heard = 0.0
     given_up = GivenUp()
+    capabilities = CLIENT_CAPABILITIES
     in_flight = 0
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from daemon.config.model import ServerLimits
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamLost, UpstreamUnavailable
 from daemon.ports import CallToSend, OwnCall
+from daemon.protocol import CLIENT_CAPABILITIES
 from daemon.upstreams.admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
 from daemon.wire.given_up import GivenUp
 
@@ -33,6 +34,7 @@ class Server:
 
     last_heard: float = 0.0
     given_up: GivenUp = attrs.field(factory=GivenUp)
+    capabilities = CLIENT_CAPABILITIES
     open: dict[int, tuple[str, Exchange]] = attrs.field(factory=dict)
     cancelled: list[int] = attrs.field(factory=list)
     sent: list[str] = attrs.field(factory=list)

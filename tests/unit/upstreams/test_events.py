@@ -43,8 +43,14 @@ class Clients:
     def owner_of(self, request: PeerRequest) -> None:
         del request
 
+    def uses(self, server: str) -> bool:
+        raise AssertionError(server)
+
     def lost(self, server: str) -> None:
         self.heard.append((server, "lost"))
+
+    def gone(self, server: str) -> None:
+        self.heard.append((server, "gone"))
 
     def wishes(self, server: str) -> Watch[StandingWishes]:
         del server

@@ -50,7 +50,13 @@ class Wishing:
     def ask(self, request: PeerRequest) -> None:
         raise AssertionError(request)
 
+    def uses(self, server: str) -> bool:
+        raise AssertionError(server)
+
     def lost(self, server: str) -> None:
+        raise AssertionError(server)
+
+    def gone(self, server: str) -> None:
         raise AssertionError(server)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 import attrs
 import msgspec
@@ -21,7 +22,7 @@ from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.links import ExchangeLink
 from daemon.clients.doors.http.modern import VERSION_HEADER, fault_of, marked_fault_of
 from daemon.clients.doors.http.replies import JSON, STATUSES, PostReply, ResumableReply
-from daemon.clients.doors.http.sessions import HttpSession, HttpSessions, Place
+from daemon.clients.doors.http.sessions import HttpSession, HttpSessions, Place, RequestNames
 from daemon.clients.session_state import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 SESSION_HEADER = "mcp-session-id"
 KEY_HEADER = "mcpd-session"
+WORKSPACE_HEADER = "mcpd-workspace"
 
 MAX_LINKS = 4
 """Links of one connection in MCP 2026-07-28: one for each client that a balancer sends through it."""
@@ -49,6 +51,9 @@ CANCELLED = -32800
 
 MAX_ACCEPTS = 64
 """`Accept` headers that are known: all clients of a kind send the same."""
+
+MAX_WORKSPACES = 64
+"""Workspaces whose headers are known decoded: a client names the same one with each request."""
 
 POSTING = ("application/json", "text/event-stream")
 
@@ -76,7 +81,7 @@ class McpEndpoint:
         self.sessions = HttpSessions(start, outbox, places)
         self._start = start
         self._outbox = outbox
-        self._links: dict[Responding, dict[tuple[Place, str | None], ExchangeLink[PostReply]]] = {}
+        self._links: dict[Responding, dict[tuple[Place, RequestNames], ExchangeLink[PostReply]]] = {}
 
     def serve(self, exchange: HttpExchange, place: Place) -> None:
         """Answer a request that was admitted, now or when its body is there.
@@ -85,10 +90,10 @@ class McpEndpoint:
             Refusal: it is not served.
         """
         method, headers = exchange.head.method, exchange.head.headers
-        key = session_key(headers)
+        named = named_in(headers)
         if method == "POST":
             _require_post(exchange)
-            exchange.on_body = partial(self._contained, exchange, partial(self._post, exchange, place, key))
+            exchange.on_body = partial(self._contained, exchange, partial(self._post, exchange, place, named))
         elif _is_modern(headers.get(VERSION_HEADER)) or method not in {"GET", "DELETE"}:
             allowed = "POST" if _is_modern(headers.get(VERSION_HEADER)) else "GET, POST, DELETE"
             text = f"{method} is not served here\n"
@@ -110,7 +115,7 @@ class McpEndpoint:
 
     # --- one method each -----------------------------------------------------------------------------------
 
-    def _post(self, exchange: HttpExchange, place: Place, key: str | None, body: bytes) -> None:
+    def _post(self, exchange: HttpExchange, place: Place, named: RequestNames, body: bytes) -> None:
         line: Line = as_line(body)
         headers = exchange.head.headers
         version = headers.get(VERSION_HEADER)
@@ -122,12 +127,12 @@ class McpEndpoint:
         if _is_modern(version) or (
             version is None and SESSION_HEADER not in headers and _is_enveloped(message)
         ):
-            self._post_modern(exchange, place, key, message, line)
+            self._post_modern(exchange, place, named, message, line)
         else:
-            self._post_in_session(exchange, place, key, message, line)
+            self._post_in_session(exchange, place, named, message, line)
 
     def _post_modern(
-        self, exchange: HttpExchange, place: Place, key: str | None, message: Envelope, line: Line
+        self, exchange: HttpExchange, place: Place, named: RequestNames, message: Envelope, line: Line
     ) -> None:
         if message.id is UNSET or message.method is UNSET:
             self._drop_modern(exchange, message)
@@ -141,7 +146,7 @@ class McpEndpoint:
         if fault is not None:
             _refuse(exchange, request_id, *fault)
             return
-        link = self._link(exchange.connection, place, key)
+        link = self._link(exchange.connection, place, named)
         link.replies[request_id] = PostReply(exchange)
         link.post(message, line)
 
@@ -156,25 +161,25 @@ class McpEndpoint:
         else:
             exchange.respond(HTTPStatus.ACCEPTED)
 
-    def _link(self, connection: Responding, place: Place, key: str | None) -> ExchangeLink[PostReply]:
+    def _link(self, connection: Responding, place: Place, named: RequestNames) -> ExchangeLink[PostReply]:
         links = self._links.setdefault(connection, {})
-        known = links.pop((place, key), None)
+        known = links.pop((place, named), None)
         if known is None or known.is_over:
             while len(links) >= MAX_LINKS:
                 links.pop(next(iter(links))).end()
-            known = ExchangeLink(self._outbox, place.hello(key))
+            known = ExchangeLink(self._outbox, place.hello(named))
             self._start(known, attrs.evolve(place.visitor, keeps=False), known.end)
-        links[place, key] = known
+        links[place, named] = known
         return known
 
     def _post_in_session(
-        self, exchange: HttpExchange, place: Place, key: str | None, message: Envelope, line: Line
+        self, exchange: HttpExchange, place: Place, named: RequestNames, message: Envelope, line: Line
     ) -> None:
         session_id = exchange.head.headers.get(SESSION_HEADER)
         if session_id is not None:
             session = self.sessions.find(session_id, place)
         elif message.method == "initialize" and message.id is not UNSET:
-            session = self.sessions.begin(place, key)
+            session = self.sessions.begin(place, named)
             exchange.headers = {**exchange.headers, "mcp-session-id": session.id}
         else:
             text = (
@@ -218,16 +223,26 @@ class McpEndpoint:
         exchange.respond(HTTPStatus.NO_CONTENT)
 
 
-def session_key(headers: Mapping[str, str]) -> str | None:
-    """The key of the session that a request names; None if it names none.
+def named_in(headers: Mapping[str, str]) -> RequestNames:
+    """What the headers of a request name: the key of its session, and its client's workspace.
 
     Raises:
-        Refusal: the key is not valid.
+        Refusal: the key is not valid. What is wrong with a workspace is told when a server needs it.
     """
-    key = headers.get(KEY_HEADER)
+    key, workspace = headers.get(KEY_HEADER), headers.get(WORKSPACE_HEADER)
     if key is not None and (fault := fault_of_key(key)):
         raise Refusal(HTTPStatus.BAD_REQUEST, f"Mcpd-Session: {fault}\n")
-    return key
+    return RequestNames(key, None if workspace is None else path_in(workspace))
+
+
+@lru_cache(maxsize=MAX_WORKSPACES)
+def path_in(header: str) -> str:
+    """The path in a header: percent-encoded, and as UTF-8 or, where that is not possible, as Latin-1."""
+    raw = unquote_to_bytes(header.encode("latin-1"))
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
 
 
 def _expect(session: HttpSession, exchange: HttpExchange, request_id: bytes) -> bool:

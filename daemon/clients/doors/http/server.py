@@ -20,10 +20,10 @@ from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.health import health, is_probe
-from daemon.clients.doors.http.mcp import McpEndpoint, session_key
+from daemon.clients.doors.http.mcp import McpEndpoint, named_in
 from daemon.clients.doors.http.metrics import PATH as METRICS
 from daemon.clients.doors.http.metrics import answer, require_all_profiles, require_get
-from daemon.clients.doors.http.sessions import Place
+from daemon.clients.doors.http.sessions import Place, RequestNames
 from daemon.clients.doors.listening import Listener
 from daemon.clients.doors.unix import PAUSE_SHARE
 from daemon.config.validate import SERVERS_FOLLOW
@@ -118,7 +118,7 @@ class HttpServer:
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers: dict[trio.CancelScope, None] = {}
         self._bearers: dict[trio.CancelScope, set[Visitor]] = {}
-        self._upgraded: dict[Responding, tuple[Place, str | None]] = {}
+        self._upgraded: dict[Responding, tuple[Place, RequestNames]] = {}
         self._listener = Listener(
             "http",
             listener,
@@ -220,12 +220,12 @@ class HttpServer:
             if upgraded is None:
                 connection.close()
         if upgraded is not None:
-            place, key = upgraded
+            place, named = upgraded
             await serve_websocket(
                 connection.release(),
                 connection.received,
                 place.visitor,
-                place.hello(key),
+                place.hello(named),
                 self._serve,
                 outbox=self._outbox,
                 limits=self._limits,
@@ -278,7 +278,7 @@ class HttpServer:
         if exchange.head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
             text = "a WebSocket is opened here: GET with Upgrade: websocket\n"
             raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"upgrade": "websocket"})
-        self._upgraded[exchange.connection] = place, session_key(headers)
+        self._upgraded[exchange.connection] = place, named_in(headers)
         exchange.connection.upgrade()
 
     def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:

@@ -2,7 +2,7 @@
 
 A session belongs to who began it, and to what the path names that it was begun under (a profile, a surface,
 servers): for anybody else, and under any other path, it does not exist. It ends when its client deletes it,
-when nothing has been asked in it for half an hour, and with the daemon; what was loaded under a key outlives it.
+when nothing was asked in it for half an hour, and with the daemon; what was loaded under a key outlives it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,16 @@ MAX_UNSENT = 16
 """Messages that wait for a session without a stream to open one: a list that has changed is announced once."""
 
 
+@attrs.frozen
+class RequestNames:
+    """What a request names beside the place that it asks for."""
+
+    key: str | None = None
+    """The key of its session; None if it names none."""
+    workspace: str | None = None
+    """The directory that its client works in; None if it names none."""
+
+
 @attrs.frozen(kw_only=True)
 class Place:
     """What a path leads to, and who asked for it."""
@@ -53,24 +63,24 @@ class Place:
     servers: tuple[str, ...] = ()
     """The servers that are wanted as themselves; empty for none."""
 
-    def hello(self, key: str | None) -> Mapping[str, object]:
-        """What a session is told of it (`clients.requests.initialize.hello`), with the key of the session."""
-        told: dict[str, object] = {"profile": self.profile}
-        if self.surface is not None:
-            told["surface"] = self.surface
-        if self.servers:
-            told["servers"] = list(self.servers)
-        if key is not None:
-            told["session"] = key
-        return told
+    def hello(self, named: RequestNames) -> Mapping[str, object]:
+        """What a session is told of it (`clients.requests.initialize.hello`), with what its request names."""
+        told = {
+            "profile": self.profile,
+            "surface": self.surface,
+            "servers": list(self.servers) or None,
+            "session": named.key,
+            "workspace": named.workspace,
+        }
+        return {member: value for member, value in told.items() if value is not None}
 
 
 class HttpSession(ExchangeLink[ResumableReply]):
     """A session, as the link of its messages."""
 
-    def __init__(self, place: Place, outbox: Outbox, key: str | None) -> None:
+    def __init__(self, place: Place, outbox: Outbox, named: RequestNames) -> None:
         """Begin a session with a new id."""
-        super().__init__(outbox, place.hello(key))
+        super().__init__(outbox, place.hello(named))
         self.id = secrets.token_urlsafe(24)
         """192 random bits: it cannot be guessed."""
         self.place = place
@@ -164,7 +174,7 @@ class HttpSessions:
         """How many there are."""
         return len(self._known)
 
-    def begin(self, place: Place, key: str | None) -> HttpSession:
+    def begin(self, place: Place, named: RequestNames) -> HttpSession:
         """Begin a session.
 
         Raises:
@@ -172,7 +182,7 @@ class HttpSessions:
         """
         if len(self._known) >= self._places:
             self._make_room()
-        session = HttpSession(place, self._outbox, key)
+        session = HttpSession(place, self._outbox, named)
         self._known[session.id] = session
         self._start(session, place.visitor, lambda: self.end(session))
         return session

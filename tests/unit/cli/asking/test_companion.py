@@ -18,6 +18,7 @@ import pytest
 from daemon.cli.asking.companion import CallCompanion, add_conversation, converse, pages_of
 from daemon.cli.control import RemoteFault, Wire
 from daemon.cli.progress import Progress
+from tests.unit.cli.daemons import asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,7 +183,7 @@ def test_where_nobody_looks_no_progress_is_asked_for(control: Controls) -> None:
     daemon = control({"call": {}})
     for words in ((), ("-q",), ("--json",)):
         assert converse(options(*words), "alpha", "call", {"a": 1}) == {}
-    assert [params for _, params in daemon.asked] == [{"a": 1, "progress": True}, {"a": 1}, {"a": 1}]
+    assert [params for _, params in asked_for(daemon.asked)] == [{"a": 1, "progress": True}, {"a": 1}, {"a": 1}]
 
 
 def test_a_modern_server_is_asked_again_with_the_answers(control: Controls) -> None:
@@ -191,7 +192,7 @@ def test_a_modern_server_is_asked_again_with_the_answers(control: Controls) -> N
     with pytest.raises(RemoteFault, match="server alpha has asked 20 times, and not answered"):
         converse(options("-q"), "alpha", "call", {"a": 1})
     again = {"a": 1, "inputResponses": {"k": {"action": "decline"}}, "requestState": "s"}
-    assert [params for _, params in daemon.asked] == [{"a": 1}, *[again] * 19]
+    assert [params for _, params in asked_for(daemon.asked)] == [{"a": 1}, *[again] * 19]
 
 
 def test_a_modern_server_that_wants_what_nobody_has_is_refused(control: Controls) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from daemon.errors import UpstreamLost, UpstreamTimeout
+from daemon.protocol import CLIENT_CAPABILITIES
 from daemon.wire.given_up import GivenUp
 from daemon.wire.requests import RemoteError
 
@@ -31,6 +32,7 @@ class TableConnection:
     def __init__(self, **replies: list[Any]) -> None:
         self.last_heard = 0.0
         self.given_up = GivenUp()
+        self.capabilities = CLIENT_CAPABILITIES
         self.in_flight = 0
         self.said: list[tuple[str, dict[str, object]]] = []
         self.adopted: list[tuple[Era, str]] = []

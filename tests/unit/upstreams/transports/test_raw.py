@@ -23,7 +23,7 @@ from daemon.errors import (
 )
 from daemon.model import Era
 from daemon.protocol import CAPABILITIES_KEY, CLIENT_INFO_KEY, MODERN_VERSION, VERSION_KEY
-from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection, envelope_meta
+from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import tool_call
@@ -157,7 +157,6 @@ async def test_going_back_to_the_handshake_era_drops_the_envelope() -> None:
         found.connection.adopt(Era.HANDSHAKE, "2025-11-25")
         found.connection.call(tool_call(), Answer())
         assert "_meta" not in found.link.last["params"]
-    assert envelope_meta(Era.HANDSHAKE, "2025-11-25") == {}
 
 
 async def test_a_name_with_quotes_is_escaped() -> None:

@@ -86,7 +86,8 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
     offer = HttpOffer(
         profiles=lambda: ("default", "reader"),
         surfaces=("category", "full"),
-        definition=lambda _profile, _name: b"",
+        definition=lambda _place, _name: b"",
+        fault_of_choice=lambda _profile, servers: "" if servers == ("git",) else "there is no such server",
         metrics=lambda: metrics,
         readiness=lambda: here.readiness,
     )

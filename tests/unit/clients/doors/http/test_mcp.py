@@ -10,7 +10,8 @@ import trio.testing
 
 from daemon import protocol
 from daemon.clients.doors.http.head import Refusal
-from daemon.clients.doors.http.mcp import CANCELLED, MAX_LINKS, session_key
+from daemon.clients.doors.http.mcp import CANCELLED, MAX_LINKS, named_in
+from daemon.clients.doors.http.sessions import RequestNames
 from tests.unit.clients.doors.http.answering import (
     ALICE,
     BOB,
@@ -246,7 +247,7 @@ async def test_half_characters_are_mended_as_on_every_door(autojump_clock: trio.
 
 
 def test_a_key_is_checked_where_it_is_read() -> None:
-    assert session_key({"mcpd-session": "work"}) == "work"
-    assert session_key({}) is None
+    assert named_in({"mcpd-session": "work"}) == RequestNames("work")
+    assert named_in({}) == RequestNames()
     with pytest.raises(Refusal, match="printable"):
-        session_key({"mcpd-session": "\t"})
+        named_in({"mcpd-session": "\t"})

@@ -14,6 +14,7 @@ from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.links import ExchangeLink
 from daemon.clients.doors.http.responding import LINGER_SECONDS
+from daemon.clients.doors.http.sessions import RequestNames
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
 from daemon.wire.outbox import Outbox
@@ -178,10 +179,10 @@ async def test_a_request_whose_session_ends_without_an_answer_is_not_left_open(
 
 async def test_who_begins_many_sessions_ends_nobody_elses(autojump_clock: trio.testing.MockClock) -> None:
     async with an_endpoint(places=4) as endpoint, endpoint.visiting() as visit:
-        bobs = endpoint.mcp.sessions.begin(BOB, None)
+        bobs = endpoint.mcp.sessions.begin(BOB, RequestNames())
         await trio.sleep(1)
         for _ in range(10):
-            endpoint.mcp.sessions.begin(ALICE, None)
+            endpoint.mcp.sessions.begin(ALICE, RequestNames())
         assert len(endpoint.mcp.sessions) == 4
         assert endpoint.mcp.sessions.find(bobs.id, BOB) is bobs
         assert visit.connection.exchange is None

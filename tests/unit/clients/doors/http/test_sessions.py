@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.head import Refusal
-from daemon.clients.doors.http.sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT
+from daemon.clients.doors.http.sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT, RequestNames
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
 
 
@@ -176,7 +176,7 @@ async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not(
         await three.client.send("POST", "/mcp", third, message("tools/call", 1, name="x"))
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(Refusal, match=r"2 sessions are in use"):
-            sessions.begin(ALICE, None)
+            sessions.begin(ALICE, RequestNames())
 
 
 async def test_sessions_of_some_visitors_can_be_ended(autojump_clock: trio.testing.MockClock) -> None:

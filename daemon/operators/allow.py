@@ -1,0 +1,153 @@
+"""`mcpd allow`: let a session call tools that its user is asked about, for clients that cannot ask.
+
+What is allowed is a tool as it is now, for a session, in the memory of this daemon. Only operators can give it:
+no client's request comes here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+import trio
+from loguru import logger
+
+from daemon.clients.permissions.grants import MAX_GRANTS
+from daemon.config.names import matches, pattern_problem, read_shown
+from daemon.errors import InvalidArguments
+from daemon.operators.base import Command
+from daemon.operators.sessions import session_named
+from daemon.surfaces.answers import choices, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from daemon.clients.permissions.grants import Grants
+    from daemon.model import Tool, ToolKey
+    from daemon.operators.base import LiveSession, OperatorContext
+
+LONGEST = 30 * 24 * 3600.0
+"""Seconds that an operator may allow something for: a month, as long as an unused session is remembered."""
+
+OPERATOR = "an operator"
+
+
+class AllowParams(msgspec.Struct):
+    """A session, and what it may call or not any longer."""
+
+    session: str
+    """The session's key, or the number of a connection, perhaps with `#` before it."""
+    tool: str | None = None
+    """A tool or a pattern (`config.names.matches`); None: only say what is allowed, or revoke everything."""
+    seconds: float | None = None
+    """How long; None: as long as the session is in use."""
+    revoke: bool = False
+    """Whether the user is asked again."""
+
+
+@attrs.frozen(kw_only=True)
+class _Session:
+    name: str
+    profiles: tuple[str, ...]
+    change: Callable[[Callable[[Grants], None]], None]
+
+
+async def allow(context: OperatorContext, params: AllowParams) -> dict[str, object]:
+    """Change what a session may call unasked, and report what it may.
+
+    Raises:
+        InvalidArguments: there is no such session, or no tool that its user is asked about fits.
+        CallError: whether there is such a session cannot be known now.
+    """
+    if params.seconds is not None and not 0 < params.seconds <= LONGEST:
+        raise InvalidArguments(f"{params.seconds:g} s is not between 0 and {LONGEST:g} s (30 days)")
+    if params.tool is not None and (problem := pattern_problem(params.tool)):
+        raise InvalidArguments(problem)
+    session = await _found(context, params.session)
+    now = trio.current_time()
+    report: dict[str, object] = {}
+
+    def change(grants: Grants) -> None:
+        if params.revoke:
+            current = grants.current(now)
+            wanted = [key for key in current if params.tool is None or _is(params.tool, key, current_servers)]
+            changed = grants.revoke(wanted)
+        else:
+            changed = list(fitting)
+            for tool in fitting.values():
+                grants.allow(tool, OPERATOR, None if params.seconds is None else now + params.seconds)
+        report.update(changed=[_name(key) for key in changed], allowed=list(_listed(grants, now)))
+
+    current_servers = context.catalog.servers
+    fitting = {} if params.revoke or params.tool is None else _fitting(context, session, params.tool)
+    session.change(change)
+    for name in report["changed"]:  # type: ignore[attr-defined]
+        what = "is asked about" if params.revoke else "may call"
+        logger.info("an operator says: session {} {} {} from now on", session.name, what, name)
+    return {"session": session.name, **report}
+
+
+async def _found(context: OperatorContext, wanted: str) -> _Session:
+    live = list(context.clients.live())
+    keys = {record.key for record, _users in context.clients.in_use()}
+    if wanted.isdecimal() and wanted not in keys and any(str(each.number) == wanted for each in live):
+        wanted = f"#{wanted}"
+    report = await session_named(context, wanted)
+    key, number = report["key"], report["number"]
+    if key is None:
+        (one,) = [each for each in live if each.number == number]
+        return _Session(name=f"#{number}", profiles=_profiles([one]), change=lambda act: act(one.grants))
+    profiles = _profiles([each for each in live if each.key == key]) or tuple(context.config.profiles)
+    return _Session(
+        name=str(key), profiles=profiles, change=lambda act: context.clients.change_grants(str(key), act)
+    )
+
+
+def _profiles(sessions: Collection[LiveSession]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.statistics().profile for each in sessions))
+
+
+def _fitting(context: OperatorContext, session: _Session, pattern: str) -> Mapping[ToolKey, Tool]:
+    """The tools that a pattern names and that the session's user is asked about.
+
+    Raises:
+        InvalidArguments: there are none, or too many.
+    """
+    catalog = context.catalog
+    asked = {
+        offered.key: offered.tool
+        for name in session.profiles
+        if name in context.config.profiles
+        for offered in context.means.offers.of(catalog, context.config.profiles[name]).all
+        if offered.asks
+    }
+    found = {key: tool for key, tool in asked.items() if _is(pattern, key, catalog.servers)}
+    if not found:
+        known = choices([_name(key) for key in asked], pattern) if asked else "It asks about none."
+        profiles = ", ".join(session.profiles)
+        raise InvalidArguments(
+            f"{quoted(pattern)} is no tool that the user of session {session.name} is asked about (profile"
+            f" {profiles}). {known}"
+        )
+    if len(found) > MAX_GRANTS:
+        raise InvalidArguments(f"{quoted(pattern)} fits {len(found)} tools, more than {MAX_GRANTS}: name fewer")
+    return found
+
+
+def _is(pattern: str, key: ToolKey, servers: Collection[str]) -> bool:
+    shown = read_shown(pattern, servers)
+    return matches(pattern, *key) or (shown.server, shown.tool) == key
+
+
+def _listed(grants: Grants, now: float) -> Iterator[dict[str, object]]:
+    for key, grant in grants.current(now).items():
+        left = None if grant.until is None else round(grant.until - now)
+        yield {"tool": _name(key), "by": grant.by, "seconds": left}
+
+
+def _name(key: ToolKey) -> str:
+    return "/".join(key)
+
+
+ALLOW = Command("allow", AllowParams, allow)

@@ -1,0 +1,165 @@
+"""What `mcpd status` says of one server, and of each of its instances where clients do not share one."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.operators.status_lists import lists_of
+from daemon.states import ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.facts import ServerStatus
+    from daemon.operators.base import ObservedActor, ObservedUpstream, OperatorContext
+
+STDERR_SHOWN = 5
+"""The number of lines of a server's stderr that the status shows."""
+
+
+_NOT_RUNNING: dict[str, object] = {
+    "stderr": [],
+    "pid": None,
+    "rssBytes": None,
+    "calls": 0,
+    "errors": 0,
+    "inFlight": 0,
+    "p50Ms": None,
+    "p95Ms": None,
+    "protocol": "",
+    "others": [],
+    "serverInfo": "",
+    "noise": {"count": 0, "first": ""},
+    "oneClientAtATime": False,
+}
+"""The fields of a disabled server, which has nothing to observe."""
+
+
+def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]) -> dict[str, object]:
+    """Everything known about a server; the keys are the same whether it runs or not.
+
+    Of a server with instances, counts are those of all that it has had, and what cannot be said of all of them
+    together is that of the newest.
+
+    Args:
+        context: the daemon.
+        entry: what the catalog has of the server.
+        memory: resident bytes of each child's tree, by its mark.
+    """
+    server, upstream = context.config.mcp_servers[entry.name], context.upstreams.get(entry.name)
+    redact, instances = context.redact.of(entry.name), context.instances_of(entry.name)
+    return {
+        "type": str(server.type),
+        "share": str(server.shared_by),
+        **_standing(entry.status, upstream, redact, context.wall()),
+        **_listed(entry, redact),
+        **(_NOT_RUNNING if upstream is None else _running(upstream, redact, memory)),
+        **(_together(instances, memory) if instances else {}),
+        **_learned(entry, context.catalog, redact),
+        **lists_of(entry, context.catalog, redact),
+        "instances": [_instance(each, context, memory) for each in instances],
+    }
+
+
+def _instance(
+    instance: ObservedActor, context: OperatorContext, memory: Mapping[int, int]
+) -> dict[str, object]:
+    """One instance: the members of a server that are its own, whose it is, and how long nobody has used it."""
+    redact, catalog = context.redact.of(instance.of), context.catalog
+    own = instance.own_catalog(catalog)
+    entry = own.servers.get(instance.of)
+    _, _, number = instance.name.partition("#")
+    given = instance.server.instance
+    return {
+        "name": instance.name,
+        "workspace": None if given is None else given.workspace,
+        "session": int(number) if number.isdecimal() else None,
+        **_standing(instance.child.status.value, instance, redact, context.wall()),
+        "tools": len(entry.tools or ()) if entry is not None else 0,
+        "differs": own is not catalog,
+        **_running(instance, redact, memory),
+        "idleMs": _idle(instance),
+    }
+
+
+def _idle(instance: ObservedActor) -> int | None:
+    """Milliseconds since its last use; None if it was never used."""
+    if instance.in_flight:
+        return 0
+    if instance.use is None or instance.use.at == -inf:
+        return None
+    return max(0, round((trio.current_time() - instance.use.at) * 1000))
+
+
+def _standing(
+    status: ServerStatus, upstream: ObservedUpstream | None, redact: Callable[[str], str], now: float
+) -> dict[str, object]:
+    why = status.why.redacted(redact)
+    attempt, due = status.attempt, status.next_retry_at
+    if status.state is ServerState.DEGRADED and upstream is not None:
+        # A degraded server runs; its next try is to list its tools.
+        attempt, due = upstream.standing.attempt, upstream.standing.next_at
+    return {
+        "state": str(status.state),
+        "since": round(status.since, 3),
+        "attempt": attempt,
+        "nextRetryInMs": None if due is None else max(0, round((due - now) * 1000)),
+        "reason": why.text,
+        "cause": why.cause,
+        "causeData": why.data,
+        "restarts": status.restarts,
+    }
+
+
+def _listed(entry: ServerEntry, redact: Callable[[str], str]) -> dict[str, object]:
+    return {
+        "tools": len(entry.tools or ()),
+        "epoch": entry.epoch,
+        "quarantined": {redact(name): redact(why) for name, why in entry.quarantined.items()},
+        "completed": [redact(name) for name in entry.completed],
+        "hidden": {redact(name): redact(why) for name, why in entry.hidden.items()},
+        "listingError": redact(entry.listing_error),
+    }
+
+
+def _learned(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -> dict[str, object]:
+    return {
+        "refreshedAt": round(entry.refreshed_at, 3) or None,
+        "recalled": entry.recalled,
+        "switchedOff": sum((entry.name, tool) in catalog.off for tool in entry.tools or ()),
+        "summary": redact(entry.summary.text) if entry.summary else "",
+    }
+
+
+def _running(
+    upstream: ObservedUpstream, redact: Callable[[str], str], memory: Mapping[int, int]
+) -> dict[str, object]:
+    greeting = upstream.greeting
+    return {
+        "stderr": [redact(line) for line in upstream.stderr.last(STDERR_SHOWN)],
+        "pid": upstream.pid,
+        "rssBytes": None if upstream.mark is None else memory.get(upstream.mark),
+        "calls": upstream.stats.calls,
+        "errors": upstream.stats.errors,
+        "inFlight": upstream.in_flight,
+        "p50Ms": upstream.stats.percentile_ms(0.5),
+        "p95Ms": upstream.stats.percentile_ms(0.95),
+        "protocol": greeting.version if greeting else "",
+        "others": list(greeting.others) if greeting else [],
+        "serverInfo": redact(greeting.server_info) if greeting else "",
+        "noise": {"count": upstream.noise.count, "first": redact(upstream.noise.first)},
+        "oneClientAtATime": upstream.apart.is_on,
+    }
+
+
+def _together(instances: Sequence[ObservedActor], memory: Mapping[int, int]) -> dict[str, object]:
+    """What instances use together: one has a pid, several have none."""
+    used = [memory[each.mark] for each in instances if each.mark is not None and each.mark in memory]
+    return {
+        "pid": instances[0].pid if len(instances) == 1 else None,
+        "rssBytes": sum(used) if used else None,
+    }

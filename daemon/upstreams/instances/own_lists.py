@@ -1,0 +1,87 @@
+"""What one instance lists: told to the catalog as its server's, and kept where another instance lists else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.catalog.snapshot import fold_all
+from daemon.facts import DefinitionsListed, ListingFailed, ToolsListed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.catalog.entry import ServerEntry
+    from daemon.catalog.snapshot import Catalog
+    from daemon.facts import Fact
+    from daemon.model import Kind
+
+Listed = ToolsListed | DefinitionsListed
+
+
+class OwnLists:
+    """The lists of one instance: where its actor tells its facts."""
+
+    def __init__(self, server: str, tell: Callable[[Fact], None], run: Callable[[], int]) -> None:
+        """Begin with an instance that has listed nothing.
+
+        Args:
+            server: the name of its server.
+            tell: leaves a fact with the registry, as long as the instance speaks for its server.
+            run: returns the number of the server's newest run: what an instance lists now counts now.
+        """
+        self._server = server
+        self._tell = tell
+        self._run = run
+        self._is_gone = False
+        self._kept: dict[Kind | None, Listed] = {}
+        self._seen: tuple[Catalog, Catalog] | None = None
+        self._alike: tuple[object, object] | None = None
+        """The lists of an entry in the catalog that says the same."""
+
+    def tell(self, fact: Fact) -> None:
+        """Leave a fact with the registry, as one of the server."""
+        if self._is_gone:
+            return
+        if isinstance(fact, ToolsListed | DefinitionsListed | ListingFailed):
+            if isinstance(fact, ToolsListed):
+                self._keep(None, fact)
+            elif isinstance(fact, DefinitionsListed) and not fact.problem:
+                self._keep(fact.kind, fact)
+            fact = attrs.evolve(fact, incarnation=self._run())
+        self._tell(fact)
+
+    def forget(self) -> None:
+        """Keep and tell nothing any more: the instance is gone."""
+        self._is_gone = True
+        self._kept, self._seen, self._alike = {}, None, None
+
+    def own_catalog(self, catalog: Catalog) -> Catalog:
+        """The catalog with what this instance lists (`ports.Upstream.own_catalog`)."""
+        entry = catalog.servers.get(self._server)
+        if not self._kept or entry is None:
+            return catalog
+        if self._alike is not None and self._alike[0] is entry.tools and self._alike[1] is entry.lists:
+            # Catalogs are made anew with every status of any server.
+            return catalog
+        if self._seen is None or self._seen[0] is not catalog:
+            self._seen = catalog, self._folded(catalog, entry)
+        return self._seen[1]
+
+    def differs(self, catalog: Catalog) -> bool:
+        """Whether it lists something else than the catalog has of its server."""
+        return self.own_catalog(catalog) is not catalog
+
+    def _keep(self, kind: Kind | None, fact: Listed) -> None:
+        self._kept[kind] = fact
+        self._seen = self._alike = None
+
+    def _folded(self, catalog: Catalog, entry: ServerEntry) -> Catalog:
+        facts = [attrs.evolve(fact, incarnation=entry.first_run) for fact in self._kept.values()]
+        own = fold_all(catalog, facts)
+        if own.servers[self._server].epoch != entry.epoch:
+            return own
+        # What it says of itself may differ: nothing is called by that.
+        self._alike = entry.tools, entry.lists
+        return catalog

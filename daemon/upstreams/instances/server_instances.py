@@ -1,0 +1,236 @@
+"""The instances of one server: made at first use, ended when nobody uses them, bounded in number."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import attrs
+import trio
+
+from daemon.errors import Overloaded, UpstreamUnavailable
+from daemon.facts import ServerStatus, StatusChanged
+from daemon.states import ServerState
+from daemon.upstreams.instances.choosing import configured, key_of, label_of
+from daemon.upstreams.instances.own_lists import OwnLists
+from daemon.upstreams.instances.standing import overall
+from daemon.upstreams.supervised import SupervisedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from daemon.config.model import Server
+    from daemon.counting.measures import CallStats
+    from daemon.facts import Fact
+    from daemon.ports import Holder
+    from daemon.upstreams.instances.choosing import Key
+    from daemon.upstreams.server_actors import ServerActors
+
+GRACE_SECONDS = 60.0
+"""Seconds for which the instances of a session wait for it after its last connection has left: an agent that is
+restarted, or whose bridge reconnects, is back within seconds and finds its browser as it was."""
+
+BUSY_SECONDS = 5.0
+"""Seconds until an instance that is to end is looked at again because it has work."""
+
+UNUSED_LEAST = 1.0
+"""Seconds without use from which an instance may make room for another: what has just been given to a call is
+about to be woken for it."""
+
+A = TypeVar("A", bound=SupervisedServer)
+
+
+@attrs.define(eq=False)
+class RunningInstance(Generic[A]):
+    """One instance, and whose it is."""
+
+    actor: A
+    lists: OwnLists
+    """What it lists."""
+    key: Key
+    since: float
+    """When it was made, in seconds since the epoch."""
+    users: set[Hashable] = attrs.field(factory=set, repr=False)
+    """The sessions that use it."""
+    leaves_at: float = math.inf
+    """When it ends because its session has, on trio's clock."""
+    run: int = 0
+    """The number of its newest run that was counted."""
+
+    @property
+    def workspace(self) -> str | None:
+        """The directory that it works in; None if its clients have named none."""
+        return self.key[1]
+
+
+class ServerInstances(Generic[A]):
+    """The instances of one server: `ports.Instances`."""
+
+    by_workspace = True
+
+    def __init__(self, server: Server, actors: ServerActors[A], run: int, stats: CallStats) -> None:
+        """Begin without any.
+
+        Args:
+            server: the configuration of the server.
+            actors: runs their actors.
+            run: the number of the last run that the catalog knows of the server; theirs go on from it.
+            stats: counts the calls of all of them.
+        """
+        self.server = server
+        self.running: dict[Key, RunningInstance[A]] = {}
+        """Those that take calls, oldest first."""
+        self.off = ""
+        """Why an operator has switched the server off; empty if nobody has."""
+        self.status = ServerStatus(state=ServerState.STOPPED, since=actors.around.wall(), incarnation=run)
+        """The status of the server as a whole."""
+        self.speaks = True
+        """Whether it is the server of its name; another one was configured since if not."""
+        self._actors = actors
+        self._run = run
+        self._stats = stats
+
+    def of(self, holder: Holder) -> A:
+        """The instance for a client (`ports.Instances.of`)."""
+        if self.off or not self.speaks:
+            state, why = self.status.state, self.off or "its configuration has just changed, try again"
+            raise UpstreamUnavailable(
+                f"server {self.server.name} is {state}: {why}. The call was not sent.",
+                server=self.server.name,
+                state=str(state),
+            )
+        key = key_of(self.server, holder)
+        found = self.running.get(key)
+        if found is None:
+            self._make_room()
+            found = self.running[key] = self._made(key, holder)
+        if holder.session is not None:
+            found.users.add(holder.session)
+            # Whoever uses it has not left, or is back.
+            found.leaves_at = math.inf
+        if found.actor.use is not None:
+            found.actor.use.note()
+        return found.actor
+
+    def session_ended(self, session: Hashable) -> None:
+        """Note that the last connection of a session has left: what it has for itself waits, and then ends."""
+        for each in self.running.values():
+            each.users.discard(session)
+            if each.key[0] == session:
+                each.leaves_at = trio.current_time() + GRACE_SECONDS
+                self._actors.sooner.set()
+
+    def session_returned(self, session: Hashable) -> None:
+        """Note that a session has a connection again."""
+        for each in self.running.values():
+            if each.key[0] == session:
+                each.leaves_at = math.inf
+
+    def look(self, now: float) -> float:
+        """End what is due, and return when to look again, both on trio's clock."""
+        soonest = math.inf
+        for each in list(self.running.values()):
+            use = each.actor.use
+            unused_at = math.inf if use is None else use.due
+            if min(unused_at, each.leaves_at) > now:
+                pass
+            elif each.actor.is_busy:
+                # What it is busy with is use; but whoever has left does not come back for it.
+                if use is not None:
+                    use.note()
+                    unused_at = use.due
+                if each.leaves_at <= now:
+                    each.leaves_at = now + BUSY_SECONDS
+            else:
+                left = each.leaves_at <= now
+                self.end(each, "its session has ended" if left else f"unused for {self._idle(each):g} s")
+                continue
+            soonest = min(soonest, unused_at, each.leaves_at)
+        return soonest
+
+    def end(self, instance: RunningInstance[A], reason: str, *, patient: bool = True) -> None:
+        """End an instance: it takes no new calls, and is stopped at once, or once its calls have ended."""
+        del self.running[instance.key]
+        self._actors.retire(instance.actor, reason, patient=patient)
+        instance.lists.forget()
+        self.tell_status()
+
+    def end_all(self, reason: str, *, patient: bool = True) -> None:
+        """End all instances (`end`)."""
+        for each in list(self.running.values()):
+            self.end(each, reason, patient=patient)
+
+    def switch(self, off: str) -> None:
+        """Switch the server off for a reason, or on again (empty)."""
+        self.off = off
+        if off:
+            self.end_all(off, patient=False)
+        self.tell_status()
+
+    def tell_status(self) -> None:
+        """Tell the registry the status of the server as a whole, if it has changed."""
+        statuses = [each.actor.child.status.value for each in self.running.values()]
+        now = overall(statuses, self.status, run=self._run, now=self._actors.around.wall())
+        if self.off:
+            since = self.status.since if self.status.state is ServerState.DISABLED else now.since
+            now = attrs.evolve(now, state=ServerState.DISABLED, reason=self.off, since=since)
+        if now != self.status and self.speaks:
+            self.status = now
+            self._actors.around.tell(StatusChanged(server=self.server.name, status=now))
+
+    def _made(self, key: Key, holder: Holder) -> RunningInstance[A]:
+        labels = {each.actor.name for each in self.running.values()}
+        label = label_of(self.server, holder, self._actors.around.home, labels.__contains__)
+        lists = OwnLists(self.server.name, self._tell, lambda: self._run)
+        actor = self._actors.add(
+            configured(self.server, holder, label),
+            lists.tell,
+            lambda status: self._on_status(key, lists, status),
+        )
+        actor.own = lists
+        if actor.use is not None:
+            actor.record = partial(actor.use.counted, stats=(actor.stats, self._stats))
+        self._actors.sooner.set()
+        return RunningInstance(actor=actor, lists=lists, key=key, since=self._actors.around.wall())
+
+    def _make_room(self) -> None:
+        """Let there be room for one more.
+
+        Raises:
+            Overloaded: all are at work, or were until a moment ago.
+        """
+        most = self.server.limits.instances
+        if len(self.running) < most:
+            return
+        latest = trio.current_time() - UNUSED_LEAST
+        unused = [
+            (each.actor.use.at, each)
+            for each in self.running.values()
+            if each.actor.use is not None and each.actor.use.at <= latest and not each.actor.is_busy
+        ]
+        if not unused:
+            text = (
+                f"server {self.server.name} has {most} instances, as many as it may (limits.instances), and all"
+                " are at work. The call was not sent; try again when other clients need theirs no longer."
+            )
+            raise Overloaded(text, server=self.server.name, retryAfterMs=round(BUSY_SECONDS * 1000))
+        _at, longest = min(unused, key=lambda pair: pair[0])
+        self.end(longest, "unused for longer than any other, and another client needed an instance")
+
+    def _tell(self, fact: Fact) -> None:
+        if self.speaks:
+            self._actors.around.tell(fact)
+
+    def _on_status(self, key: Key, lists: OwnLists, status: ServerStatus) -> None:
+        found = self.running.get(key)
+        if found is None or found.lists is not lists:
+            # It was dismissed: what it shows until it has stopped concerns nobody.
+            return
+        if status.incarnation > found.run:
+            self._run += status.incarnation - found.run
+            found.run = status.incarnation
+        self.tell_status()
+
+    def _idle(self, instance: RunningInstance[A]) -> float:
+        return math.inf if instance.actor.use is None else instance.actor.use.seconds

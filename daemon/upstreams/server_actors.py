@@ -1,0 +1,144 @@
+"""The actors of all servers and instances, each a child of one supervisor: made, named, and taken out."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import attrs
+import trio
+
+from daemon.states import ServerState
+from daemon.upstreams.supervised import SupervisedServer, spec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from daemon.config.model import Server
+    from daemon.config.redaction import Redactors
+    from daemon.facts import Fact, ServerStatus
+    from daemon.ports import Upstream
+    from daemon.safety.redact import Redactor
+    from daemon.supervision.supervisor import Supervisor
+
+CALLS_SECONDS = 0.1
+"""Seconds between looks at whether the calls of an actor have ended that takes no more: few are, and seldom."""
+
+A = TypeVar("A", bound=SupervisedServer)
+
+_leaving = count(1)
+
+
+@attrs.frozen(kw_only=True)
+class Surrounding(Generic[A]):
+    """What actors are made with, and where they tell what."""
+
+    make: Callable[[Server, Callable[[Fact], None], Redactor], A]
+    """Makes the actor of a server, given where it tells its facts and its redactor."""
+    tell: Callable[[Fact], None]
+    """Leaves a fact with the registry."""
+    redact: Redactors
+    """Takes secrets out of what servers say about themselves."""
+    wall: Callable[[], float]
+    """Seconds since the epoch."""
+    home: str
+    """The home directory, which names of instances abbreviate."""
+
+
+class ServerActors(Generic[A]):
+    """The actors that run."""
+
+    def __init__(self, around: Surrounding[A], supervisor: Supervisor) -> None:
+        """Begin without any.
+
+        Args:
+            around: what they are made with.
+            supervisor: runs them.
+        """
+        self.around = around
+        self.supervisor = supervisor
+        self.running: dict[str, A] = {}
+        """All of them by their own names, instances and those included that only finish their calls; always the
+        same dictionary."""
+        self.named: dict[str, Upstream] = {}
+        """Servers and instances that take calls, by their own names; always the same dictionary."""
+        self.sooner = trio.Event()
+        """Set when something may be due earlier than it was."""
+        self._nursery: trio.Nursery | None = None
+
+    def add(
+        self,
+        server: Server,
+        tell: Callable[[Fact], None],
+        on_status: Callable[[ServerStatus], None] | None = None,
+    ) -> A:
+        """Make an actor and have it supervised; that of an instance is dormant until it is woken.
+
+        Args:
+            server: the configuration of the server, or of the instance.
+            tell: where it tells its facts.
+            on_status: called with each new status of an instance; None for a server that all clients share.
+        """
+        actor = self.around.make(server, tell, self.around.redact.of(server.name))
+        actor.child = self.supervisor.add(spec_of(actor, on_status))
+        if server.instance is not None:
+            # At once: whoever has it made is about to wake it.
+            actor.child.status.become(ServerState.DORMANT)
+        self.running[server.label] = self.named[server.label] = actor
+        return actor
+
+    def replace(self, server: Server, tell: Callable[[Fact], None]) -> A:
+        """Put another actor in the place of the one that all clients share, with the same child."""
+        actor = self.around.make(server, tell, self.around.redact.of(server.name))
+        actor.child = self.supervisor.children[server.name]
+        self.running[server.name] = self.named[server.name] = actor
+        actor.child.replace(spec_of(actor))
+        return actor
+
+    def retire(self, actor: A, reason: str, *, patient: bool) -> None:
+        """Have an actor take no new calls, give its name back, and stop it.
+
+        Args:
+            actor: the actor.
+            reason: why, for operators.
+            patient: whether it stops once its calls have ended (`timeouts.callMax` at most), not at once.
+        """
+        name = actor.name
+        actor.be_gone()
+        del self.running[name]
+        if self.named.get(name) is actor:
+            del self.named[name]
+        self.supervisor.retire(name)
+        actor.log.say("INFO", f"takes no more calls: {reason}")
+        if patient and actor.has_calls:
+            name = f"{name} (ending {next(_leaving)})"
+            self.running[name] = actor
+            self._later(self._end_after_calls, name, actor, reason)
+        else:
+            self._later(self.supervisor.end, actor.child, reason)
+
+    async def remove(self, name: str, reason: str) -> None:
+        """Stop the actor of a server that all clients share; return once it has cleaned up."""
+        self.running.pop(name, None)
+        if name in self.supervisor.children:
+            await self.supervisor.remove(name, reason)
+
+    async def run(self) -> None:
+        """Stop those that are retired, until cancelled."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+
+    async def _end_after_calls(self, name: str, actor: A, reason: str) -> None:
+        with trio.move_on_after(actor.server.timeouts.call_max):
+            while actor.has_calls:  # noqa: ASYNC110 - nothing else tells when the last call has ended
+                await trio.sleep(CALLS_SECONDS)
+        del self.running[name]
+        await self.supervisor.end(actor.child, reason)
+
+    def _later(self, end: Callable[..., Awaitable[None]], *args: object) -> None:
+        # Where nothing runs yet, or any more, there is nothing to stop.
+        if self._nursery is not None:
+            self._nursery.start_soon(end, *args)

@@ -1,0 +1,97 @@
+"""A server's actor as what employs it sees it: its supervisor, and the instances of a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from daemon.config.model import StartMode, TransportType
+from daemon.ports import Upstream
+from daemon.supervision.lifecycle import ChildSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.config.model import Server
+    from daemon.counting.measures import CallStats, Noise, StderrTail
+    from daemon.facts import ServerStatus
+    from daemon.supervision.child import Child
+    from daemon.supervision.lifecycle import Lifecycle
+    from daemon.upstreams.attribution import Apart
+    from daemon.upstreams.handshake import Greeting
+    from daemon.upstreams.instances.own_lists import OwnLists
+    from daemon.upstreams.last_use import LastUse
+    from daemon.upstreams.listing import ListingStatus
+    from daemon.upstreams.runlog import RunLog
+
+
+class SupervisedServer(Upstream, Protocol):
+    """The actor of one server, or of one instance of it."""
+
+    server: Server
+    """The configuration of the server."""
+    child: Child
+    """The supervisor's view of it; set once it is added there."""
+    log: RunLog
+    """What the daemon's log says about its runs."""
+    use: LastUse | None
+    """When it was last used; None if nothing depends on it."""
+    stats: CallStats
+    noise: Noise
+    stderr: StderrTail
+    apart: Apart
+    greeting: Greeting | None
+    pid: int | None
+    record: Callable[..., None]
+    own: OwnLists | None
+
+    async def run(self, lifecycle: Lifecycle) -> None:
+        """Run one incarnation; the exception that ends it is the reason."""
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for the server's answer or are in line for the server."""
+
+    @property
+    def queued(self) -> int:
+        """Calls in line for the server."""
+
+    @property
+    def standing(self) -> ListingStatus:
+        """The state of its list of tools."""
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls are in flight, over whichever connection."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for it, follows a resource of it, or has a task there."""
+
+    async def refresh(self) -> str:
+        """List everything again now; return what went wrong with the tools, empty if nothing did."""
+
+    def rest(self) -> None:
+        """End this run until the next call."""
+
+    def be_gone(self) -> None:
+        """Take no new calls any more; those under way go on."""
+
+
+def spec_of(upstream: SupervisedServer, on_status: Callable[[ServerStatus], None] | None = None) -> ChildSpec:
+    """The specification of a server's actor for its supervisor.
+
+    Args:
+        upstream: the actor.
+        on_status: called with each new status of an instance; None for a server that all clients share.
+    """
+    server = upstream.server
+    return ChildSpec(
+        name=server.label,
+        of=server.name,
+        run=upstream.run,
+        policy=server.restart,
+        lazy=server.start is StartMode.LAZY or server.instance is not None,
+        spawns=server.type is TransportType.STDIO,
+        on_ended=upstream.log.ended,
+        on_status=on_status,
+    )

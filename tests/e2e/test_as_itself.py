@@ -1,0 +1,295 @@
+"""A server through mcpd, as itself, against the same server connected directly: the bytes of both are compared.
+
+The scripted server speaks either era, and so do the clients, over a unix socket and over HTTP. Another server
+lists the same, so that on every other surface names would be qualified.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+from abc import ABC, abstractmethod
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from tests.e2e.harness import WAIT, running, scripted
+from tests.e2e.raw_http import META, MODERN, TOKEN, listening
+from tests.scripted_server import command, tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.harness import Daemon
+
+Json = dict[str, Any]
+
+INFO = {
+    "name": "Git",
+    "title": "Git für alle",
+    "version": "1.2.3",
+    "websiteUrl": "https://git.example",
+    "icons": [{"src": "data:image/png;base64,AAAA", "mimeType": "image/png", "sizes": ["48x48"]}],
+}
+CAPABILITIES = {
+    "tools": {"listChanged": False},
+    "prompts": {},
+    "resources": {"subscribe": False, "listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+SAID = {"capabilities": CAPABILITIES, "instructions": "  Use git_status first.\n\n Then commit. "}
+TOOLS = [
+    tool("git_status", title="Status", annotations={"readOnlyHint": True}, _meta={"x/y": [1, 2.50]}),
+    tool("git__log", outputSchema={"type": "object", "properties": {"n": {"type": "integer"}}}),
+    tool("other__echo", unknown={"a": None}, inputSchema={"properties": {}, "type": "object"}),
+    tool("act", icons=[{"src": "https://git.example/i.png"}]),
+]
+PROMPTS = [
+    {"name": "review", "title": "Review", "arguments": [{"name": "branch", "required": True}]},
+    {"name": "other__review", "description": "é"},
+]
+RESOURCES = [
+    {"uri": "git://log", "name": "log", "annotations": {"priority": 0.50}, "_meta": {"k": 1}},
+    {"uri": "mcpd://other/readme", "name": "of a daemon"},
+]
+TEMPLATES = [{"uriTemplate": "git://show/{hash}", "name": "show", "mimeType": "text/x-diff"}]
+PROMPT = {"messages": [{"role": "user", "content": {"type": "text", "text": "r\u00e9"}}], "_meta": {"a": 1}}
+CONTENTS = {"contents": [{"uri": "git://log", "text": "c0ffee", "_meta": {"b": [2]}}]}
+ERROR = {"code": -32010, "message": "not a repository", "data": {"path": "/x", "tried": [1, 2.5, None]}}
+
+LISTS = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+RESULTS: dict[str, tuple[str, Json]] = {
+    "a call": ("tools/call", {"name": "git_status", "arguments": {"a": [1.0, "é"]}}),
+    "a call that fails": (
+        "tools/call",
+        {"name": "act", "arguments": {"result": {"isError": True, "content": []}}},
+    ),
+    "a refused call": ("tools/call", {"name": "act", "arguments": {"error": ERROR}}),
+    "a prompt": ("prompts/get", {"name": "review", "arguments": {"branch": "main"}}),
+    "a resource": ("resources/read", {"uri": "git://log"}),
+    "a resource of a template": ("resources/read", {"uri": "git://show/abc"}),
+    "an unlisted resource": ("resources/read", {"uri": "anything:else"}),
+    "a completion": ("completion/complete", {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {}}),
+}
+ADDED = {"resultType", "ttlMs", "cacheScope"}
+"""Members of results that only the later era has."""
+
+
+def script(era: str, **more: Any) -> Json:
+    """A server with something of everything."""
+    versions = {"protocolVersion": "2025-11-25", "serverInfo": INFO}
+    modern = {"supportedVersions": [MODERN], "_meta": {"io.modelcontextprotocol/serverInfo": INFO}}
+    listed = zip(LISTS.values(), (TOOLS, PROMPTS, RESOURCES, TEMPLATES), strict=True)
+    lists = {member: {"result": {member: items}} for member, items in listed}
+    return {
+        "era": era,
+        "tools": TOOLS,
+        "page": 2,
+        "on": {
+            "initialize": {"result": {**SAID, **versions}},
+            **({"server/discover": {"result": {**SAID, **modern}}} if era == "modern" else {}),
+            **{method: lists[member] for method, member in LISTS.items() if member != "tools"},
+            "prompts/get": {"result": PROMPT},
+            "resources/read": {"result": CONTENTS},
+            "completion/complete": {"result": {"completion": {"values": ["main"], "total": 1}}},
+            **more,
+        },
+    }
+
+
+class Client(ABC):
+    """A client that sees the bytes of answers."""
+
+    def __init__(self, era: str) -> None:
+        self.modern = era == "modern"
+        self._last = 0
+
+    @abstractmethod
+    def exchange(self, method: str, said: bytes) -> bytes:
+        """Send a request, and return the line that answers it."""
+
+    def ask(self, method: str, params: Json | None = None) -> dict[str, Raw]:
+        """The members of an answer, but for its id."""
+        self._last += 1
+        meta = {"_meta": META} if self.modern else {}
+        request = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": {**(params or {}), **meta}}
+        members = msgspec.json.decode(self.exchange(method, json.dumps(request).encode()), type=dict[str, Raw])
+        assert int(bytes(members.pop("id"))) == self._last
+        return members
+
+    def begin(self) -> dict[str, Raw]:
+        """The handshake: `serverInfo`, `capabilities` and `instructions`, raw."""
+        if self.modern:
+            result = _members(self.ask("server/discover")["result"])
+            info = _members(result["_meta"])["io.modelcontextprotocol/serverInfo"]
+            return {**_only(result, SAID), "serverInfo": info}
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": META[CLIENT]}
+        result = _members(self.ask("initialize", params)["result"])
+        return _only(result, {**SAID, "serverInfo": None})
+
+    def all_of(self, method: str) -> list[bytes]:
+        """The items of a list, over all its pages."""
+        items: list[bytes] = []
+        cursor: Json = {}
+        while True:
+            result = _members(self.ask(method, cursor)["result"])
+            items += map(bytes, msgspec.json.decode(result[LISTS[method]], type=list[Raw]))
+            if "nextCursor" not in result:
+                return items
+            cursor = {"cursor": json.loads(bytes(result["nextCursor"]))}
+
+
+CLIENT = "io.modelcontextprotocol/clientInfo"
+
+
+class Lines(Client):
+    """A client of lines: a server's own stdio, or a daemon's socket."""
+
+    def __init__(self, era: str, reader: Any, writer: Any) -> None:
+        super().__init__(era)
+        self._reader, self._writer = reader, writer
+
+    def exchange(self, method: str, said: bytes) -> bytes:
+        """Over the two files."""
+        self._writer.write(said + b"\n")
+        self._writer.flush()
+        while True:
+            line: bytes = self._reader.readline()
+            assert line, "the other end has hung up"
+            if b'"method"' not in line[:60]:
+                return line
+
+
+class Http(Client):
+    """A client over HTTP."""
+
+    def __init__(self, era: str, port: int, path: str) -> None:
+        super().__init__(era)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+        self._path = path
+        self._session: dict[str, str] = {}
+
+    def exchange(self, method: str, said: bytes) -> bytes:
+        """As a POST."""
+        headers = {
+            "Authorization": f"Bearer {TOKEN}",
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            **self._session,
+        }
+        params = json.loads(said)["params"]
+        if self.modern:
+            named = params.get("name") or params.get("uri")
+            headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+            headers |= {"Mcp-Name": named} if named else {}
+        self._connection.request("POST", self._path, said, headers)
+        response = self._connection.getresponse()
+        if session := response.headers.get("Mcp-Session-Id"):
+            self._session = {"Mcp-Session-Id": session}
+        body = response.read()
+        data = [line[6:] for line in body.splitlines() if line.startswith(b"data: {")]
+        return data[-1] if data else body
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+
+@contextmanager
+def directly(era: str, **more: Any) -> Iterator[Lines]:
+    """The server itself, over its stdio."""
+    process = subprocess.Popen(command(**script(era, **more)), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield Lines(era, process.stdout, process.stdin)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def over_socket(daemon: Daemon, era: str, *servers: str, **more: Any) -> Iterator[Lines]:
+    """Through a daemon, as `mcpd connect --server` would."""
+    with closing(socket.socket(socket.AF_UNIX)) as connection:
+        connection.settimeout(WAIT)
+        connection.connect(str(daemon.socket))
+        hello = {"servers": list(servers), **more}
+        connection.sendall(
+            json.dumps({"jsonrpc": "2.0", "method": "mcpd/hello", "params": hello}).encode() + b"\n"
+        )
+        with connection.makefile("rb") as reader, connection.makefile("wb") as writer:
+            yield Lines(era, reader, writer)
+
+
+def _members(raw: bytes | Raw) -> dict[str, Raw]:
+    return msgspec.json.decode(raw, type=dict[str, Raw])
+
+
+def _only(members: dict[str, Raw], names: Json) -> dict[str, Raw]:
+    return {name: members[name] for name in names if name in members}
+
+
+def passed_on(capabilities: Any) -> Json:
+    """What a server declares, as mcpd tells it: that a list may change is always said."""
+    changing = {"tools", "prompts", "resources"}
+    return {
+        name: {**own, "listChanged": True} if name in changing else own for name, own in capabilities.items()
+    }
+
+
+def compare(direct: Client, through: Client) -> None:
+    """Everything that both say must be the same."""
+    own, told = direct.begin(), through.begin()
+    assert json.loads(bytes(told["serverInfo"])) == json.loads(bytes(own["serverInfo"])) == INFO
+    assert json.loads(bytes(told["instructions"])) == SAID["instructions"]
+    assert json.loads(bytes(told["capabilities"])) == passed_on(json.loads(bytes(own["capabilities"])))
+    for method in LISTS:
+        assert through.all_of(method) == direct.all_of(method), method
+    for what, (method, params) in RESULTS.items():
+        answer, wanted = through.ask(method, params), direct.ask(method, params)
+        assert answer.keys() == wanted.keys(), what
+        if "error" in wanted:
+            assert json.loads(bytes(answer["error"])) == json.loads(bytes(wanted["error"])) == ERROR
+        elif through.modern:
+            # What the later era wants besides stands before what the server wrote.
+            assert bytes(answer["result"]).endswith(bytes(wanted["result"])[1:]), what
+            more = _members(answer["result"]).keys() - _members(wanted["result"]).keys()
+            assert more <= ADDED, what
+        else:
+            assert bytes(answer["result"]) == bytes(wanted["result"]), what
+
+
+ERAS = ("handshake", "modern")
+
+
+@pytest.fixture(scope="module", params=ERAS)
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[Daemon, int, str]]:
+    """A daemon with a server of an era, and another that lists the same."""
+    port, listen = listening()
+    servers = {"git": scripted(**script(request.param)), "other": scripted(**script(request.param))}
+    with running({"mcpServers": servers, "listen": listen}) as daemon:
+        yield daemon, port, request.param
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_server_is_over_a_socket_what_it_is_directly(served: tuple[Daemon, int, str], era: str) -> None:
+    daemon, _port, own_era = served
+    with directly(own_era) as direct, over_socket(daemon, era, "git") as through:
+        compare(direct, through)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_server_is_over_http_what_it_is_directly(served: tuple[Daemon, int, str], era: str) -> None:
+    _daemon, port, own_era = served
+    with directly(own_era) as direct, closing(Http(era, port, "/mcp/-/git")) as through:
+        compare(direct, through)

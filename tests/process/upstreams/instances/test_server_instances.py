@@ -1,0 +1,352 @@
+"""Instances of servers: whose calls go to which child, how long it lasts, and what a change makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.errors import NoSession, NoWorkspace, Overloaded, UpstreamUnavailable
+from daemon.facts import Switched
+from daemon.ports import Holder
+from daemon.states import ServerState
+from daemon.upstreams.instances.instanced import InstancedServer
+from daemon.upstreams.instances.server_instances import GRACE_SECONDS, UNUSED_LEAST
+from tests.e2e.harness import scripted
+from tests.fakes_upstream import error_of
+from tests.houses import ECHO, PATIENCE, House, house, is_alive
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trio.testing import MockClock
+
+    from daemon.actors.upstream import UpstreamActor
+    from tests.fakes_upstream import Client
+
+OWN: dict[str, Any] = {**scripted(tools=["pid", "echo", "sleep", "act"]), "share": "session"}
+SHARED: dict[str, Any] = {**OWN, "share": "all"}
+BY_DIRECTORY: dict[str, Any] = {**OWN, "share": "workspace"}
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+def of(**servers: Any) -> dict[str, Any]:
+    return {"mcpServers": servers}
+
+
+def instanced(home: House, server: str = "s") -> InstancedServer[UpstreamActor]:
+    found = home.tree.upstreams[server]
+    assert isinstance(found, InstancedServer)
+    return found
+
+
+def made(home: House, server: str = "s", **holder: Any) -> UpstreamActor:
+    return instanced(home, server).instances.of(Holder(**{"session": "key", "number": 1, **holder}))
+
+
+def names(home: House) -> list[str]:
+    return list(home.tree.servers.actors)
+
+
+async def up(home: House, server: str = "s", **holder: Any) -> UpstreamActor:
+    """An instance that is up."""
+    actor = made(home, server, **holder)
+    with trio.fail_after(PATIENCE):
+        assert await actor.wake()
+    return actor
+
+
+async def known(home: House, server: str = "s") -> None:
+    """What a server offers is known before a client asks, as it is after the first run of a daemon."""
+    await up(home, server, session="first", number=0)
+
+
+async def text_of(client: Client, server: str = "s", tool: str = "pid", **arguments: Any) -> str:
+    await client.call(server, tool, arguments)
+    answer = await client.get()
+    assert "error" not in answer, answer
+    assert not answer["result"].get("isError"), answer
+    text: str = answer["result"]["content"][0]["text"]
+    return text
+
+
+async def gone(home: House, *actors: str) -> None:
+    await until(
+        lambda: not set(actors) & home.tree.servers.actors.keys(), lambda: str(names(home)), seconds=PATIENCE
+    )
+
+
+# --- whose is it --------------------------------------------------------------------------------------------
+
+
+async def test_two_sessions_have_a_child_each_and_keep_it(nursery: trio.Nursery, tmp_path: Path) -> None:
+    async with house(tmp_path, of(s=OWN)) as home:
+        await home.wait_state("s", ServerState.DORMANT)
+        assert names(home) == []
+        await known(home)
+        one, other = await home.connect(nursery), await home.connect(nursery)
+        first, second = await text_of(one), await text_of(other)
+        assert first != second
+        assert (await text_of(one), await text_of(other)) == (first, second)
+        assert names(home) == ["s#0", "s#1", "s#2"]
+        assert [home.tree.servers.named["s#1"].of, home.tree.servers.named["s#1"].name] == ["s", "s#1"]
+        assert home.tree.registry.catalog.value.servers.keys() == {"s"}
+        await home.wait_state("s", ServerState.READY)
+        assert instanced(home).stats.calls == 4
+
+
+async def test_an_instance_works_in_the_directory_of_its_clients(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    entry = {
+        **scripted(record=str(record)),
+        "env": {"WHERE": "${workspace}/x"},
+        "limits": {"instances": 2},
+    }
+    async with house(tmp_path, of(s=entry)) as home:
+        directory = tmp_path / "project"
+        directory.mkdir()
+        actor = await up(home, session=None, workspace=str(directory))
+        assert actor.name == f"s@{directory}"
+        assert made(home, session="another", number=7, workspace=str(directory)) is actor
+        start = json.loads(record.read_text().splitlines()[0])
+        assert (start["cwd"], start["env"]["WHERE"]) == (str(directory), f"{directory}/x")
+        with pytest.raises(NoWorkspace, match="--workspace DIR"):
+            made(home)
+        with pytest.raises(NoWorkspace, match="it is no directory"):
+            made(home, fault="it is no directory")
+
+
+async def test_who_has_no_directory_shares_an_instance_where_none_is_needed(tmp_path: Path) -> None:
+    async with house(tmp_path, of(s=BY_DIRECTORY)) as home:
+        assert made(home).name == "s@"
+        assert made(home, session=None).name == "s@"
+        assert made(home, workspace="/tmp").name == "s@/tmp"
+
+
+async def test_who_has_no_session_is_told_how_to_have_one(tmp_path: Path) -> None:
+    async with house(tmp_path, of(s=OWN)) as home:
+        with pytest.raises(NoSession, match="Mcpd-Session: KEY"):
+            made(home, session=None)
+
+
+async def test_a_request_for_lists_that_belongs_to_no_client_does_not_hang(tmp_path: Path) -> None:
+    async with house(tmp_path, of(s=OWN)) as home:
+        with trio.fail_after(PATIENCE):
+            assert not await instanced(home).wake_to_list()
+            await instanced(home).wait_current()
+            assert await instanced(home).refresh() == ""
+
+
+async def test_a_server_is_told_what_its_own_client_can_do_and_gets_the_workspace_as_root(
+    tmp_path: Path,
+) -> None:
+    record = tmp_path / "record"
+    entry = {**scripted(record=str(record), requests=["roots/list"]), "share": "session"}
+    async with house(tmp_path, of(s=entry)) as home:
+        await up(home, workspace="/tmp", capabilities={"elicitation": {}, "experimental": {"x": 1}})
+
+        def messages() -> list[Any]:
+            lines = [json.loads(line) for line in record.read_text().splitlines()]
+            return [line["message"] for line in lines if line["event"] == "message"]
+
+        def answers() -> list[Any]:
+            return [message["result"] for message in messages() if message.get("id") == "srv-0"]
+
+        await until(lambda: bool(answers()), record.read_text, seconds=PATIENCE)
+        (initialize,) = [each["params"] for each in messages() if each.get("method") == "initialize"]
+        assert initialize["capabilities"] == {"roots": {"listChanged": True}, "elicitation": {}}
+        assert answers() == [{"roots": [{"uri": "file:///tmp", "name": "tmp"}]}]
+
+
+# --- how long it lasts --------------------------------------------------------------------------------------
+
+
+async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_another(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 1
+    async with house(tmp_path, of(s={**OWN, "idle": 300})) as home:
+        actor = await up(home)
+        pid = actor.pid
+        assert pid is not None
+        mock_clock.jump(299)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not actor.is_gone
+        mock_clock.jump(2)
+        await gone(home, "s#1")
+        assert actor.is_gone
+        await home.wait_state("s", ServerState.DORMANT)
+        await until(lambda: not is_alive(pid), lambda: str(pid), seconds=PATIENCE)
+        assert home.tree.registry.catalog.value.servers["s"].tools
+        assert (await up(home)).pid != pid
+
+
+async def test_an_instance_with_a_call_in_flight_is_not_ended(
+    nursery: trio.Nursery, tmp_path: Path, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 1
+    timeouts = {"call": 100_000, "callMax": 100_000}
+    async with house(tmp_path, of(s={**OWN, "idle": 300, "timeouts": timeouts})) as home:
+        await known(home)
+        client = await home.connect(nursery)
+        await client.call("s", "sleep", {"seconds": 1000}, request_id="long")
+        await until(lambda: instanced(home).in_flight == 1, lambda: "", seconds=PATIENCE)
+        for _ in range(4):
+            mock_clock.jump(200)
+            await trio.testing.wait_all_tasks_blocked()
+        assert names(home) == ["s#1"]
+
+
+async def test_the_instances_of_a_session_end_a_minute_after_it_and_stay_if_it_comes_back(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 1
+    async with house(tmp_path, of(s=OWN)) as home:
+        await up(home, session="a", number=1)
+        await up(home, session="b", number=2)
+        home.tree.servers.session_ended("a")
+        home.tree.servers.session_ended("b")
+        mock_clock.jump(GRACE_SECONDS - 1)
+        home.tree.servers.session_returned("b")
+        mock_clock.jump(2)
+        await gone(home, "s#1")
+        assert names(home) == ["s#2"]
+
+
+async def test_a_connection_that_ends_takes_its_instance_with_it(
+    nursery: trio.Nursery, tmp_path: Path, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 1
+    async with house(tmp_path, of(s=OWN)) as home:
+        await known(home)
+        client = await home.connect(nursery)
+        await text_of(client)
+        client.close()
+        await until(lambda: not home.tree.front.sessions, lambda: "", seconds=PATIENCE)
+        mock_clock.jump(GRACE_SECONDS + 1)
+        await gone(home, "s#1")
+        assert names(home) == ["s#0"]
+
+
+async def test_above_the_limit_the_one_unused_longest_ends_or_the_call_is_refused(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 1
+    async with house(tmp_path, of(s={**OWN, "limits": {"instances": 2}})) as home:
+        made(home, session="a", number=1)
+        made(home, session="b", number=2)
+        with pytest.raises(Overloaded, match=r"limits\.instances"):
+            made(home, session="c", number=3)
+        mock_clock.jump(UNUSED_LEAST)
+        made(home, session="a", number=1)
+        made(home, session="c", number=3)
+        assert names(home) == ["s#1", "s#3"]
+
+
+async def test_a_server_that_all_share_rests_when_unused_and_is_woken_by_the_next_call(
+    nursery: trio.Nursery, tmp_path: Path, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 1
+    async with house(tmp_path, of(s={**SHARED, "idle": 300})) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("s")
+        first = await text_of(client)
+        mock_clock.jump(301)
+        await home.wait_state("s", ServerState.DORMANT)
+        await until(lambda: not is_alive(int(first)), lambda: first, seconds=PATIENCE)
+        second = await text_of(client)
+        assert second != first
+        assert (await text_of(client)) == second
+        assert home.tree.registry.catalog.value.servers["s"].status.attempt == 0
+
+
+# --- changes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(SHARED, OWN), (OWN, SHARED), (BY_DIRECTORY, OWN), (OWN, {**OWN, "env": {"A": "1"}})]
+)
+async def test_a_change_moves_clients_over_and_loses_no_call(
+    nursery: trio.Nursery, tmp_path: Path, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    async with house(tmp_path, of(s=before)) as home:
+        if before is not SHARED:
+            await known(home)
+        client = await home.connect(nursery)
+        first = await text_of(client)
+        await client.call("s", "sleep", {"seconds": 0.5}, request_id="long")
+        await until(lambda: home.tree.upstreams["s"].in_flight == 1, lambda: "", seconds=PATIENCE)
+        await home.reload(of(s=after))
+        await client.call("s", "pid", request_id="next")
+        answers = [await client.get(), await client.get()]
+        told = {answer["id"]: answer["result"]["content"][0]["text"] for answer in answers}
+        assert told.keys() == {"long", "next"}
+        assert told["next"] != first
+        await until(lambda: not is_alive(int(first)), lambda: str(names(home)), seconds=PATIENCE)
+        assert [each for each in names(home) if "ending" in each] == []
+
+
+async def test_a_removed_server_finishes_the_calls_of_its_instances(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    async with house(tmp_path, of(s=OWN, b=ECHO)) as home:
+        await known(home)
+        client = await home.connect(nursery)
+        pid = await text_of(client)
+        await client.call("s", "sleep", {"seconds": 0.5}, request_id="long")
+        await until(lambda: instanced(home).in_flight == 1, lambda: "", seconds=PATIENCE)
+        await home.reload(of(b=ECHO))
+        assert list(home.tree.upstreams) == ["b"]
+        assert "content" in (await client.get())["result"]
+        await client.call("s", "pid")
+        assert error_of(await client.get())["code"] == "UnknownCategory"
+        await until(lambda: not is_alive(int(pid)), lambda: str(names(home)), seconds=PATIENCE)
+
+
+async def test_what_an_operator_switches_off_has_no_instances(tmp_path: Path) -> None:
+    async with house(tmp_path, of(s=OWN)) as home:
+        actor = await up(home)
+        home.tree.registry.tell(Switched(off=frozenset({("s", "")})))
+        await home.wait_state("s", ServerState.DISABLED)
+        assert actor.is_gone
+        with pytest.raises(UpstreamUnavailable, match="mcpd enable s"):
+            made(home)
+        home.tree.registry.tell(Switched(off=frozenset()))
+        await home.wait_state("s", ServerState.DORMANT)
+        await up(home)
+
+
+# --- faults --------------------------------------------------------------------------------------------------
+
+
+async def test_killing_one_of_five_instances_concerns_no_other(nursery: trio.Nursery, tmp_path: Path) -> None:
+    async with house(tmp_path, of(s=OWN)) as home:
+        await known(home)
+        clients = [await home.connect(nursery) for _ in range(5)]
+        pids = [await text_of(client) for client in clients]
+        assert len(set(pids)) == 5
+        for client in clients:
+            await client.call("s", "sleep", {"seconds": 0.5}, request_id="long")
+        await until(lambda: instanced(home).in_flight == 5, lambda: "", seconds=PATIENCE)
+        os.kill(int(pids[2]), signal.SIGKILL)
+        assert error_of(await clients[2].get())["code"] == "UpstreamLost"
+        others = [client for client in clients if client is not clients[2]]
+        for client in others:
+            assert "content" in (await client.get())["result"]
+        assert [await text_of(client) for client in others] == [pid for pid in pids if pid != pids[2]]
+        assert await text_of(clients[2]) not in pids
+        assert home.tree.registry.catalog.value.servers["s"].status.state is ServerState.READY

@@ -1,0 +1,222 @@
+"""Which permission each tool has: the first rule that fits wins, and what is hidden is hidden everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.catalog.offer import Offers
+from daemon.catalog.permissions import (
+    Permissions,
+    annotations_of,
+    permission_of,
+    permission_of_name,
+    pointless,
+)
+from daemon.config.permission import Annotations, Permission, PermissionRule
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+
+if TYPE_CHECKING:
+    from daemon.catalog.offer import Offer
+    from daemon.catalog.snapshot import Catalog
+
+READ, WRITE = {"readOnlyHint": True}, {"destructiveHint": False}
+
+
+def rule(match: str | None = None, then: str = "ask", **annotations: bool) -> PermissionRule:
+    wanted = Annotations(**annotations) if annotations else None
+    return PermissionRule(match=match, annotations=wanted, then=Permission(then))
+
+
+@pytest.mark.parametrize(
+    ("said", "read_only", "destructive", "idempotent", "open_world"),
+    [
+        ({}, False, True, False, True),
+        ({"readOnlyHint": True}, True, False, False, True),
+        ({"readOnlyHint": True, "destructiveHint": True}, True, False, False, True),
+        ({"destructiveHint": False}, False, False, False, True),
+        ({"idempotentHint": True, "openWorldHint": False}, False, True, True, False),
+        ({"readOnlyHint": "true", "destructiveHint": None}, False, True, False, True),
+        ({"readOnlyHint": 1}, False, True, False, True),
+    ],
+)
+def test_what_a_server_leaves_unsaid_counts_as_mcp_has_it(
+    said: Any, read_only: bool, destructive: bool, idempotent: bool, open_world: bool
+) -> None:
+    assert annotations_of(tool("s", "t", annotations=said)) == Annotations(
+        read_only=read_only, destructive=destructive, idempotent=idempotent, open_world=open_world
+    )
+
+
+@pytest.mark.parametrize(
+    ("match", "fitting"),
+    [
+        ("write_file", True),
+        ("fs/write_file", True),
+        ("mcp__fs__write_file", True),
+        ("write_*", True),
+        ("fs/*", True),
+        ("/^write/", True),
+        ("*", True),
+        ("git/write_file", False),
+        ("mcp__git__*", False),
+        ("/^file/", False),
+    ],
+)
+def test_tools_are_named_as_elsewhere(match: str, fitting: bool) -> None:
+    found = permission_of([rule(match, "deny")], tool("fs", "write_file"))
+    assert found is (Permission.DENY if fitting else Permission.ALLOW)
+
+
+def test_a_rule_with_both_keys_wants_both() -> None:
+    rules = [rule("fs/*", "deny", destructive=True)]
+    assert permission_of(rules, tool("fs", "write")) is Permission.DENY
+    assert permission_of(rules, tool("fs", "write", annotations=WRITE)) is Permission.ALLOW
+    assert permission_of(rules, tool("git", "write")) is Permission.ALLOW
+
+
+def test_of_a_tool_that_is_not_listed_no_more_is_said_than_its_name_tells() -> None:
+    rules = [rule("fs/read", "allow"), rule("fs/*", "ask", destructive=True), rule("git/*", "deny")]
+    assert permission_of_name(rules, "fs", "read") is Permission.ALLOW
+    assert permission_of_name(rules, "fs", "write") is None
+    assert permission_of_name(rules, "git", "push") is Permission.DENY
+    assert permission_of_name(rules, "web", "get") is Permission.ALLOW
+
+
+PATTERNS = st.sampled_from([None, "*", "read", "re*", "fs/*", "fs/read", "git/w*", "/^w/", "mcp__fs__write"])
+WANTED = st.none() | st.builds(
+    Annotations,
+    read_only=st.none() | st.booleans(),
+    destructive=st.none() | st.booleans(),
+    open_world=st.none() | st.booleans(),
+)
+RULES = st.lists(
+    st.builds(PermissionRule, match=PATTERNS, annotations=WANTED, then=st.sampled_from(list(Permission))),
+    max_size=6,
+)
+HINTS = st.fixed_dictionaries(
+    {},
+    optional={"readOnlyHint": st.booleans(), "destructiveHint": st.booleans(), "openWorldHint": st.booleans()},
+)
+NAMES = {  # written out by hand: which names each pattern means
+    None: {"fs/read", "fs/write", "git/read", "git/write"},
+    "*": {"fs/read", "fs/write", "git/read", "git/write"},
+    "read": {"fs/read", "git/read"},
+    "re*": {"fs/read", "git/read"},
+    "fs/*": {"fs/read", "fs/write"},
+    "fs/read": {"fs/read"},
+    "git/w*": {"git/write"},
+    "/^w/": {"fs/write", "git/write"},
+    "mcp__fs__write": {"fs/write"},
+}
+
+
+def naive(rules: list[PermissionRule], server: str, name: str, hints: dict[str, bool]) -> Permission:
+    """What the rules say, as the documentation has it."""
+    read_only = hints.get("readOnlyHint", False)
+    destructive = not read_only and hints.get("destructiveHint", True)
+    open_world = hints.get("openWorldHint", True)
+    for each in rules:
+        wanted = each.annotations or Annotations()
+        if (
+            f"{server}/{name}" in NAMES[each.match]
+            and wanted.read_only in (None, read_only)
+            and wanted.destructive in (None, destructive)
+            and wanted.open_world in (None, open_world)
+        ):
+            return each.then
+    return Permission.ALLOW
+
+
+@given(rules=RULES, server=st.sampled_from(["fs", "git"]), name=st.sampled_from(["read", "write"]), hints=HINTS)
+def test_the_first_rule_that_fits_wins(
+    rules: list[PermissionRule], server: str, name: str, hints: dict[str, bool]
+) -> None:
+    one = tool(server, name, annotations=hints)
+    expected = naive(rules, server, name, hints)
+    assert permission_of(rules, one) is expected
+    assert Permissions(rules).of(server, name, {name: one}) is expected
+    assert permission_of_name(rules, server, name) in {expected, None}
+
+
+def test_a_list_is_worked_out_once() -> None:
+    permissions = Permissions([rule("read", "deny")])
+    tools = {"read": tool("fs", "read")}
+    assert permissions.among("fs", tools) is permissions.among("fs", tools)
+    assert permissions.among("fs", dict(tools)) is not permissions.among("git", tools)
+
+
+# --- what a profile offers ----------------------------------------------------------------------------------
+
+
+def offer_of(*rules: Any, **profile: Any) -> tuple[Catalog, Offer]:
+    config = {
+        "mcpServers": servers("fs", "git"),
+        "profiles": {"default": {"permissions": list(rules), **profile}},
+    }
+    catalog = after(
+        catalog_of(config),
+        [
+            status("fs"),
+            status("git"),
+            listed("fs", tool("fs", "read", annotations=READ), "write"),
+            listed("git", "push"),
+        ],
+    )
+    return catalog, Offers().of(catalog, catalog.config.profiles["default"])
+
+
+def names(offer: Offer) -> list[str]:
+    return [each.name for each in offer.all]
+
+
+def test_what_is_denied_is_not_offered_and_what_asks_says_so() -> None:
+    _, offer = offer_of(
+        {"match": "git/*", "then": "deny"},
+        {"annotations": {"readOnly": False}, "then": "ask"},
+        coreTools=["push"],
+    )
+    assert names(offer) == ["read", "write"]
+    assert [each.asks for each in offer.all] == [False, True]
+    assert len(offer.listing) == 2
+    assert not offer.core
+    assert offer.find("push") is None
+    assert not offer.is_everything
+
+
+def test_without_rules_everything_is_as_it_was() -> None:
+    _, offer = offer_of()
+    assert offer.is_everything
+    assert not any(each.asks for each in offer.all)
+
+
+def test_a_profile_that_only_asks_offers_everything_as_it_is() -> None:
+    _, offer = offer_of({"match": "*", "then": "ask"})
+    assert offer.is_everything
+    assert all(each.asks for each in offer.all)
+
+
+def test_a_tool_that_its_server_lists_differently_is_judged_anew() -> None:
+    catalog, _ = offer_of({"annotations": {"readOnly": False}, "then": "deny"})
+    offers, profile = Offers(), catalog.config.profiles["default"]
+    assert names(offers.of(catalog, profile)) == ["read"]
+    now = after(catalog, [listed("fs", "read", tool("fs", "write", annotations=READ))])
+    assert names(offers.of(now, profile)) == ["write"]
+
+
+def test_what_no_tool_matches_is_told_once_that_is_known() -> None:
+    def told(*patterns: str) -> dict[str, str]:
+        return dict(pointless([rule(each) for each in patterns], catalog.servers))
+
+    catalog, _ = offer_of()
+    assert told("fs/read", "re*", "/./", "*") == {}
+    assert told("fs/delete", "gti/*", "delete_*") == {
+        "fs/delete": "fs lists no such tool",
+        "gti/*": "there is no server gti",
+        "delete_*": "no server lists such a tool",
+    }
+    catalog = catalog_of({"mcpServers": servers("fs", "git")})
+    assert told("fs/delete", "delete_*") == {}

@@ -1,0 +1,73 @@
+"""A server whose clients do not share an instance, with instances that answer when the test says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.errors import NoSession, NoWorkspace
+from tests.fakes_upstream import FakeUpstream, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from daemon.ports import Holder
+
+
+@attrs.define(eq=False)
+class TestInstances:
+    """A `ports.Instances`: one for each session, or for each workspace."""
+
+    __test__ = False
+
+    stage: Stage
+    server: str
+    by_workspace: bool = False
+    needs_workspace: bool = False
+    up: bool = True
+    holders: list[Holder] = attrs.field(factory=list)
+    """Whom an instance was asked for, each time."""
+    running: dict[Hashable, FakeUpstream] = attrs.field(factory=dict)
+
+    def of(self, holder: Holder) -> FakeUpstream:
+        """The instance for a client (`ports.Instances.of`)."""
+        self.holders.append(holder)
+        key, name = holder.session, f"{self.server}#{holder.number}"
+        if self.by_workspace:
+            key, name = holder.workspace, f"{self.server}@{holder.workspace or ''}"
+            if holder.fault or (key is None and self.needs_workspace):
+                raise NoWorkspace(f"server {self.server} needs a workspace: {holder.fault or 'none'}.")
+        elif key is None:
+            raise NoSession(f"server {self.server} needs a session")
+        if key not in self.running:
+            made = self.running[key] = FakeUpstream(name, up=self.up)
+            made.of = self.server
+            self.stage.upstreams[name] = made
+        return self.running[key]
+
+    def end(self, instance: FakeUpstream) -> None:
+        """End an instance for good."""
+        instance.is_gone = True
+        del self.stage.upstreams[instance.name]
+        self.running = {key: each for key, each in self.running.items() if each is not instance}
+        self.stage.context.audience.gone(instance.name)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of those that run."""
+        return [each.name for each in self.running.values()]
+
+
+def divided(
+    stage: Stage,
+    server: str = "alpha",
+    *,
+    by_workspace: bool = False,
+    needs_workspace: bool = False,
+    up: bool = True,
+) -> TestInstances:
+    """Have the clients of a server no longer share it."""
+    instances = TestInstances(stage, server, by_workspace, needs_workspace, up)
+    stage.upstreams[server].instances = instances
+    return instances

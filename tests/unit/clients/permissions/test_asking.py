@@ -1,0 +1,440 @@
+"""Calls that are made only if the user agrees: never before, never otherwise, and asked about once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.clients.permissions.asking import ASK_SECONDS
+from daemon.clients.visitor import Visitor
+from tests.fakes_upstream import error_of, tool
+from tests.unit.clients.permissions.agreeing import (
+    ASKS,
+    DENIES,
+    META,
+    accept,
+    answer_to,
+    asked,
+    call_of,
+    configure,
+    greeted,
+    reply,
+    stage_of,
+)
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from tests.fakes_upstream import Client
+
+SURFACES = ["category", "browse", "search", "search-wrapped", "load", "full"]
+WEB = Visitor(owner="token ci: ", token="ci", keeps=False)
+
+
+def named(surface: str) -> str:
+    return "search" if surface == "search-wrapped" else surface
+
+
+async def call(client: Client, surface: str = "category", request_id: object = 1, **more: Any) -> None:
+    await client.ask("tools/call", {**call_of(surface), **more}, request_id=request_id)
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+async def test_a_call_is_sent_when_its_user_agrees_and_the_next_is_asked_about_again(
+    nursery: trio.Nursery, surface: str
+) -> None:
+    stage = stage_of(named(surface))
+    client = await greeted(stage, nursery)
+    for request_id in (1, 2):
+        await call(client, surface, request_id)
+        question = await asked(client)
+        message = question["params"]["message"]
+        assert {"echo", "alpha"} <= set(message.split())
+        assert '"x": 1' in message
+        assert len(stage.alpha.sent) == request_id - 1
+        await reply(client, question, accept())
+        sent = await stage.alpha.wait_sent(request_id)
+        assert b"".join(map(bytes, sent.call.params)).endswith(b'{"x": 1}')
+        stage.answer(sent)
+        assert (await answer_to(client, request_id))["result"] == {"content": []}
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+async def test_what_is_allowed_for_the_session_is_not_asked_about_again_until_it_changes(
+    nursery: trio.Nursery, surface: str
+) -> None:
+    stage = stage_of(named(surface))
+    client = await greeted(stage, nursery)
+    await call(client, surface)
+    await reply(client, await asked(client), accept("allow for this session"))
+    stage.answer(await stage.alpha.wait_sent(1))
+    await answer_to(client)
+    await call(client, surface, 2)
+    stage.answer(await stage.alpha.wait_sent(2))
+    await answer_to(client, 2)
+    stage.lists("alpha", tool("echo", description="Another."), "add")
+    await call(client, surface, 3)
+    message = await client.get()
+    while message.get("id") is None:
+        message = await client.get()
+    if "result" in message:
+        assert error_of(message)["code"] == "ToolChanged"
+        await call(client, surface, 4)
+        message = await asked(client)
+    assert message["method"] == "elicitation/create"
+    assert len(stage.alpha.sent) == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": "decline"},
+        {"action": "cancel"},
+        accept("refuse"),
+        accept("whatever"),
+        {"action": "accept"},
+        {"action": "accept", "content": {"choice": ["allow once"]}},
+        {"action": "accept", "content": {}},
+        {},
+    ],
+)
+async def test_whatever_is_no_agreement_sends_nothing(nursery: trio.Nursery, answer: Any) -> None:
+    stage = stage_of()
+    client = await greeted(stage, nursery)
+    await call(client)
+    await reply(client, await asked(client), answer)
+    error = error_of(await answer_to(client))
+    assert error["code"] == "PermissionDenied"
+    assert "Do not call it again" in error["message"]
+    assert not stage.alpha.sent
+
+
+async def test_an_error_in_place_of_an_answer_sends_nothing(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    client = await greeted(stage, nursery)
+    await call(client)
+    question = await asked(client)
+    error = {"code": -32601, "message": "no"}
+    await client.send({"jsonrpc": "2.0", "id": question["id"], "error": error})
+    assert "the client has not asked: no" in error_of(await answer_to(client))["message"]
+    assert not stage.alpha.sent
+
+
+async def test_a_user_has_so_long_and_the_client_is_told_that_it_goes_on(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = stage_of()
+    client = await greeted(stage, nursery)
+    began = trio.current_time()
+    await call(client, _meta={"progressToken": 5})
+    question = await asked(client)
+    reports = []
+    while (message := await client.get()).get("id") != 1:
+        if message["method"] == "notifications/progress":
+            reports.append(message["params"]["progress"])
+        else:
+            assert message["method"] == "notifications/cancelled"
+            assert message["params"]["requestId"] == question["id"]
+    assert "has not answered within" in error_of(message)["message"]
+    assert reports == sorted(reports)
+    assert len(reports) > 10
+    assert trio.current_time() - began == pytest.approx(ASK_SECONDS, abs=1)
+    await reply(client, question, accept())
+    await trio.testing.wait_all_tasks_blocked()
+    assert not stage.alpha.sent
+
+
+async def test_a_call_that_is_cancelled_while_its_user_is_asked_is_never_sent(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    client = await greeted(stage, nursery)
+    await call(client)
+    question = await asked(client)
+    await client.tell("notifications/cancelled", {"requestId": 1})
+    assert (await client.get())["method"] == "notifications/cancelled"
+    await reply(client, question, accept())
+    await trio.testing.wait_all_tasks_blocked()
+    assert not stage.alpha.sent
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"sampling": {}}, {"elicitation": {"url": {}}}])
+async def test_a_client_that_cannot_ask_is_told_how_the_user_can_allow_it(
+    nursery: trio.Nursery, capabilities: Any
+) -> None:
+    stage = stage_of()
+    client = await greeted(stage, nursery, capabilities)
+    await call(client)
+    error = error_of(await answer_to(client))
+    assert (error["code"], error["allow"]) == ("PermissionDenied", "mcpd allow 1 alpha/echo")
+    assert not stage.alpha.sent
+    (echo,) = (
+        each
+        for each in stage.means.offers.of(stage.catalog.value, stage.config.profiles["default"]).all
+        if each.name == "echo" and each.tool.server == "alpha"
+    )
+    assert echo.asks
+
+
+@pytest.mark.parametrize("change", ["deny", "off", "changed"])
+async def test_what_holds_when_the_user_has_agreed_decides(nursery: trio.Nursery, change: str) -> None:
+    stage = stage_of()
+    client = await greeted(stage, nursery)
+    await call(client)
+    question = await asked(client)
+    match change:
+        case "deny":
+            configure(stage, DENIES)
+        case "off":
+            configure(stage, {"match": "beta/*", "then": "deny"}, DENIES)
+        case _:
+            stage.lists("alpha", tool("echo", description="Another."), "add")
+    await reply(client, question, accept())
+    error = error_of(await answer_to(client))
+    assert error["code"] == ("PermissionDenied" if change == "changed" else "ToolDisabled")
+    assert not stage.alpha.sent
+
+
+async def test_a_call_in_line_is_asked_about_if_a_reload_says_so_and_sent_once_agreed(
+    nursery: trio.Nursery,
+) -> None:
+    stage = stage_of("category", {"match": "alpha/echo", "then": "allow"})
+    client = await greeted(stage, nursery)
+    await call(client)
+    queued = await stage.alpha.wait_sent(1)
+    configure(stage, ASKS)
+    assert queued.call.check() is False
+    question = await asked(client)
+    assert len(stage.alpha.sent) == 1
+    await reply(client, question, accept())
+    again = await stage.alpha.wait_sent(2)
+    assert again.call.check() is True
+    stage.answer(again)
+    await answer_to(client)
+
+
+async def test_a_call_in_line_that_a_reload_denies_is_refused(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    client = await greeted(stage, nursery)
+    await call(client)
+    await reply(client, await asked(client), accept())
+    queued = await stage.alpha.wait_sent(1)
+    configure(stage, DENIES)
+    with pytest.raises(Exception, match="denies it"):
+        queued.call.check()
+
+
+async def test_a_call_whose_server_has_to_start_is_asked_about_once(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    stage.alpha.up = False
+    client = await greeted(stage, nursery)
+    await call(client)
+    question = await asked(client)
+    stage.alpha.up = True
+    await reply(client, question, accept())
+    stage.answer(await stage.alpha.wait_sent(1))
+    await answer_to(client)
+
+
+async def test_tools_that_no_rule_asks_about_are_called_as_ever(nursery: trio.Nursery) -> None:
+    stage = stage_of("full")
+    client = await greeted(stage, nursery)
+    await client.ask("tools/call", call_of("full", "add"))
+    stage.answer(await stage.alpha.wait_sent(1))
+    await answer_to(client)
+
+
+async def test_more_calls_than_a_client_is_asked_about_at_a_time_are_refused(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    client = await greeted(stage, nursery)
+    for number in range(1, 10):
+        await call(client, request_id=number)
+    refused = await answer_to_last(client, 9)
+    assert "the client has not asked" in error_of(refused)["message"]
+
+
+async def answer_to_last(client: Client, request_id: object) -> dict[str, Any]:
+    while (message := await client.get()).get("id") != request_id or "method" in message:
+        pass
+    return dict(message)
+
+
+# --- MCP 2026-07-28 ----------------------------------------------------------------------------------------
+
+
+async def required(client: Client, request_id: object = 1) -> tuple[dict[str, Any], str]:
+    message = await answer_to(client, request_id)
+    result = message["result"]
+    assert result["resultType"] == "input_required", message
+    return result["inputRequests"], result["requestState"]
+
+
+async def again(client: Client, state: str, answer: Any = None, request_id: object = 2, **more: Any) -> None:
+    responses = {} if answer is None else {"inputResponses": {"permission": answer}}
+    await call(client, request_id=request_id, _meta=META, requestState=state, **responses, **more)
+
+
+@pytest.mark.parametrize("visitor", [Visitor(), WEB])
+async def test_a_modern_client_is_answered_with_the_question_and_comes_back(
+    nursery: trio.Nursery, visitor: Visitor
+) -> None:
+    stage = stage_of()
+    client = (await stage.connect(nursery, visitor)).client
+    await call(client, _meta=META)
+    requests, state = await required(client)
+    schema = requests["permission"]["params"]["requestedSchema"]["properties"]["choice"]
+    assert ("allow for this session" in schema["enum"]) == visitor.keeps
+    # Over HTTP the next request may come by another connection.
+    client = client if visitor.keeps else (await stage.connect(nursery, visitor)).client
+    await again(client, state, accept())
+    sent = await stage.alpha.wait_sent(1)
+    assert not sent.call.others  # type: ignore[attr-defined]
+    stage.answer(sent)
+    assert (await answer_to(client, 2))["result"]["content"] == []
+    # Its state is used up.
+    await again(client, state, accept(), 3)
+    assert (await answer_to(client, 3))["error"]["data"] == {"code": "UnknownRequestState"}
+    await call(client, request_id=4, _meta=META)
+    await required(client, 4)
+    assert len(stage.alpha.sent) == 1
+
+
+async def test_a_modern_client_may_allow_a_tool_for_its_session_and_only_where_it_has_one(
+    nursery: trio.Nursery,
+) -> None:
+    stage = stage_of()
+    client = await stage.client(nursery)
+    await call(client, _meta=META)
+    _, state = await required(client)
+    await again(client, state, accept("allow for this session"))
+    stage.answer(await stage.alpha.wait_sent(1))
+    await answer_to(client, 2)
+    await call(client, request_id=3, _meta=META)
+    await stage.alpha.wait_sent(2)
+    stranger = (await stage.connect(nursery, WEB)).client
+    await call(stranger, _meta=META)
+    _, state = await required(stranger)
+    await again(stranger, state, accept("allow for this session"))
+    assert error_of(await answer_to(stranger, 2))["code"] == "PermissionDenied"
+
+
+async def test_other_arguments_are_not_what_was_agreed_to(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    client = await stage.client(nursery)
+    await call(client, _meta=META)
+    _, state = await required(client)
+    params = {**call_of("category", args={"x": 2}), "requestState": state, "_meta": META}
+    await client.ask("tools/call", {**params, "inputResponses": {"permission": accept()}}, request_id=2)
+    assert (await answer_to(client, 2))["error"]["data"] == {"code": "UnknownRequestState"}
+    assert not stage.alpha.sent
+
+
+async def test_arguments_that_are_written_differently_are_sent_as_they_were_shown(
+    nursery: trio.Nursery,
+) -> None:
+    stage = stage_of("full")
+    client = await stage.client(nursery)
+    shown = b'{"x":1,"x":2}'
+    meta = json.dumps(META).encode()
+    await client.send(
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":%b,"_meta":%b}}'
+        % (shown, meta)
+    )
+    requests, state = await required(client)
+    assert requests["permission"]["params"]["message"].count('"x":') == 2
+    params = {"name": "echo", "arguments": {"x": 2}, "_meta": META, "requestState": state}
+    await client.ask("tools/call", {**params, "inputResponses": {"permission": accept()}}, request_id=2)
+    assert bytes((await stage.alpha.wait_sent(1)).call.params[-1]) == shown
+
+
+async def test_a_modern_client_that_brings_no_answer_is_asked_again(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    client = await stage.client(nursery)
+    await call(client, _meta=META)
+    _, state = await required(client)
+    await again(client, state)
+    _, state = await required(client, 2)
+    await again(client, state, {"action": "decline"}, 3)
+    assert "The user has refused" in error_of(await answer_to(client, 3))["message"]
+    assert not stage.alpha.sent
+
+
+async def test_rules_are_judged_when_a_modern_client_comes_back(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    client = await stage.client(nursery)
+    await call(client, _meta=META)
+    _, state = await required(client)
+    configure(stage, DENIES)
+    await again(client, state, accept())
+    assert error_of(await answer_to(client, 2))["code"] == "ToolDisabled"
+    assert not stage.alpha.sent
+
+
+async def test_a_modern_server_that_wants_a_call_again_has_its_user_asked_once(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    stage.alpha.is_modern = True
+    client = await stage.client(nursery)
+    await call(client, _meta=META)
+    _, state = await required(client)
+    await again(client, state, accept())
+    needs = b'{"resultType":"input_required","inputRequests":{},"requestState":"theirs"}'
+    stage.answer(await stage.alpha.wait_sent(1), needs)
+    assert (await answer_to(client, 2))["result"]["requestState"] == "theirs"
+    # Its own way of repeating the call, with what the server has given it.
+    await call(client, request_id=3, _meta=META, requestState="theirs", inputResponses={})
+    stage.answer(await stage.alpha.wait_sent(2))
+    await answer_to(client, 3)
+    # But not as often as it likes.
+    await call(client, request_id=4, _meta=META, requestState="theirs", inputResponses={})
+    _, state = await required(client, 4)
+    await again(client, state, accept(), 5)
+    # What it brought besides is sent with what was agreed to.
+    sent = await stage.alpha.wait_sent(3)
+    assert bytes(sent.call.others["requestState"]) == b'"theirs"'  # type: ignore[attr-defined]
+
+
+async def test_an_older_client_is_asked_once_however_often_its_modern_server_wants_the_call(
+    nursery: trio.Nursery,
+) -> None:
+    stage = stage_of()
+    stage.alpha.is_modern = True
+    client = await greeted(stage, nursery)
+    await call(client)
+    await reply(client, await asked(client), accept())
+    stage.answer(await stage.alpha.wait_sent(1), b'{"resultType":"input_required","requestState":"s"}')
+    stage.answer(await stage.alpha.wait_sent(2))
+    await answer_to(client)
+
+
+async def test_a_modern_client_that_does_not_come_back_costs_nothing_for_long(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = stage_of()
+    client = await stage.client(nursery)
+    await call(client, _meta=META)
+    _, state = await required(client)
+    await trio.sleep(ASK_SECONDS + 2)
+    assert not len(stage.context.states)
+    await again(client, state, accept())
+    assert (await answer_to(client, 2))["error"]["data"] == {"code": "UnknownRequestState"}
+
+
+async def test_a_modern_client_has_so_many_questions_before_it(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    client = await stage.client(nursery)
+    for number in range(64):
+        await call(client, request_id=number, _meta=META)
+        await required(client, number)
+    await call(client, request_id=99, _meta=META)
+    assert error_of(await answer_to(client, 99))["code"] == "Overloaded"
+
+
+async def test_a_client_over_http_without_a_session_is_told_what_it_needs(nursery: trio.Nursery) -> None:
+    stage = stage_of()
+    client = (await stage.connect(nursery, WEB)).client
+    await call(client, _meta={**META, "io.modelcontextprotocol/clientCapabilities": {}})
+    error = error_of(await answer_to(client))
+    assert "Mcpd-Session" in error["message"]
+    assert "allow" not in error

@@ -1,0 +1,180 @@
+"""Of whom a client is told that it is connected to: mcpd, or the one server that it has chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+import pytest
+
+from daemon import protocol
+from daemon.catalog.introduction import introduction_in
+from daemon.catalog.snapshot import fold
+from daemon.clients.client import Client
+from daemon.clients.introducing import (
+    capabilities,
+    declared_to,
+    discover_result,
+    in_handshake,
+    info_for,
+    initialize_result,
+    instructions_for,
+    not_introduced,
+)
+from daemon.facts import Switched
+from daemon.states import ServerState
+from daemon.surfaces.table import SURFACES
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
+from tests.unit.surfaces.samples import view_of
+
+if TYPE_CHECKING:
+    from daemon.catalog.snapshot import Catalog
+    from daemon.clients.client import Selection
+    from daemon.surfaces.base import View
+
+
+def read(answer: bytes) -> dict[str, Any]:
+    value = msgspec.json.decode(answer)
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.mark.parametrize("version", protocol.HANDSHAKE_VERSIONS)
+def test_a_client_gets_the_revision_it_asks_for(version: str) -> None:
+    assert read(initialize_result(version, "", {}))["protocolVersion"] == version
+
+
+@pytest.mark.parametrize("wanted", ["1999-01-01", protocol.MODERN_VERSION, "", None, 7, ["2025-11-25"], {}])
+def test_a_client_that_asks_for_anything_else_gets_our_newest(wanted: object) -> None:
+    assert read(initialize_result(wanted, "", {}))["protocolVersion"] == "2025-11-25"
+
+
+def test_initialize_tells_who_we_are_and_how_to_work_with_us() -> None:
+    answer = read(initialize_result("2025-06-18", 'load "first"\n', {"tools": {}}))
+    assert answer["serverInfo"]["name"] == "mcpd"
+    assert answer["instructions"] == 'load "first"\n'
+    assert answer["capabilities"] == {"tools": {}}
+
+
+@pytest.mark.parametrize("prompts", [True, False])
+@pytest.mark.parametrize("resources", [True, False])
+def test_what_a_profile_does_without_is_not_declared(*, prompts: bool, resources: bool) -> None:
+    declared = capabilities(prompts=prompts, resources=resources)
+    wanted = {
+        "tools": {"listChanged": True},
+        "prompts": {"listChanged": True} if prompts else None,
+        "resources": {"subscribe": True, "listChanged": True} if resources else None,
+        "completions": {} if prompts or resources else None,
+        "logging": {},
+    }
+    assert declared == {name: each for name, each in wanted.items() if each is not None}
+    assert read(discover_result("", declared))["capabilities"] == declared
+
+
+def test_discovery_names_every_revision_that_we_speak() -> None:
+    answer = read(discover_result("how", {}))
+    assert answer["supportedVersions"] == [*protocol.HANDSHAKE_VERSIONS, protocol.MODERN_VERSION]
+    assert answer["resultType"] == "complete"
+    assert answer["instructions"] == "how"
+    assert answer["_meta"] == {"io.modelcontextprotocol/serverInfo": protocol.IDENTITY}
+
+
+SAID = {
+    "serverInfo": {"name": "Git", "title": "Git \u202e", "version": "1", "icons": [{"src": "x"}]},
+    "capabilities": {
+        "tools": {},
+        "resources": {"subscribe": True},
+        "tasks": {"list": {}},
+        "experimental": {"x": {}},
+        "prompts": 7,
+    },
+    "instructions": " Use it.\n",
+}
+PROFILES = {"plain": {"prompts": False, "resources": False}}
+CONFIG: dict[str, Any] = {"mcpServers": servers("git", "hg"), "profiles": PROFILES}
+
+
+def introduced(name: str, said: dict[str, object]) -> Any:
+    raw = introduction_in(msgspec.json.encode(said), said.get("serverInfo"))
+    words = said.get("instructions", "")
+    return attrs.evolve(listed(name, "log"), introduction=raw, instructions=str(words).strip())
+
+
+UP = after(catalog_of(CONFIG), [status("git"), status("hg"), introduced("git", SAID), listed("hg", "log")])
+
+
+def given(catalog: Catalog, *names: str, profile: str = "default") -> tuple[Selection, View]:
+    """What a client gets, and what it sees."""
+    client = Client(catalog.config, SURFACES)
+    client.wish({"servers": list(names), "profile": profile} if names else {})
+    selection = client.select(catalog.config)
+    assert not selection.denied
+    view = view_of(catalog)
+    return selection, attrs.evolve(view, catalog=view.means.offers.choices.of(catalog, selection.servers))
+
+
+def test_of_a_single_server_a_client_is_told_what_that_has_said() -> None:
+    selection, view = given(UP, "git")
+    assert declared_to(selection, UP.servers) == {
+        "tools": {"listChanged": True},
+        "resources": {"subscribe": True, "listChanged": True},
+    }
+    assert in_handshake(selection, view, UP.servers)["tasks"] == {"list": {}}
+    assert instructions_for(selection, view) == " Use it.\n"
+    info = read(initialize_result("2025-11-25", None, {}, info_for(selection, UP.servers)))["serverInfo"]
+    assert info == {**SAID["serverInfo"], "title": r"Git \u{202e}"}
+
+
+def test_a_server_that_says_nothing_of_itself_says_nothing_through_mcpd_either() -> None:
+    quiet = fold(UP, introduced("git", {"serverInfo": {"name": "Git"}, "capabilities": {"tools": {}}}))
+    selection, view = given(quiet, "git")
+    assert instructions_for(selection, view) is None
+    assert "instructions" not in read(initialize_result("2025-11-25", None, {}))
+    assert "instructions" not in read(discover_result(None, {}))
+    assert in_handshake(selection, view, quiet.servers) == {"tools": {"listChanged": True}}
+
+
+def test_what_a_profile_does_without_a_server_is_not_said_to_have() -> None:
+    selection, _view = given(UP, "git", profile="plain")
+    assert declared_to(selection, UP.servers) == {"tools": {"listChanged": True}}
+
+
+def test_of_several_servers_each_says_its_own_under_its_name_and_mcpd_is_introduced() -> None:
+    both = fold(UP, introduced("hg", {"instructions": "Or this."}))
+    selection, view = given(both, "hg", "git")
+    assert instructions_for(selection, view) == "git: Use it.\n\nhg: Or this."
+    assert info_for(selection, both.servers) is None
+    assert declared_to(selection, both.servers) == capabilities()
+
+
+def test_mcpd_speaks_for_itself_where_no_server_was_chosen() -> None:
+    selection, view = given(UP)
+    assert "get-category-tools" in str(instructions_for(selection, view))
+    assert info_for(selection, UP.servers) is None
+    assert declared_to(selection, UP.servers) == capabilities()
+
+
+def test_why_a_server_is_not_there_is_said_in_its_place() -> None:
+    off = fold(UP, Switched(off=frozenset({("git", "")})))
+    selection, view = given(off, "git")
+    assert instructions_for(selection, view) == (
+        "git: switched off by an operator of mcpd (`mcpd enable git` brings it back)"
+    )
+    before = after(catalog_of(CONFIG), [status("git", ServerState.STARTING, reason="it is slow")])
+    selection, view = given(before, "git")
+    assert "git: not there yet (it is slow)" in str(instructions_for(selection, view))
+    assert declared_to(selection, before.servers) == capabilities()
+
+
+@pytest.mark.parametrize(
+    ("state", "waits"),
+    [(ServerState.STARTING, True), (ServerState.DORMANT, True), (ServerState.FAILED, False)],
+)
+def test_only_a_chosen_server_that_was_never_up_and_may_be_is_waited_for(
+    state: ServerState, *, waits: bool
+) -> None:
+    before = after(catalog_of(CONFIG), [status("git", state), status("hg", state)])
+    assert not_introduced(given(before, "git")[0], before.servers) == (("git",) if waits else ())
+    assert not_introduced(given(before)[0], before.servers) == ()
+    assert not_introduced(given(UP, "git")[0], UP.servers) == ()

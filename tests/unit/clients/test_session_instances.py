@@ -1,0 +1,354 @@
+"""The requests of each client go to its own instance of a server, wherever clients do not share one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from daemon.clients.own_roots import WORKSPACE_SECONDS
+from daemon.clients.visitor import HERSELF
+from daemon.protocol import HELLO, ROOTS_CHANGED, SESSION_KEY
+from tests.fakes_upstream import MODERN, Stage, error_of
+from tests.unit.clients.asking import answer, greeted, on_full_surface, question
+from tests.unit.clients.instanced import TestInstances, divided
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from tests.fakes_upstream import Client, FakeUpstream, Guest
+
+FORMLESS = {"roots": {"listChanged": True}, "sampling": {}}
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return on_full_surface()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return os.path.realpath(tmp_path)
+
+
+async def ask_echo(client: Client, request_id: object = 7) -> None:
+    await client.ask("tools/call", {"name": "alpha__echo", "arguments": {}}, request_id=request_id)
+
+
+async def called(stage: Stage, client: Client, instance: FakeUpstream, request_id: object = 7) -> None:
+    """A call of the client's is answered by this instance."""
+    before = len(instance.sent)
+    await ask_echo(client, request_id)
+    stage.answer(await instance.wait_sent(before + 1))
+    assert (await client.get())["id"] == request_id
+
+
+async def newest(client: Client, instances: TestInstances, request_id: object = 7) -> FakeUpstream:
+    """The instance that a call of the client's arrives at."""
+    before = {each: len(each.sent) for each in instances.running.values()}
+    await ask_echo(client, request_id)
+    with trio.fail_after(30):
+        while True:
+            await trio.testing.wait_all_tasks_blocked()
+            for each in instances.running.values():
+                if len(each.sent) > before.get(each, 0):
+                    return each
+
+
+async def test_each_session_has_an_instance_and_keeps_it(stage: Stage, nursery: trio.Nursery) -> None:
+    instances = divided(stage)
+    anna, ben = await stage.client(nursery), await stage.client(nursery)
+    hers, his = await newest(anna, instances, 1), await newest(ben, instances, 1)
+    assert (hers.name, his.name) == ("alpha#1", "alpha#2")
+    for client, instance in ((anna, hers), (ben, his)):
+        stage.answer(instance.sent[-1])
+        await client.get()
+        await called(stage, client, instance)
+    # It is asked for once, not with each call.
+    assert [each.number for each in instances.holders] == [1, 2]
+    assert stage.alpha.sent == []
+
+
+async def test_connections_of_one_session_share_its_instance_and_who_comes_back_finds_it(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    instances = divided(stage)
+    anna, ben = await stage.connect(nursery), await stage.connect(nursery)
+    for guest in (anna, ben):
+        await guest.client.tell(HELLO, {"session": "k"})
+    instance = await newest(anna.client, instances)
+    assert await newest(ben.client, instances) is instance
+    assert instances.names == ["alpha#1"]
+    anna.client.close()
+    await anna.ended.wait()
+    assert "k" not in stage.left
+    ben.client.close()
+    await ben.ended.wait()
+    assert stage.left.count("k") == 1
+    again = await stage.client(nursery)
+    await again.tell(HELLO, {"session": "k"})
+    assert await newest(again, instances) is instance
+
+
+async def test_sessions_that_requests_name_have_one_each(stage: Stage, nursery: trio.Nursery) -> None:
+    instances = divided(stage)
+    client = await stage.client(nursery)
+    for key in ("one", "two"):
+        params = {"name": "alpha__echo", "arguments": {}, "_meta": {SESSION_KEY: key}}
+        await client.ask("tools/call", params, request_id=key)
+    await trio.testing.wait_all_tasks_blocked()
+    assert {each.session for each in instances.holders} == {"one", "two"}
+
+
+async def test_an_instance_that_has_ended_is_replaced_by_another(stage: Stage, nursery: trio.Nursery) -> None:
+    instances = divided(stage)
+    client = await stage.client(nursery)
+    first = await newest(client, instances, 1)
+    stage.answer(first.sent[-1])
+    await client.get()
+    instances.end(first)
+    second = await newest(client, instances, 2)
+    assert second is not first
+    assert len(first.sent) == 1
+
+
+async def test_a_call_that_waits_for_an_instance_that_is_replaced_waits_for_the_next(
+    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    instances = divided(stage, up=False)
+    client = await stage.client(nursery)
+    await ask_echo(client)
+    await trio.testing.wait_all_tasks_blocked()
+    (first,) = instances.running.values()
+    instances.end(first)
+    await trio.sleep(first.wake_seconds)
+    await trio.testing.wait_all_tasks_blocked()
+    (second,) = instances.running.values()
+    await second.wait_woken()
+    second.come_up()
+    stage.answer(await second.wait_sent())
+    assert (await client.get())["id"] == 7
+    assert not first.sent
+
+
+async def test_instances_that_come_and_go_are_not_waited_for_without_end(
+    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    instances = divided(stage, up=False)
+
+    async def end_all() -> None:
+        while True:
+            await trio.sleep(0.5)
+            for each in list(instances.running.values()):
+                instances.end(each)
+
+    nursery.start_soon(end_all)
+    client = await stage.client(nursery)
+    await ask_echo(client)
+    assert error_of(await client.get())["code"] == "UpstreamUnavailable"
+
+
+async def test_a_clients_capabilities_are_told_to_who_makes_its_instance(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    instances = divided(stage)
+    await newest((await greeted(stage, nursery, FORMLESS)).client, instances)
+    modern = await stage.client(nursery)
+    meta = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    await modern.request("tools/list", {"_meta": meta})
+    await newest(modern, instances)
+    assert [each.capabilities for each in instances.holders] == [FORMLESS, {"elicitation": {}}]
+
+
+async def test_a_request_of_nobody_has_no_session(stage: Stage, nursery: trio.Nursery) -> None:
+    instances = divided(stage)
+    guest = await stage.connect(nursery, attrs.evolve(HERSELF, keeps=False))
+    params = {"name": "alpha__echo", "arguments": {}, "_meta": MODERN}
+    assert error_of(await guest.client.request("tools/call", params))["code"] == "NoSession"
+    keyed = {**params, "_meta": {**MODERN, SESSION_KEY: "k"}}
+    await guest.client.ask("tools/call", keyed)
+    await trio.testing.wait_all_tasks_blocked()
+    assert [(each.session, each.capabilities) for each in instances.holders] == [(None, None), ("k", {})]
+
+
+async def test_a_workspace_is_found_before_the_first_call_is_sent(
+    stage: Stage, nursery: trio.Nursery, place: str
+) -> None:
+    instances = divided(stage, by_workspace=True)
+    anna, ben, carl = [await stage.client(nursery) for _ in range(3)]
+    for client in (anna, ben):
+        await client.tell(HELLO, {"workspace": f"{place}/."})
+        await newest(client, instances)
+    await newest(carl, instances)
+    assert instances.names == [f"alpha@{place}", "alpha@"]
+    assert [each.workspace for each in instances.holders] == [place, place, None]
+
+
+async def test_the_first_root_is_the_workspace_and_asked_for_again_when_it_has_changed(
+    stage: Stage, nursery: trio.Nursery, place: str
+) -> None:
+    instances = divided(stage, by_workspace=True)
+    client = (await greeted(stage, nursery)).client
+    for request_id, directory in ((1, place), (2, "/usr")):
+        await ask_echo(client, request_id)
+        asked = await client.get()
+        assert asked["method"] == "roots/list"
+        await answer(client, asked["id"], {"roots": [{"uri": f"file://{directory}"}, {"uri": "file:///etc"}]})
+        with trio.fail_after(30):
+            while directory not in instances.running:
+                # It is looked at in a thread.
+                await trio.testing.wait_all_tasks_blocked()
+        stage.answer(await instances.running[directory].wait_sent())
+        assert (await client.get())["id"] == request_id
+        await client.tell(ROOTS_CHANGED, {})
+    assert instances.names == [f"alpha@{place}", "alpha@/usr"]
+
+
+@pytest.mark.parametrize("told", [{"roots": 5}, {"roots": [{"name": "x"}]}, {}])
+async def test_roots_that_cannot_be_read_are_told_to_who_needs_them(
+    stage: Stage, nursery: trio.Nursery, told: object
+) -> None:
+    divided(stage, by_workspace=True)
+    client = (await greeted(stage, nursery)).client
+    await ask_echo(client)
+    await answer(client, (await client.get())["id"], told)
+    text = error_of(await client.get())["message"]
+    assert "was asked for its roots, and has not told them: they cannot be read" in text
+
+
+async def test_a_client_that_does_not_answer_is_not_waited_for_without_end(
+    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    divided(stage, by_workspace=True)
+    client = (await greeted(stage, nursery)).client
+    began = trio.current_time()
+    await ask_echo(client)
+    assert (await client.get())["method"] == "roots/list"
+    assert "no answer to roots/list" in error_of(await client.get())["message"]
+    assert trio.current_time() - began == pytest.approx(WORKSPACE_SECONDS)
+
+
+async def test_a_fault_is_looked_at_again_with_the_next_call(
+    stage: Stage, nursery: trio.Nursery, place: str
+) -> None:
+    instances = divided(stage, by_workspace=True)
+    client = await stage.client(nursery)
+    await client.tell(HELLO, {"workspace": f"{place}/new"})
+    await ask_echo(client)
+    refused = error_of(await client.get())
+    assert refused["code"] == "NoWorkspace"
+    assert "new' does not exist" in refused["message"]
+    await trio.Path(place, "new").mkdir()
+    assert (await newest(client, instances)).name == f"alpha@{place}/new"
+
+
+async def test_what_a_server_lists_is_learned_from_the_clients_own_instance(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = on_full_surface(listed=False)
+    stage.upstreams["beta"].up = False
+    instances = divided(stage)
+    client = await stage.client(nursery)
+    await client.ask("tools/list")
+    await trio.testing.wait_all_tasks_blocked()
+    (instance,) = instances.running.values()
+    assert (instance.woken, stage.alpha.woken) == (1, 0)
+    stage.lists("alpha", "echo")
+    assert [each["name"] for each in (await client.get())["result"]["tools"]] == ["echo"]
+
+
+async def test_a_server_without_an_instance_for_a_client_costs_it_no_other_list(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    stage = on_full_surface(listed=False)
+    divided(stage, by_workspace=True, needs_workspace=True)
+    client = await stage.client(nursery)
+    await client.ask("tools/list")
+    await trio.testing.wait_all_tasks_blocked()
+    stage.lists("beta", "echo")
+    assert [each["name"] for each in (await client.get())["result"]["tools"]] == ["echo"]
+
+
+async def test_who_calls_a_tool_of_an_unknown_list_is_told_why_there_is_no_instance(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage(listed=False)
+    divided(stage, by_workspace=True, needs_workspace=True)
+    client = await stage.client(nursery)
+    await client.call("alpha", "echo")
+    assert error_of(await client.get())["code"] == "NoWorkspace"
+
+
+async def test_a_log_level_is_only_for_the_instances_that_its_client_uses(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    instances = divided(stage)
+    anna, ben = await greeted(stage, nursery), await greeted(stage, nursery)
+    hers = await newest(anna.client, instances, 1)
+    await anna.client.request("logging/setLevel", {"level": "debug"}, request_id=2)
+    his = await newest(ben.client, instances, 1)
+    wishes = stage.context.audience.wishes
+    assert [wishes(each).value.level for each in (hers.name, his.name, "beta")] == ["debug", None, "debug"]
+    # It holds for an instance that is made later, too.
+    instances.end(hers)
+    again = await newest(anna.client, instances, 3)
+    assert wishes(again.name).value.level == "debug"
+
+
+async def test_what_is_known_of_an_instance_is_forgotten_with_it(stage: Stage, nursery: trio.Nursery) -> None:
+    instances = divided(stage)
+    guest = await stage.connect(nursery)
+    instance = await newest(guest.client, instances)
+    audience = stage.context.audience
+    audience.wishes(instance.name)
+    asked = question("roots/list", server=instance.name)
+    audience.ask(asked.request)
+    assert guest.session.statistics().instances == (instance.name,)
+    instances.end(instance)
+    assert guest.session.statistics().instances == ()
+    assert instance.name not in audience._wishes
+    assert not audience.roots._refused
+    await forgets(guest, instance)
+
+
+async def forgets(guest: Guest, instance: FakeUpstream) -> None:
+    """The next change of the catalog lets go of it."""
+    guest.session._connection.follow_catalog()
+    assert not guest.session._client.instances
+    assert instance not in [each for each, _ in guest.session._attachments.own.instances._known.values()]
+
+
+async def test_only_the_client_of_an_instance_is_asked_for_its_roots(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    instances = divided(stage)
+    anna, ben = await greeted(stage, nursery), await greeted(stage, nursery)
+    hers = await newest(anna.client, instances)
+    await newest(ben.client, instances)
+    asked = question("roots/list", server=hers.name)
+    stage.context.audience.ask(asked.request)
+    stage.outbox.flush()
+    got: Any = await anna.client.get()
+    assert got["method"] == "roots/list"
+    await answer(anna.client, got["id"], {"roots": []})
+    await anna.client.tell(ROOTS_CHANGED, {})
+    await trio.testing.wait_all_tasks_blocked()
+    assert (hers.told, stage.alpha.told) == ([ROOTS_CHANGED], [])
+
+
+async def test_a_workspace_and_the_instances_of_a_client_are_reported(
+    stage: Stage, nursery: trio.Nursery, place: str
+) -> None:
+    instances = divided(stage, by_workspace=True)
+    guest = await stage.connect(nursery)
+    await guest.client.tell(HELLO, {"directory": place})
+    assert guest.session.statistics().workspace == ""
+    await newest(guest.client, instances)
+    told = guest.session.statistics()
+    assert (told.workspace, told.instances) == (place, (f"alpha@{place}",))

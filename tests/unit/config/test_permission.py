@@ -1,0 +1,63 @@
+"""Rules of permission as the file has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemon.config.permission import Annotations, Permission, PermissionRule
+from tests.unit.config.reading import config_of, faults_in, with_server
+
+
+def of_rules(*rules: Any) -> dict[str, Any]:
+    return {**with_server(), "profiles": {"default": {"permissions": list(rules)}}}
+
+
+def test_rules_are_read_in_their_order() -> None:
+    rules = (
+        config_of(
+            of_rules(
+                {"match": "git/push_*", "then": "deny"},
+                {"annotations": {"destructive": True, "openWorld": False}, "then": "ask"},
+            )
+        )
+        .profiles["default"]
+        .permissions
+    )
+    assert rules == (
+        PermissionRule(match="git/push_*", then=Permission.DENY),
+        PermissionRule(annotations=Annotations(destructive=True, open_world=False), then=Permission.ASK),
+    )
+    assert rules[1].annotations is not None
+    assert rules[1].annotations.wanted == {"destructive": True, "open_world": False}
+
+
+def test_without_rules_there_are_none() -> None:
+    assert config_of(with_server()).profiles["default"].permissions == ()
+    assert config_of(of_rules()).profiles["default"].permissions == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "place", "said"),
+    [
+        ({"match": "git/*", "then": "maybe"}, ".then", "unknown value 'maybe'"),
+        ({"match": "git/*"}, ".then", "this key is required"),
+        ({"match": "git/*", "then": "ask", "tool": "x"}, ".tool", "unknown key 'tool'"),
+        ({"annotations": {"readonly": True}, "then": "ask"}, ".annotations.readonly", "'readOnly'"),
+        (
+            {"annotations": {"readOnly": "yes"}, "then": "ask"},
+            ".annotations.readOnly",
+            "expected true or false",
+        ),
+        ({"annotations": {}, "then": "ask"}, ".annotations", "this fits every tool"),
+        ({"then": "deny"}, "", 'write "match": "*"'),
+        ({"match": "", "then": "deny"}, ".match", "an empty pattern"),
+        ({"match": "/(/", "then": "deny"}, ".match", "does not compile"),
+        ("deny", "", "expected an object"),
+    ],
+)
+def test_a_rule_that_says_nothing_or_too_much_is_a_fault(rule: Any, place: str, said: str) -> None:
+    ((path, message),) = faults_in(of_rules(rule))
+    assert path == f"$.profiles.default.permissions[0]{place}"
+    assert said in message

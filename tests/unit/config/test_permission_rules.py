@@ -1,0 +1,147 @@
+"""What is wrong or pointless in rules of permission."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.catalog.permissions import fits
+from daemon.config.permission import Annotations, Permission, PermissionRule
+from daemon.config.permission_rules import (
+    MAX_RULES,
+    covers,
+    permission_faults,
+    server_in,
+    unknown_servers,
+    unreachable,
+)
+from tests.unit.catalog.samples import tool
+
+HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+
+def rule(match: str | None = None, then: str = "ask", **annotations: bool) -> PermissionRule:
+    wanted = Annotations(**annotations) if annotations else None
+    return PermissionRule(match=match, annotations=wanted, then=Permission(then))
+
+
+def test_there_may_be_so_many() -> None:
+    rules = [rule(f"git/t{number}") for number in range(MAX_RULES + 1)]
+    assert not list(permission_faults(rules[1:], "$"))
+    (fault,) = permission_faults(rules, "$")
+    assert "too many" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "server"),
+    [
+        ("git/push", "git"),
+        ("gi*/push", "gi*"),
+        ("mcp__git__push", "git"),
+        ("mcp__other__push", "other"),
+        ("push", None),
+        ("push_*", None),
+        ("*/push", None),
+        ("/^git.push/", None),
+    ],
+)
+def test_a_pattern_may_name_its_server(pattern: str, server: str | None) -> None:
+    assert server_in(pattern, ["git", "fs"]) == server
+
+
+def test_a_server_that_is_not_configured_is_told() -> None:
+    rules = [rule("gti/push"), rule("git/push"), rule("g*/push"), rule("x*/push"), rule(read_only=True)]
+    found = {fault.path: fault.message for fault in unknown_servers(rules, "$", ["git", "fs"])}
+    assert found.keys() == {"$[0].match", "$[3].match"}
+    assert "did you mean 'git'" in found["$[0].match"].lower()
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        (rule("git/*"), rule("git/push")),
+        (rule("git/*"), rule("git/push_*")),
+        (rule("*"), rule("/x/")),
+        (rule("push"), rule("git/push")),
+        (rule("/^pu/"), rule("git/push")),
+        (rule("git/push"), rule("git/push")),
+        (rule(destructive=False), rule(read_only=True)),
+        (rule(read_only=True), rule("git/*", read_only=True, open_world=False)),
+        (rule("git/*"), rule("git/push", destructive=True)),
+    ],
+)
+def test_what_an_earlier_rule_is_for_a_later_one_never_comes_to(
+    earlier: PermissionRule, later: PermissionRule
+) -> None:
+    assert covers(earlier, later)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        (rule("git/push"), rule("git/*")),
+        (rule("git/p?sh"), rule("git/p*sh")),
+        (rule("git/*", destructive=True), rule("git/push")),
+        (rule(read_only=True), rule(destructive=True)),
+        (rule("fs/*"), rule("git/push")),
+        (rule("git/*"), rule("push")),
+    ],
+)
+def test_what_may_still_be_reached_is_not_told(earlier: PermissionRule, later: PermissionRule) -> None:
+    assert not covers(earlier, later)
+
+
+PATTERNS = st.sampled_from(
+    [
+        None,
+        "*",
+        "a",
+        "a*",
+        "*b",
+        "?",
+        "s/*",
+        "s/a",
+        "s/a*",
+        "s/*b",
+        "*/a",
+        "t/a?",
+        "/a/",
+        "/^b$/",
+        "mcp__s__a",
+        "s/[ab]",
+    ]
+)
+WANTED = st.none() | st.builds(
+    Annotations, read_only=st.none() | st.booleans(), destructive=st.none() | st.booleans()
+)
+RULES = st.builds(PermissionRule, match=PATTERNS, annotations=WANTED, then=st.sampled_from(list(Permission)))
+TOOLS = [
+    tool(server, name, annotations=hints)
+    for server in ("s", "t")
+    for name in ("a", "b", "ab", "aa", "ba", "c")
+    for hints in (
+        {},
+        {"readOnlyHint": True},
+        {"destructiveHint": False},
+        {"readOnlyHint": True, "destructiveHint": True},
+    )
+]
+
+
+@given(earlier=RULES, later=RULES)
+def test_a_rule_that_is_said_to_be_covered_fits_no_tool_that_the_earlier_does_not(
+    earlier: PermissionRule, later: PermissionRule
+) -> None:
+    if covers(earlier, later):
+        assert all(fits(earlier, each) for each in TOOLS if fits(later, each))
+
+
+def test_it_is_said_which_rule_wins() -> None:
+    rules = [rule("git/*", "ask"), rule("git/push", "deny"), rule("git/log", "ask")]
+    contradicting, equal = unreachable(rules, "$")
+    assert (contradicting.path, equal.path) == ("$[1]", "$[2]")
+    assert "the first that fits wins" in contradicting.message
+    assert "says 'ask'" in contradicting.message
+    assert "move it before that" in contradicting.message
+    assert "says the same" in equal.message

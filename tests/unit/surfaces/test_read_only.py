@@ -1,0 +1,189 @@
+"""The call tool for tools that only read: what its server says so of and nobody is asked about, and no more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import pytest
+
+from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
+from daemon.surfaces.base import AwaitListing, Forward
+from daemon.surfaces.table import META_TOOLS, READING, SURFACES
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.surfaces.samples import act, listed_names, refused, view_of
+
+READ = {"readOnlyHint": True}
+NAMES = {
+    "category": ("call-category-tool", "call-read-only-tool"),
+    "browse": ("call_tool", "call_read_only_tool"),
+    "search": ("call_tool", "call_read_only_tool"),
+}
+ADDED = 412
+"""Bytes of the tool in a list: some hundred tokens, for telling reads from writes in each call."""
+
+
+def up(*rules: Any, **profile: Any) -> Any:
+    """Two servers that have listed, under a profile with these rules."""
+    config = {
+        "mcpServers": servers("fs", "git"),
+        "profiles": {"default": {"permissions": list(rules), **profile}},
+    }
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    return after(
+        catalog_of(config),
+        [
+            status("fs"),
+            status("git"),
+            listed("fs", tool("fs", "read", annotations=READ, inputSchema=schema), "write"),
+            listed("git", tool("git", "log", annotations={**READ, "destructiveHint": True})),
+        ],
+    )
+
+
+def call(
+    surface: str, name: str, tool: str, args: Any = None, server: str = "fs"
+) -> tuple[str, dict[str, Any]]:
+    args = {"path": "/x"} if args is None else args
+    if surface == "category":
+        return name, {"category": "fs", "name": tool, "args": args}
+    return name, {"tool_name": tool, "arguments": args}
+
+
+@pytest.mark.parametrize("surface", NAMES)
+def test_both_call_tools_say_what_they_do(surface: str) -> None:
+    tools = [json.loads(each) for each in SURFACES[surface].list_tools(view_of(up()))]
+    hints = {each["name"]: each["annotations"] for each in tools}
+    general, reading = NAMES[surface]
+    assert hints[general] | {"title": ""} == {
+        "title": "",
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "openWorldHint": True,
+    }
+    assert hints[reading] | {"title": ""} == {"title": "", "readOnlyHint": True, "openWorldHint": True}
+    by_name = {each["name"]: each["inputSchema"] for each in tools}
+    assert by_name[general]["required"] == by_name[reading]["required"]
+    assert by_name[general]["properties"].keys() == by_name[reading]["properties"].keys()
+
+
+@pytest.mark.parametrize("surface", NAMES)
+def test_the_list_grows_by_little_and_not_where_a_profile_wants_none(surface: str) -> None:
+    with_it, without = view_of(up()), view_of(up(readOnlyCall=False))
+    long, short = (SURFACES[surface].list_tools(view) for view in (with_it, without))
+    assert len(long) == len(short) + 1
+    assert sum(map(len, long)) - sum(map(len, short)) <= ADDED
+    assert SURFACES[surface].list_tools(with_it) == long
+    reading = NAMES[surface][1]
+    assert reading in SURFACES[surface].meta_tools
+    assert reading in META_TOOLS
+    assert listed_names(READING[surface], with_it)[: len(SURFACES[surface].meta_tools) + 1][-2:] == [
+        reading,
+        "read_resource",
+    ]
+    refused(SURFACES[surface], without, *call(surface, reading, "read"), UnknownTool)
+
+
+@pytest.mark.parametrize("surface", NAMES)
+@pytest.mark.parametrize("repair", [{"path": "/x"}, '{"path": "/x"}', {"arguments": {"path": "/x"}}])
+def test_what_only_reads_goes_where_the_general_tool_would_send_it(surface: str, repair: Any) -> None:
+    general, reading = NAMES[surface]
+    view = view_of(up())
+    plain = act(SURFACES[surface], view, *call(surface, general, "read", repair))
+    same = act(SURFACES[surface], view, *call(surface, reading, "read", repair))
+    assert isinstance(same, Forward)
+    assert same == plain
+    assert json.loads(bytes(same.arguments)) == {"path": "/x"}
+
+
+@pytest.mark.parametrize("surface", NAMES)
+def test_what_may_write_is_refused_with_the_tool_to_call(surface: str) -> None:
+    general, reading = NAMES[surface]
+    error = refused(SURFACES[surface], view_of(up()), *call(surface, reading, "write"), InvalidArguments)
+    assert f"Call {general} with the same arguments" in error.message
+    assert error.details == {"tool": "write", "server": "fs", "call": general}
+
+
+@pytest.mark.parametrize("surface", NAMES)
+def test_what_an_operator_says_counts_before_what_a_server_says(surface: str) -> None:
+    reading = NAMES[surface][1]
+    asks, denies = ({"match": "fs/read", "then": then} for then in ("ask", "deny"))
+    error = refused(SURFACES[surface], view_of(up(asks)), *call(surface, reading, "read"), InvalidArguments)
+    assert "has the user asked about it" in error.message
+    refused(SURFACES[surface], view_of(up(denies)), *call(surface, reading, "read"), ToolDisabled)
+
+
+@pytest.mark.parametrize("surface", NAMES)
+def test_a_tool_that_no_longer_only_reads_has_changed(surface: str) -> None:
+    reading = NAMES[surface][1]
+    before = up()
+    shown = before.servers["fs"].tools["read"].schema_hash
+    now = after(before, [listed("fs", tool("fs", "read"), "write")])
+    view = attrs.evolve(view_of(now), shown=lambda _key: shown)
+    refused(SURFACES[surface], view, *call(surface, reading, "read"), ToolChanged)
+
+
+def test_other_names_are_the_surfaces_own() -> None:
+    for surface in NAMES:
+        refused(SURFACES[surface], view_of(up()), "nothing", {}, UnknownTool)
+        assert SURFACES[surface].instructions(view_of(up()))
+        assert SURFACES[surface].awaits(view_of(up())) == ()
+
+
+@pytest.mark.parametrize("surface", NAMES)
+def test_a_server_that_has_not_listed_is_waited_for(surface: str) -> None:
+    view = view_of(catalog_of({"mcpServers": servers("fs")}))
+    action = SURFACES[surface].call(view, *_encoded(call(surface, NAMES[surface][1], "fs/read")), patient=True)
+    assert isinstance(action, AwaitListing)
+
+
+def test_a_tool_that_nothing_is_known_of_is_not_taken_to_read() -> None:
+    view = view_of(catalog_of({"mcpServers": servers("fs")}))
+    called = call("category", "call-read-only-tool", "read")
+    error = refused(SURFACES["category"], view, *called, InvalidArguments, patient=False)
+    assert "has not listed it yet" in error.message
+
+
+def _encoded(called: tuple[str, dict[str, Any]]) -> tuple[str, bytes]:
+    return called[0], json.dumps(called[1]).encode()
+
+
+# --- what is denied, on all surfaces ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_what_is_denied_can_be_neither_seen_nor_called(surface: str) -> None:
+    view = view_of(up({"match": "fs/write", "then": "deny"}, autoLoad=True, coreTools=["fs/write"]))
+    assert "write" not in b"".join(SURFACES[surface].list_tools(view)).decode()
+    name, arguments = (
+        ("write", {}) if surface in {"load", "full"} else call(surface, NAMES[surface][0], "write")
+    )
+    error = refused(SURFACES[surface], view, name, arguments, ToolDisabled)
+    assert "a rule of permission in profile default" in error.message
+
+
+@pytest.mark.parametrize(
+    ("surface", "name", "arguments"),
+    [
+        ("category", "get-category-tools", {"category": "fs"}),
+        ("browse", "get_tools", {"category": "fs"}),
+        ("browse", "list_categories", {}),
+        ("search", "search_tools", {"query": "write"}),
+        ("search", "search_tools", {"category": "fs"}),
+        ("load", "load_mcp_server", {"name": "fs"}),
+    ],
+)
+def test_what_is_denied_is_described_nowhere(surface: str, name: str, arguments: Any) -> None:
+    shown, hidden = (view_of(up(*rules)) for rules in ((), ({"match": "fs/write", "then": "deny"},)))
+    for view, there in ((shown, True), (hidden, False)):
+        answer = json.loads(act(SURFACES[surface], view, name, arguments).result)  # type: ignore[union-attr]
+        assert ('"write"' in json.dumps(answer["structuredContent"])) == there
+
+
+def test_a_category_does_not_call_what_it_cannot_judge() -> None:
+    rules = [{"annotations": {"destructive": True}, "then": "deny"}]
+    config = {"mcpServers": servers("fs"), "profiles": {"default": {"permissions": rules}}}
+    view = view_of(after(catalog_of(config), [status("fs")]))
+    called = call("category", "call-category-tool", "write")
+    refused(SURFACES["category"], view, *called, UpstreamUnavailable, patient=False)
