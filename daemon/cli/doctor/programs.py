@@ -51,7 +51,7 @@ def check(server: Server, scene: Scene) -> Iterator[Finding]:
     if _is_of_a_workspace(server):
         yield found("program-of-a-workspace", server=server.name, command=server.command)
         return
-    if server.cwd and WRITTEN not in server.cwd and (problem := _unusable(base)):
+    if server.cwd and base == Path(server.cwd) and (problem := _unusable(base)):
         yield found("server-directory", server=server.name, path=base, problem=problem)
         return
     program = find(server.command or "", search, base)
@@ -106,9 +106,9 @@ def _fetched(name: str, runner: str) -> Finding:
 
 
 def base_of(server: Server, scene: Scene) -> Path:
-    """The directory that a server is started in; home if that is each client's workspace."""
-    cwd = written(server).cwd
-    return Path(cwd if cwd and WRITTEN not in cwd else paths.home(scene.inherited))
+    """The directory that a server is started in; home if that is each client's own."""
+    fixed = None if WRITTEN in (server.cwd or "") else server.cwd
+    return Path(fixed or paths.home(scene.inherited))
 
 
 def path_of(server: Server, inherited: Mapping[str, str]) -> str:
@@ -198,7 +198,7 @@ def _interpreter(name: str, program: Path, words: list[str], search: str) -> Ite
 def _script(server: Server, base: Path) -> Iterator[Finding]:
     """Findings about the file that an interpreter is told to run."""
     first = server.args[0] if server.args else ""
-    if WRITTEN in (server.cwd or "") or WRITTEN in first:
+    if WRITTEN in first or (WRITTEN in (server.cwd or "") and not first.startswith("/")):
         return
     if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
         return
