@@ -192,7 +192,7 @@ def _options() -> argparse.ArgumentParser:
     options.add_argument(
         "--surface",
         metavar="N",
-        help="which tools the client sees: category, browse, search, load or full"
+        help="which tools the client sees: category, browse, search, load, full, or auto for what fits it"
         " (default: what the profile says)",
     )
     options.add_argument(
