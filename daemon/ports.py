@@ -216,6 +216,10 @@ class Holder:
 class Instances(Protocol):
     """The instances of one server, where clients do not share one (`share`)."""
 
+    begun: int
+    """How many there have been."""
+    ended: int
+    """How many of these are no more."""
     by_workspace: bool
     """Whether it depends on the client's workspace which one it gets, or what that is given."""
 
@@ -226,6 +230,14 @@ class Instances(Protocol):
             NoWorkspace: it needs a workspace, and the client has none, or one that cannot be used.
             NoSession: it needs a session, and the client has none.
             Overloaded: there are as many as may be, and all are at work.
+        """
+
+    def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
+        """Note that nobody is left of a session: what it has for itself waits for it a while, and then ends.
+
+        Args:
+            session: identifies it (`Holder.session`).
+            soon: whether it does not come back: nothing waits for it.
         """
 
 

@@ -123,6 +123,10 @@ class UpstreamActor(UpstreamEvents):
             self.is_gone = True
             self._audience.lost(self.name)
 
+    def be_forgotten(self) -> None:
+        """Note that nobody has its name any more: what clients want of it is kept no longer."""
+        self._audience.gone(self.name)
+
     # --- one incarnation -----------------------------------------------------------------------------------
 
     async def run(self, lifecycle: Lifecycle) -> None:

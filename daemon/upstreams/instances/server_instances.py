@@ -81,6 +81,8 @@ class ServerInstances(Generic[A]):
         self.server = server
         self.running: dict[Key, RunningInstance[A]] = {}
         """Those that take calls, oldest first."""
+        self.begun = self.ended = 0
+        """How many there have been, and how many of these are no more."""
         self.off = ""
         """Why an operator has switched the server off; empty if nobody has."""
         self.status = ServerStatus(state=ServerState.STOPPED, since=actors.around.wall(), incarnation=run)
@@ -113,12 +115,12 @@ class ServerInstances(Generic[A]):
             found.actor.use.note()
         return found.actor
 
-    def session_ended(self, session: Hashable) -> None:
-        """Note that the last connection of a session has left: what it has for itself waits, and then ends."""
+    def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
+        """Note that the last connection of a session has left (`ports.Instances.session_ended`)."""
         for each in self.running.values():
             each.users.discard(session)
             if each.key[0] == session:
-                each.leaves_at = trio.current_time() + GRACE_SECONDS
+                each.leaves_at = trio.current_time() + (0.0 if soon else GRACE_SECONDS)
                 self._actors.sooner.set()
 
     def session_returned(self, session: Hashable) -> None:
@@ -152,6 +154,7 @@ class ServerInstances(Generic[A]):
     def end(self, instance: RunningInstance[A], reason: str, *, patient: bool = True) -> None:
         """End an instance: it takes no new calls, and is stopped at once, or once its calls have ended."""
         del self.running[instance.key]
+        self.ended += 1
         self._actors.retire(instance.actor, reason, patient=patient)
         instance.lists.forget()
         self.tell_status()
@@ -192,6 +195,7 @@ class ServerInstances(Generic[A]):
         if actor.use is not None:
             actor.record = partial(actor.use.counted, stats=(actor.stats, self._stats))
         self._actors.sooner.set()
+        self.begun += 1
         return RunningInstance(actor=actor, lists=lists, key=key, since=self._actors.around.wall())
 
     def _make_room(self) -> None:
