@@ -42,7 +42,7 @@ def test_options_are_told_to_the_daemon_before_anything_else(
     said = json.loads(ends.hello)
     assert ("anonymous" in said["params"]) is ("session" not in params)
     said["params"].pop("anonymous", None)
-    assert said["params"].pop("directory") == os.getcwd()
+    assert said["params"].pop("directory") == str(Path.cwd())
     assert said == {
         "jsonrpc": "2.0",
         "method": "mcpd/hello",
@@ -77,7 +77,7 @@ def test_a_workspace_is_told_as_an_absolute_path(sockets: Path, named: str, told
     with bridged(sockets, *words, HOME="/home/me", **more) as ends:
         ends.to_bridge.close()
         said = json.loads(ends.hello)["params"]
-    assert said["workspace"] == told.format(here=os.getcwd(), home="/home/me")
+    assert said["workspace"] == told.format(here=str(Path.cwd()), home="/home/me")
     assert "directory" not in said
 
 
