@@ -187,11 +187,11 @@ def _options() -> argparse.ArgumentParser:
         },
         asks=False,
     )
-    _add_options(options)
+    _add_arguments(options)
     return options
 
 
-def _add_options(options: argparse.ArgumentParser) -> None:
+def _add_arguments(options: argparse.ArgumentParser) -> None:
     import argparse  # noqa: PLC0415 - see the module's docstring
 
     options.add_argument("--profile", metavar="N", help="the profile to use (default: `default`)")
