@@ -332,7 +332,7 @@ def _control(tree: Tree) -> Front[Control]:
             live=tree.front.sessions.values,
             in_use=tree.sessions.in_use,
             moves=tree.moves,
-            change_grants=tree.sessions.change_grants,
+            change_grants=tree.sessions.grants.change,
             connections=tree.connections,
         ),
         counters=Counters(
