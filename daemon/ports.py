@@ -218,6 +218,10 @@ class Instances(Protocol):
 
     by_workspace: bool
     """Whether it depends on the client's workspace which one it gets, or what that is given."""
+    begun: int
+    """How many there have been."""
+    ended: int
+    """How many of these are no more."""
 
     def of(self, holder: Holder) -> Upstream:
         """The instance for a client: made if there is none, and not started before it is woken.
@@ -227,6 +231,9 @@ class Instances(Protocol):
             NoSession: it needs a session, and the client has none.
             Overloaded: there are as many as may be, and all are at work.
         """
+
+    def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
+        """Note that a session has ended: what it has for itself ends after a while, or soon."""
 
 
 class Upstream(Protocol):

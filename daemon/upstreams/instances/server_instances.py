@@ -87,6 +87,8 @@ class ServerInstances(Generic[A]):
         """The status of the server as a whole."""
         self.speaks = True
         """Whether it is the server of its name; another one was configured since if not."""
+        self.begun = self.ended = self._restarts = 0
+        """How many there have been, how many of these are no more, and how often those were restarted."""
         self._actors = actors
         self._run = run
         self._stats = stats
@@ -113,12 +115,12 @@ class ServerInstances(Generic[A]):
             found.actor.use.note()
         return found.actor
 
-    def session_ended(self, session: Hashable) -> None:
-        """Note that the last connection of a session has left: what it has for itself waits, and then ends."""
+    def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
+        """Note that a session has ended: what it has for itself ends after a while, or soon."""
         for each in self.running.values():
             each.users.discard(session)
             if each.key[0] == session:
-                each.leaves_at = trio.current_time() + GRACE_SECONDS
+                each.leaves_at = trio.current_time() + (0.0 if soon else GRACE_SECONDS)
                 self._actors.sooner.set()
 
     def session_returned(self, session: Hashable) -> None:
@@ -152,6 +154,8 @@ class ServerInstances(Generic[A]):
     def end(self, instance: RunningInstance[A], reason: str, *, patient: bool = True) -> None:
         """End an instance: it takes no new calls, and is stopped at once, or once its calls have ended."""
         del self.running[instance.key]
+        self.ended += 1
+        self._restarts += instance.actor.child.status.value.restarts
         self._actors.retire(instance.actor, reason, patient=patient)
         instance.lists.forget()
         self.tell_status()
@@ -172,6 +176,7 @@ class ServerInstances(Generic[A]):
         """Tell the registry the status of the server as a whole, if it has changed."""
         statuses = [each.actor.child.status.value for each in self.running.values()]
         now = overall(statuses, self.status, run=self._run, now=self._actors.around.wall())
+        now = attrs.evolve(now, restarts=now.restarts + self._restarts)
         if self.off:
             since = self.status.since if self.status.state is ServerState.DISABLED else now.since
             now = attrs.evolve(now, state=ServerState.DISABLED, reason=self.off, since=since)
@@ -180,6 +185,7 @@ class ServerInstances(Generic[A]):
             self._actors.around.tell(StatusChanged(server=self.server.name, status=now))
 
     def _made(self, key: Key, holder: Holder) -> RunningInstance[A]:
+        self.begun += 1
         labels = {each.actor.name for each in self.running.values()}
         label = label_of(self.server, holder, self._actors.around.home, labels.__contains__)
         lists = OwnLists(self.server.name, self._tell, lambda: self._run)
