@@ -104,12 +104,13 @@ class UpstreamActor(UpstreamEvents):
     @property
     def has_calls(self) -> bool:
         """Whether calls are in flight, over whichever connection."""
-        return self.in_flight > 0 or (self._second is not None and self._second.in_flight > 0)
+        second = None if self._second is None else self._second.admission
+        return self.in_flight > 0 or (second is not None and len(second) > 0)
 
     @property
     def is_busy(self) -> bool:
         """Whether somebody waits for it, follows a resource of it, or has a task there."""
-        return self.has_calls or self.waiting > 0 or self._audience.uses(self.name)
+        return self.has_calls or self.waking.waiting > 0 or self._audience.uses(self.name)
 
     def rest(self) -> None:
         """End this run until the next call: nobody has used it for a while."""

@@ -11,15 +11,14 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
-from daemon.cli import command_lines, runners
-from daemon.cli.runners import known
+from daemon.config import command_lines, runners
 from daemon.config.jsonc import ROOT, below
 from daemon.config.names import matches, read_reference
 from daemon.config.permission_rules import unknown_servers, unreachable
 from daemon.config.redaction import secrets_of
+from daemon.config.sharing import WRITTEN, written
 from daemon.errors import Fault
 from daemon.host import paths
-from daemon.kit.wording import camel
 from daemon.surfaces.table import shows_summaries
 
 if TYPE_CHECKING:
@@ -39,14 +38,15 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
         beside: the configuration's directory, for paths that were meant to start there; None to skip those.
     """
     found: list[Fault] = [*_keyless(config, environ), *_http(config)]
-    for name, server in config.mcp_servers.items():
+    for name, each in config.mcp_servers.items():
+        server = written(each)
         if server.enabled and server.command:
             trail = below(below(ROOT, "mcpServers"), name)
             found += _missing_command(server, trail, environ)
-            told = [*_unwise(server, below(trail, "args")), *_beyond(server, below(trail, "limits"))]
+            told = list(_unwise(server, below(trail, "args")))
             if beside is not None and not server.cwd:
                 told += _astray(server, trail, beside, paths.home(environ))
-            hidden, _ = secrets_of(server)
+            hidden, _ = secrets_of(each)
             found += (fault for fault in told if not _shows(fault, hidden))
     return found
 
@@ -85,18 +85,6 @@ def _http(config: Config) -> Iterator[Fault]:
         yield Fault(path=here, message=f"{finding.what} {finding.do}".strip())
 
 
-def _beyond(server: Server, trail: str) -> Iterator[Fault]:
-    """Limits that are higher than a server is known to tolerate."""
-    found = known(server)
-    if found is None:
-        return
-    for limit, most in found.limits.items():
-        if getattr(server.limits, limit) > most:
-            key = camel(limit)
-            message = f'this server {found.why}. Write "limits": {{"{key}": {most}}}'
-            yield Fault(path=below(trail, key), message=message)
-
-
 def _shows(fault: Fault, hidden: frozenset[str]) -> bool:
     return any(word in fault.message for word in hidden)
 
@@ -104,7 +92,7 @@ def _shows(fault: Fault, hidden: frozenset[str]) -> bool:
 def _missing_command(server: Server, trail: str, environ: Mapping[str, str]) -> Iterator[Fault]:
     assert server.command is not None
     if "/" in server.command and not server.command.startswith("/"):
-        return  # relative to the directory in which the server is started
+        return  # relative to the directory in which the server is started, or in a client's
     if shutil.which(server.command, path=server.env.get("PATH", environ.get("PATH"))) is None:
         where = "there is no such program" if "/" in server.command else "it is not on PATH"
         message = f"'{server.command}' cannot be started: {where}. Install it, or write its absolute path"
@@ -121,7 +109,8 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
     for place, word in places:
         # Other arguments count as paths only if they are files: `serve` and `.` mean something else.
         meant = word.startswith(("./", "../")) or word == command or os.path.isfile(beside / word)  # noqa: PTH113
-        if word and not word.startswith("/") and meant and not os.path.exists(home / word):  # noqa: PTH110
+        elsewhere = word.startswith(("/", WRITTEN))
+        if word and not elsewhere and meant and not os.path.exists(home / word):  # noqa: PTH110
             message = (
                 f"'{word}' begins in the home directory, for there is no `cwd`, and is not there. Write its"
                 ' absolute path, or "cwd": "." to begin beside this configuration'
@@ -139,7 +128,7 @@ def _unwise(server: Server, trail: str) -> Iterator[Fault]:
 
 def oversights(config: Config) -> list[Fault]:
     """What a configuration leaves unsaid or undoes elsewhere, each at its place in the file."""
-    return [*_undescribed(config), *_still_offered(config), *_idle_rules(config)]
+    return [*_undescribed(config), *_kept(config), *_still_offered(config), *_idle_rules(config)]
 
 
 def _idle_rules(config: Config) -> Iterator[Fault]:
@@ -161,6 +150,16 @@ def _undescribed(config: Config) -> Iterator[Fault]:
                 " sentence that the server says of itself, else the names of its tools, and before the first"
                 " start its name alone. Say in a sentence what it is good for",
             )
+
+
+def _kept(config: Config) -> Iterator[Fault]:
+    """What servers that are known keep for their clients, or cannot bear, if their entries do not say so."""
+    from daemon.cli.doctor import sharing  # noqa: PLC0415 - reads the doctor's words
+
+    for name, server in config.mcp_servers.items():
+        for finding in sharing.check(server):
+            here = f"{below(below(ROOT, 'mcpServers'), name)}.{finding.data['key']}"
+            yield Fault(path=here, message=f"{finding.what} {finding.do}".removesuffix("."))
 
 
 def _still_offered(config: Config) -> Iterator[Fault]:

@@ -167,7 +167,6 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
 
 
 def _options() -> argparse.ArgumentParser:
-    import argparse  # noqa: PLC0415 - see the module's docstring
 
     from daemon.cli.options import parser  # noqa: PLC0415
 
@@ -188,11 +187,18 @@ def _options() -> argparse.ArgumentParser:
         },
         asks=False,
     )
+    _add_arguments(options)
+    return options
+
+
+def _add_arguments(options: argparse.ArgumentParser) -> None:
+    import argparse  # noqa: PLC0415 - see the module's docstring
+
     options.add_argument("--profile", metavar="N", help="the profile to use (default: `default`)")
     options.add_argument(
         "--surface",
         metavar="N",
-        help="which tools the client sees: category, browse, search, load or full"
+        help="which tools the client sees: category, browse, search, load, full, or auto for what fits it"
         " (default: what the profile says)",
     )
     options.add_argument(
@@ -222,4 +228,3 @@ def _options() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="show tools on demand (on the surface browse, unless another is named), or all of them at once",
     )
-    return options

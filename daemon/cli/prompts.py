@@ -31,16 +31,18 @@ def main(argv: list[str]) -> int:
     add_json(made)
     add_control(made)
     options = made.parse_args(argv)
-    return guarded(lambda: _show(options))
+    return guarded(lambda: show(options, "prompts"))
 
 
-def _show(options: argparse.Namespace) -> int:
-    answer = ask_with(options, "prompts", {} if options.server is None else {"server": options.server})
+def show(options: argparse.Namespace, kind: str) -> int:
+    """Print what servers list of one kind: `prompts` or `resources`."""
+    answer = ask_with(options, kind, {} if options.server is None else {"server": options.server})
     if options.json:
         print(document(answer))
     else:
-        from daemon.cli.definition_views import render_prompts  # noqa: PLC0415 - imports rich
+        from daemon.cli import definition_views  # noqa: PLC0415 - imports rich
         from daemon.cli.terminal import Screen  # noqa: PLC0415
 
-        print(render_prompts(answer, Screen.of(sys.stdout, os.environ)))
+        render = {"prompts": definition_views.render_prompts, "resources": definition_views.render_resources}
+        print(render[kind](answer, Screen.of(sys.stdout, os.environ)))
     return 0

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from typing import TYPE_CHECKING
-
-from daemon.cli.control import ask_with, guarded
+from daemon.cli.control import guarded
 from daemon.cli.options import add_control, add_json, parser
-from daemon.safety.escape import document
-
-if TYPE_CHECKING:
-    import argparse
+from daemon.cli.prompts import show
 
 
 def main(argv: list[str]) -> int:
@@ -31,16 +24,4 @@ def main(argv: list[str]) -> int:
     add_json(made)
     add_control(made)
     options = made.parse_args(argv)
-    return guarded(lambda: _show(options))
-
-
-def _show(options: argparse.Namespace) -> int:
-    answer = ask_with(options, "resources", {} if options.server is None else {"server": options.server})
-    if options.json:
-        print(document(answer))
-    else:
-        from daemon.cli.definition_views import render_resources  # noqa: PLC0415 - imports rich
-        from daemon.cli.terminal import Screen  # noqa: PLC0415
-
-        print(render_resources(answer, Screen.of(sys.stdout, os.environ)))
-    return 0
+    return guarded(lambda: show(options, "resources"))

@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         nargs="?",
         const="",
-        help="show exactly what a model sees: on this surface, or without a name on the profile's",
+        help="show exactly what a model sees: on this surface, or without a name on that of an unknown client",
     )
     made.add_argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)")
     add_json(made)

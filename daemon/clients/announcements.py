@@ -20,7 +20,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.kinds import LISTS
-from daemon.clients.client import MAX_LISTS
+from daemon.clients.savings import MAX_LISTS
 from daemon.model import Kind
 
 if TYPE_CHECKING:

@@ -1,15 +1,9 @@
-"""The client of one connection: its name, what it asks for, what it gets, and what it is spared.
+"""The client of one connection: its name, what it asks for, and what it gets.
 
 What a client asks for is resolved once for each configuration: a new configuration, or other wishes, make a new
 `Selection`. A client cannot leave the profile that it began with; an operator may move it. A move holds for all
 connections that name the session for themselves, later ones included, until the next move or the end of the
 daemon; for a session without a key it holds as long as its connection.
-
-Savings compare all tools of a client's profile with what it was given instead. A list replaces the one before
-it, at the client and in its model's context. So for each session the difference between the client's present
-list and that of all tools is kept, and only changes of it are counted: a client that asks again and again saves
-nothing more. What meta-tools answer is added to what was sent, because a client that has all tools would not
-have asked them.
 """
 
 from __future__ import annotations
@@ -23,7 +17,6 @@ from daemon.clients.choosing import fault_of_choice, read_choice
 from daemon.clients.visitor import HERSELF
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
-from daemon.counting.tally import tokens_in
 from daemon.surfaces.fitting import AUTO, ClientInfo, Grounds, SurfaceChoice, fitting
 from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.table import ITSELF, PRELOADING, READING, choice_of, is_switched_off
@@ -36,13 +29,9 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.visitor import Visitor
     from daemon.config.model import Config, Profile
-    from daemon.counting.tally import Tally
     from daemon.model import ToolKey
     from daemon.ports import Upstream
     from daemon.surfaces.base import Means, Surface
-
-MAX_LISTS = 64
-"""Sessions of one connection whose lists are compared, as many as it takes part in (`attachments.MAX_KEYS`)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -303,49 +292,3 @@ class Moves:
         self._moved[key] = profile
         while len(self._moved) > MAX_MOVED:
             del self._moved[next(iter(self._moved))]
-
-
-TOLD_TWICE = 2
-"""An answer of a meta-tool says the same in `content` and in `structuredContent`; a model is given one of the
-two."""
-
-
-class Savings:
-    """The tokens that one client was spared."""
-
-    def __init__(self, tally: Tally) -> None:
-        """Begin with a client that was not sent anything."""
-        self.applies = True
-        """Whether the client gives its model all tools that it is given (`defers_tools`)."""
-        self._tally = tally
-        self._spared = 0
-        self._margins: dict[str | None, int] = {}
-
-    @property
-    def tokens(self) -> int | None:
-        """About how many tokens it was spared, negative if it was sent more; None if it defers tools itself."""
-        return tokens_in(self._spared) if self.applies else None
-
-    def listed(self, surface: str, key: str | None, *, sent: int, full: int) -> None:
-        """Note that the client was given the list of a session.
-
-        Args:
-            surface: the surface that the list was made for.
-            key: the session's key.
-            sent: bytes of the tools in the list.
-            full: bytes of all tools of the profile.
-        """
-        before = self._margins.pop(key, 0)
-        self._margins[key] = full - sent
-        while len(self._margins) > MAX_LISTS:
-            del self._margins[next(iter(self._margins))]
-        self._count(surface, full - sent - before)
-
-    def answered(self, surface: str, size: int) -> None:
-        """Note that a meta-tool has answered the client with so many bytes."""
-        self._count(surface, -(size // TOLD_TWICE))
-
-    def _count(self, surface: str, spared: int) -> None:
-        if self.applies:
-            self._spared += spared
-            self._tally.spared(surface, spared)

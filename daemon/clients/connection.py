@@ -9,11 +9,12 @@ from loguru import logger
 
 from daemon.clients.announcements import Announcements
 from daemon.clients.attachments import Attachments
-from daemon.clients.client import Client, Savings
+from daemon.clients.client import Client
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.list_changes import ListChanges
 from daemon.clients.own_roots import OwnRoots
 from daemon.clients.paging import UnknownCursor
+from daemon.clients.savings import Savings
 from daemon.clients.subscriptions import Subscriptions
 from daemon.clients.told import ToldClient
 from daemon.clients.waits import Tasks

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
     from daemon.clients.announcements import Announcement, Announcements
     from daemon.clients.attachment import Request
-    from daemon.clients.client import Client, Savings
+    from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
+    from daemon.clients.savings import Savings
     from daemon.ports import Upstream
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer

@@ -187,7 +187,7 @@ class Sessions:
         state = self.named.get(key)
         return self._left_grants.of(key, trio.current_time()) if state is None else state.grants
 
-    def change_grants(self, key: str, change: Callable[[Grants], None]) -> None:
+    def change_grants(self, key: str, change: Callable[[Grants], object]) -> None:
         """Change what the session with that key may call, in use or not."""
         grants = self.grants_of(key)
         change(grants)

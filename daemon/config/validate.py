@@ -83,6 +83,10 @@ def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Ite
     visible = named.categories or named.servers
     for name, profile in config.profiles.items():
         trail = below(below(ROOT, "profiles"), name)
+        if name == SERVERS_FOLLOW:
+            yield Fault(
+                path=trail, message=f"{name!r} stands for no profile in URLs (/mcp/-/SERVER): rename it"
+            )
         yield from profile_faults(profile, trail, named.servers, visible)
         yield from surface_faults(profile, trail, named.surfaces)
     for number, name in enumerate(config.listen.servers):
@@ -184,9 +188,6 @@ def title_faults(names: Iterable[str], trail: str) -> Iterator[Fault]:
     for name in names:
         if not title_is_sound(name):
             message = f"this name must have 1 to {TITLE_LENGTH} printable characters"
-            yield Fault(path=below(trail, name), message=message)
-        elif name == SERVERS_FOLLOW:
-            message = f"{name!r} stands for no name in the paths of HTTP (/mcp/-/SERVER): take another one"
             yield Fault(path=below(trail, name), message=message)
 
 

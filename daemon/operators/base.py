@@ -245,7 +245,7 @@ class Clients:
     part in several sessions."""
     moves: Moves
     """Sessions that were given another profile."""
-    change_grants: Callable[[str, Callable[[Grants], None]], None]
+    change_grants: Callable[[str, Callable[[Grants], object]], None]
     """Changes what the session with a key may call without its user being asked again."""
     connections: Callable[[], Mapping[str, Connections]]
     """Returns how many clients each listening socket has accepted and refused."""

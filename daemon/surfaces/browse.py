@@ -1,7 +1,7 @@
 """The `browse` surface: `list_categories`, `get_tools`, `call_tool` (seed 003, semcode's `--lazy`).
 
-Three short definitions, the smallest of all surfaces: even the categories are listed only on request. A few words of
-each stand in the first one, for clients that hide tools until a search of their own finds them.
+Three short definitions, the smallest of all surfaces: even the categories are listed only on request. A few
+words of each stand in the first one, for clients that hide tools until a search of their own finds them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def in_words(tools: Iterable[tuple[str, str]], server: str, room: int = ROOM) ->
     """Names of tools as phrases, as many as fit: `navigate, take screenshot, click, fill form`.
 
     A common prefix of all names is left out, and so is their server's name. If not all phrases fit, no word is
-    repeated, and those come first whose words most of the server's tools are described with.
+    repeated, and those are taken whose words most of the server's tools are described with.
 
     Args:
         tools: the tools' names and descriptions, in their server's order.
@@ -67,7 +67,7 @@ def _in_words(tools: tuple[tuple[str, str], ...], server: str, room: int) -> str
 
 
 def _central(phrases: Sequence[Phrase], uses: Mapping[str, int], room: int) -> list[int]:
-    """The places of the phrases that fit, those first whose new words most tools are described with."""
+    """The places of the phrases that fit, those first of whose new words one is of the most worth."""
     said = set(_SMALL)
     left, found = dict(enumerate(phrases)), list[int]()
     while left:
@@ -76,15 +76,20 @@ def _central(phrases: Sequence[Phrase], uses: Mapping[str, int], room: int) -> l
             place: left[place] for place, words in new.items() if words and len(" ".join(words)) + 2 <= room
         }
         if left:
-            # The first of those that are as good: a server lists what matters most first, if anything.
-            best = max(
-                left, key=lambda place: sum(uses[stem_of(word)] for word in new[place]) / len(new[place])
-            )
+            best = max(left, key=lambda place: _worth(new[place], uses))
             said.update(new[best])
             room -= len(" ".join(new[best])) + 2
             found.append(best)
             del left[best]
     return sorted(found)
+
+
+def _worth(words: Sequence[str], uses: Mapping[str, int]) -> tuple[int, int]:
+    """What is to be said for a phrase: that tools are described with its words, and then that it is telling.
+
+    A long word (`screenshot`) says more than a short one (`find`), which might mean anything.
+    """
+    return max(uses[stem_of(word)] for word in words), max(map(len, words))
 
 
 def _uses(tools: Iterable[tuple[str, str]]) -> Mapping[str, int]:

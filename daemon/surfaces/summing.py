@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 LEAD_CHARACTERS = 2000
 """Characters of a description that are searched for its first sentence: a longer one is cut far earlier."""
 
-TOPICS_CHARACTERS = 500
-"""Characters of what is said of all tools on surfaces that list none at the start: 125 tokens."""
+TOPICS_CHARACTERS = 600
+"""Characters of what is said of all tools on surfaces that list none at the start: 150 tokens."""
 
 SHORTEST = 10
 """Characters of the shortest sentence; anything shorter is a number or a heading and says nothing alone."""
@@ -56,7 +56,7 @@ def server_line(view: View, entry: ServerEntry, room: int = ROOM) -> str:
         for name, tool in (entry.tools or {}).items()
         if view.offer.rules.allows((entry.name, name))
     )
-    return _line(_given(entry), _own(entry), tools, entry.name, room)
+    return _line(_cut(entry.name, _given(entry)), _own(entry), tools, entry.name, room)
 
 
 def category_line(view: View, category: ToolCategory, room: int = ROOM) -> str:
@@ -70,35 +70,36 @@ def category_line(view: View, category: ToolCategory, room: int = ROOM) -> str:
         if member.listed and view.offer.rules.shows(member)
     )
     name = category.servers[0] if category.servers else ""
-    return _line(given, own, tools, name, room) or category.description
+    return _line(_cut(category.name, given), own, tools, name, room) or category.description
 
 
 def topics(view: View) -> str:
     """What the tools of all categories do, for a surface that lists none: `git (log, commit), time (convert)`.
 
-    At most `TOPICS_CHARACTERS`. Each category has the same room, and what one does not need the others have.
+    At most `TOPICS_CHARACTERS`; empty if that is too little for so many categories. Each has the same room, and
+    what one does not need the others have.
     """
-    told = {category.name: category_line(view, category, ROOM) for category in view.categories.values()}
-    left, shares = TOPICS_CHARACTERS, dict[str, int]()
-    names = sorted(told, key=lambda name: len(name) + len(told[name]))
-    for place, name in enumerate(names):
-        share = left // (len(names) - place)
-        shares[name] = min(share - len(name) - len(" (), "), len(told[name]))
-        left -= len(name) + len(" (), ") + max(0, shares[name])
-    if left < 0:
-        return ""
     categories = view.categories
-    return ", ".join(
-        f"{name} ({one_line(category_line(view, categories[name], shares[name]), shares[name])})"
-        if shares[name] >= SHORTEST
-        else name
-        for name in told
-    )
+    left = TOPICS_CHARACTERS - sum(len(name) + len(" (), ") for name in categories)
+    if left < SHORTEST * len(categories):
+        return ""
+    told = {name: category_line(view, each, TOPICS_CHARACTERS) for name, each in categories.items()}
+    rooms: dict[str, int] = {}
+    for place, name in enumerate(sorted(told, key=lambda name: len(told[name]))):
+        rooms[name] = min(len(told[name]), left // (len(told) - place))
+        left -= rooms[name]
+    said = {name: one_line(category_line(view, categories[name], rooms[name]), rooms[name]) for name in told}
+    return ", ".join(f"{name} ({words})" if words else name for name, words in said.items())
 
 
 def _given(entry: ServerEntry) -> str:
     """What the configuration says of a server, else a model."""
     return entry.description or ("" if entry.summary is None else entry.summary.text)
+
+
+def _cut(name: str, given: str) -> str:
+    """What is given, as far as it has room on a line of `MAX_LINE` after a name."""
+    return one_line(given, max(SHORTEST, MAX_LINE - len(f"- {name}: ")))
 
 
 def _own(entry: ServerEntry) -> str:
@@ -109,7 +110,7 @@ def _own(entry: ServerEntry) -> str:
 def _line(given: str, own: str, tools: Iterable[tuple[str, str]], server: str, room: int) -> str:
     """The words of an operator or a model; else a server's own, and after them what its tools do."""
     if given:
-        return one_line(given)
+        return given
     half = one_line(own, MAX_LINE // 2)
     told = in_words(tools, server, room - len(half))
     return f"{half} Tools: {told}" if half and told else told or own

@@ -7,6 +7,7 @@ for a server that is down longer than a request for what the server offers.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from daemon.upstreams.last_use import LastUse, last_use_of
 from daemon.upstreams.lists import ServerLists
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from daemon.config.model import Server
     from daemon.config.tuning import Timeouts
@@ -50,8 +51,19 @@ class Waking:
         """
         self._timeouts = timeouts
         self._start_limit = start_limit
+        self.waiting = 0
+        """How many wait."""
         self._awaited_run = 0
         self._until = 0.0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count somebody who waits during the block."""
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
 
     async def for_call(self, child: Child) -> None:
         """Cut a backoff short; return once the server is up or has failed, or a call has waited long enough.
@@ -183,10 +195,8 @@ class UpstreamAccess:
         """When it was last used; None if nothing depends on it."""
         if self.use is not None:
             self.record = partial(self.use.counted, stats=(self.stats,))
-        self.waiting = 0
-        """How many wait for it to come up."""
         self._wall = wall
-        self._waking = Waking(server.timeouts, start_limit)
+        self.waking = Waking(server.timeouts, start_limit)
         self._admission: Admission | None = None
 
     def __repr__(self) -> str:
@@ -244,17 +254,15 @@ class UpstreamAccess:
     async def wake(self) -> bool:
         """Cut a backoff short and wait for the server to come up (`ports.Upstream.wake`)."""
         if self._admission is None and self.can_wake:
-            self.waiting += 1
-            try:
-                await self._waking.for_call(self.child)
-            finally:
-                self.waiting -= 1
+            with self.waking.counted():
+                await self.waking.for_call(self.child)
         return self._admission is not None
 
     async def wake_to_list(self) -> bool:
         """As `wake`, for a caller that wants to know what it offers (`ports.Upstream.wake_to_list`)."""
         if self._admission is None and self.can_wake:
-            await self._waking.for_list(self.child)
+            with self.waking.counted():
+                await self.waking.for_list(self.child)
         return self._admission is not None
 
     async def refresh(self) -> str:

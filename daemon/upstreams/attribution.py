@@ -1,10 +1,10 @@
 """Which client a server's request goes to: the one whose call has caused it, or none.
 
-What the transport says is certain: a request in the answer to a call's POST belongs to that call, and one
-that names its task to that task. Otherwise it can only belong to a client that has a call in flight, or has
-given one up that the server may still work on. If there is one such client, it is asked; if there are more,
-nobody is, and from then on the server's calls are made one client at a time (`Apart`), which makes the next
-request certain.
+What the transport says is certain: a request in the answer to a call's POST belongs to that call. One that
+names a task is refused: no client waits for it. Otherwise it can only belong to a client that has a call in
+flight, or has given one up that the server may still work on. If there is one such client, it is asked; if
+there are more, nobody is, and from then on the server's calls are made one client at a time (`Apart`), which
+makes the next request certain.
 
 A request lasts as long as one of the calls that may have caused it.
 """
@@ -86,8 +86,6 @@ class Attribution:
         """
         self.open: dict[PeerRequest, set[int]] = {}
         """What clients were asked, with the tickets of the calls that may have caused it; it may have ended."""
-        self.task: Callable[[str], Exchange | None] = lambda _task: None
-        """The exchange of the client that waits for a task, by the server's id of it; None if none does."""
         self._calls = calls
         self._given_up = given_up
         self._uncertain = uncertain
@@ -100,12 +98,8 @@ class Attribution:
             request: the request.
             carrier: the call in whose answer it came, if the transport says so.
         """
-        if (task := related_task(request.params)) is not None:
-            waiting = self.task(task)
-            if waiting is None:
-                request.refuse(INVALID_REQUEST, NO_TASK)
-            else:
-                waiting.asked(request)
+        if related_task(request.params) is not None:
+            request.refuse(INVALID_REQUEST, NO_TASK)
         elif carrier is not None:
             self._ask(request, [each for each in self._calls.values() if each is carrier])
         else:

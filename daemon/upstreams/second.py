@@ -104,11 +104,6 @@ class SecondConnection:
         return self._first.outlook
 
     @property
-    def in_flight(self) -> int:
-        """Calls over this connection that have no answer yet."""
-        return 0 if self.admission is None else len(self.admission)
-
-    @property
     def is_stale(self) -> bool:
         """Whether the server has announced that its tools changed, and has not listed them since."""
         return self._first.is_stale
@@ -152,12 +147,8 @@ class SecondConnection:
             return False
         if self.admission is None and not self._goes_over_first:
             self._wanted.set()
-            self._first.waiting += 1
-            try:
-                with trio.move_on_after(self._limit()):
-                    await self._settled.wait()
-            finally:
-                self._first.waiting -= 1
+            with self._first.waking.counted(), trio.move_on_after(self._limit()):
+                await self._settled.wait()
             if self.admission is None:
                 self._refuse(REFUSED_SECONDS)
         return True

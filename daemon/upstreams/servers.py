@@ -7,7 +7,6 @@ of a server, those are children of the same supervisor, and what a change takes 
 
 from __future__ import annotations
 
-import math
 import os
 import random
 from functools import partial
@@ -24,12 +23,12 @@ from daemon.processes.marks import efforts
 from daemon.safety.redact import REASON
 from daemon.supervision.supervisor import Supervisor
 from daemon.upstreams.instances.instanced import InstancedServer
-from daemon.upstreams.instances.resting import rest_if_unused
+from daemon.upstreams.instances.resting import keep_ending
 from daemon.upstreams.server_actors import ServerActors, Surrounding
 from daemon.upstreams.supervised import SupervisedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 
     from daemon.catalog.snapshot import Catalog
     from daemon.config.diff import Plan
@@ -112,7 +111,7 @@ class Servers(Generic[A]):
             self._follow(self._catalog)
             nursery.start_soon(self._keep_following, self._catalog)
             nursery.start_soon(self._actors.run)
-            nursery.start_soon(self._keep_ending)
+            nursery.start_soon(keep_ending, self.upstreams, self._actors)
             await self.supervisor.run()
 
     async def apply(self, config: Config) -> Plan:
@@ -148,20 +147,19 @@ class Servers(Generic[A]):
 
     def session_ended(self, session: Hashable) -> None:
         """Note that the last connection of a session has left: its instances end soon, unless it comes back."""
-        for each in self._instanced():
-            each.instances.session_ended(session)
+        for each in self.upstreams.values():
+            if isinstance(each, InstancedServer):
+                each.instances.session_ended(session)
 
     def session_returned(self, session: Hashable) -> None:
         """Note that a session has a connection again."""
-        for each in self._instanced():
-            each.instances.session_returned(session)
+        for each in self.upstreams.values():
+            if isinstance(each, InstancedServer):
+                each.instances.session_returned(session)
 
     @property
     def _catalog(self) -> Catalog:
         return self._newest.value
-
-    def _instanced(self) -> Iterator[InstancedServer[A]]:
-        return (each for each in list(self.upstreams.values()) if isinstance(each, InstancedServer))
 
     def _add(self, server: Server) -> None:
         known = self._catalog.servers.get(server.name)
@@ -234,18 +232,6 @@ class Servers(Generic[A]):
                 upstream.child.switch_off(off)
             else:
                 upstream.child.switch_on()
-
-    async def _keep_ending(self) -> None:
-        """End instances that are due, and put servers to rest that nobody uses, until cancelled."""
-        while True:
-            self._actors.sooner = trio.Event()
-            now = trio.current_time()
-            looks = [
-                each.instances.look(now) if isinstance(each, InstancedServer) else rest_if_unused(each, now)
-                for each in list(self.upstreams.values())
-            ]
-            with trio.move_on_at(min(looks, default=math.inf)):
-                await self._actors.sooner.wait()
 
     def _on_status(self, name: str, status: ServerStatus) -> None:
         server = self._config.mcp_servers.get(name)

@@ -84,7 +84,8 @@ def divided(servers: Json) -> Json:
     """The same, each with what keeps its clients apart."""
     more: Json = {
         "playwright": {"share": "session"},
-        "filesystem": {"share": "workspace", "cwd": "${workspace}", **node_server("server-filesystem")},
+        # Without a directory of its own it has none until it is told of roots: its first call comes before.
+        "filesystem": {"cwd": "${workspace}", **node_server("server-filesystem", "${workspace}")},
         "git": {"cwd": "${workspace}"},
         "thinking": {"share": "session"},
         "memory": {"env": {"MEMORY_FILE_PATH": "${workspace}/memory.json"}},

@@ -18,9 +18,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from tests.e2e.harness import WAIT, running, scripted
+from tests.e2e.harness import WAIT, RawClient, running, scripted
 from tests.e2e.raw_http import META, MODERN, TOKEN, listening
 from tests.scripted_server import command, tool
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -293,3 +294,184 @@ def test_a_server_is_over_http_what_it_is_directly(served: tuple[Daemon, int, st
     _daemon, port, own_era = served
     with directly(own_era) as direct, closing(Http(era, port, "/mcp/-/git")) as through:
         compare(direct, through)
+
+
+def refusal_of(client: Client, method: str = "tools/list") -> str:
+    """Why a client is served nothing."""
+    return str(json.loads(bytes(client.ask(method)["error"]))["message"])
+
+
+def names(client: Client, method: str = "tools/list") -> list[str]:
+    """What a client is given in a list."""
+    return [json.loads(item)["name"] for item in client.all_of(method)]
+
+
+RESTRICTED = {
+    "mcpServers": {name: scripted(**script("handshake")) for name in ("git", "other")},
+    "categories": {"some": {"server": "git", "tools": {"excludePatterns": ["git__*"]}}},
+    "profiles": {"some": {"categories": ["some"], "prompts": False, "excludedTools": ["act"]}},
+}
+
+
+@pytest.fixture(scope="module")
+def restricted() -> Iterator[tuple[Daemon, int]]:
+    """A daemon with a profile that shows little, and a token for it."""
+    port, listen = listening(tokens=[{"name": "some", "value": TOKEN, "profiles": ["some"]}])
+    with running({**RESTRICTED, "listen": listen}) as daemon:
+        daemon.ready()
+        yield daemon, port
+
+
+def test_what_a_profile_restricts_stays_restricted(restricted: tuple[Daemon, int]) -> None:
+    daemon, port = restricted
+    with over_socket(daemon, "handshake", "git", profile="some") as client:
+        assert b"prompts" not in bytes(client.begin()["capabilities"])
+        assert names(client) == ["git_status", "other__echo"]
+        assert "Method not found" in refusal_of(client, "prompts/list")
+        called = client.ask("tools/call", {"name": "act", "arguments": {}})
+        assert b"ToolDisabled" in bytes(called["result"])
+    with over_socket(daemon, "handshake", "other", profile="some") as client:
+        assert "profile 'some' shows nothing of server 'other'" in refusal_of(client)
+    with closing(Http("modern", port, "/mcp/-/git")) as web:
+        assert names(web) == ["git_status", "other__echo"]
+
+
+@pytest.mark.parametrize(
+    ("servers", "reason"),
+    [
+        (["gti"], "there is no server 'gti' in mcpd's configuration. Did you mean git? There are: git, other."),
+        ("git", "`servers` is not a list"),
+        ([], "`servers` is not a list"),
+        ([7], "`servers` is not a list"),
+        (["git", "x" * 5000], "there is no server 'xxx"),
+    ],
+)
+def test_bad_input_is_served_nothing_and_told_why(
+    restricted: tuple[Daemon, int], servers: Any, reason: str
+) -> None:
+    with over_socket(restricted[0], "handshake", servers=servers) as client:
+        for method in ("initialize", "tools/list", "ping"):
+            assert refusal_of(client, method).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/mcp/-/gti", "there is no server 'gti' in mcpd's configuration. Did you mean git? There are: git."),
+        ("/mcp/-/other", "profile 'some' shows nothing of server 'other'"),
+        ("/mcp/-/git,nothing", "there is no server 'nothing'"),
+        ("/mcp/-", "name servers: /mcp/-/NAME"),
+        ("/mcp/-/,", "name servers: /mcp/-/NAME"),
+        ("/mcp/-/git/full", "nothing here"),
+    ],
+)
+def test_over_http_a_wrong_path_is_not_found(restricted: tuple[Daemon, int], path: str, text: str) -> None:
+    with closing(Http("modern", restricted[1], path)) as client:
+        assert client.exchange("ping", b'{"params":{}}').decode().startswith(text)
+
+
+def test_several_servers_are_qualified_only_where_they_clash_among_themselves(
+    served: tuple[Daemon, int, str],
+) -> None:
+    daemon, port, _era = served
+    with over_socket(daemon, "handshake", "other", "git") as client:
+        begun = client.begin()
+        assert json.loads(bytes(begun["serverInfo"]))["name"] == "mcpd"
+        assert "git: Use git_status first." in json.loads(bytes(begun["instructions"]))
+        listed = names(client)
+        assert len(listed) == len(set(listed)) == 2 * len(TOOLS)
+        assert {"git_status", "other__git_status"} <= set(listed)
+        for name in listed:
+            assert b"error" not in bytes(client.ask("tools/call", {"name": name})["result"])
+    with closing(Http("handshake", port, "/mcp/-/other,git")) as web:
+        web.begin()
+        assert names(web) == listed
+
+
+def test_a_server_that_is_switched_off_shows_nothing_and_comes_back() -> None:
+    with running({"mcpServers": {"git": scripted(**script("handshake"))}}) as daemon:
+        daemon.ready()
+        with RawClient(daemon.socket) as client:
+            client.hello(servers=["git"])
+            client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
+            client.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+            assert len(client.listed()) == len(TOOLS)
+            daemon.run("disable", "git")
+            client.notice("notifications/tools/list_changed")
+            assert client.listed() == []
+            assert "mcpd enable git" in json.dumps(client.call("git_status", {}))
+            with over_socket(daemon, "handshake", "git") as other:
+                said = other.begin()
+                assert json.loads(bytes(said["serverInfo"])) == INFO
+                assert "switched off by an operator" in bytes(said["instructions"]).decode()
+            daemon.run("enable", "git")
+            client.notice("notifications/tools/list_changed")
+            assert len(client.listed()) == len(TOOLS)
+
+
+def test_a_server_that_was_never_up_is_waited_for_and_one_that_was_is_not() -> None:
+    slow = {"start": {"delay": 1.0}}
+    lazy = {**scripted(**script("handshake", **slow)), "start": "lazy"}
+    with running({"mcpServers": {"git": lazy}}) as daemon:
+        with over_socket(daemon, "handshake", "git") as client:
+            assert json.loads(bytes(client.begin()["serverInfo"])) == INFO
+            assert names(client) == [each["name"] for each in TOOLS]
+        eventually(lambda: daemon.persistence()["waiting"] == 0, daemon.said)
+        daemon.stop()
+        daemon.start()
+        with over_socket(daemon, "modern", "git") as client:
+            said = client.begin()
+            assert json.loads(bytes(said["serverInfo"])) == INFO
+            assert json.loads(bytes(said["instructions"])) == SAID["instructions"]
+            # Nothing was started for that: it was stored.
+            assert daemon.ask("status")["servers"]["git"]["state"] == "dormant"
+
+
+def test_a_server_that_does_not_come_up_holds_no_client_up_for_long() -> None:
+    stuck = scripted(**script("handshake", initialize={"never": True}))
+    with running({"mcpServers": {"git": stuck}}) as daemon, over_socket(daemon, "handshake", "git") as client:
+        said = client.begin()
+        assert json.loads(bytes(said["serverInfo"]))["name"] == "mcpd"
+        assert json.loads(bytes(said["instructions"])).startswith("git: not there yet")
+
+
+@contextmanager
+def bridged(daemon: Daemon, *arguments: str) -> Iterator[Lines]:
+    """Through `mcpd connect`."""
+    program = subprocess.Popen(
+        daemon.command("connect", *arguments),
+        cwd=daemon.code,
+        env=daemon.environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        yield Lines("handshake", program.stdout, program.stdin)
+    finally:
+        program.communicate(timeout=WAIT)
+
+
+def test_bridges_with_different_servers_share_one_daemon_and_its_processes() -> None:
+    entries = {name: scripted(**{**script("handshake"), "tools": ["pid", name]}) for name in ("git", "other")}
+    with running({"mcpServers": entries}) as daemon:
+        daemon.ready()
+        known = {name: str(each["pid"]) for name, each in daemon.ask("status")["servers"].items()}
+        with bridged(daemon, "--server", "git") as one, bridged(daemon, "--server", "other") as two:
+            for name, bridge in (("git", one), ("other", two)):
+                assert json.loads(bytes(bridge.begin()["serverInfo"])) == INFO
+                assert names(bridge) == ["pid", name]
+                called = bridge.ask("tools/call", {"name": "pid", "arguments": {}})
+                assert json.loads(bytes(called["result"]))["content"][0]["text"] == known[name]
+            sessions = daemon.ask("status")["sessions"]
+            assert {(each["surface"], *each["servers"]) for each in sessions} == {
+                ("itself", "git"),
+                ("itself", "other"),
+            }
+            assert "itself: git" in daemon.run("status")
+
+
+def test_a_bridge_waits_for_a_server_that_was_never_up() -> None:
+    slow = scripted(**script("handshake", start={"delay": 2.0}))
+    with running({"mcpServers": {"git": slow}}) as daemon, bridged(daemon, "--server", "git") as bridge:
+        # The bridge's own stand-in would have answered after a second, as mcpd.
+        assert json.loads(bytes(bridge.begin()["serverInfo"])) == INFO

@@ -85,6 +85,7 @@ def daemon(directory: Path) -> Iterator[Daemon]:
     with running(
         {"mcpServers": {name: {**each, "cwd": str(directory)} for name, each in entries.items()}}
     ) as daemon:
+        daemon.ready(*(name for name, each in entries.items() if "share" not in each))
         yield daemon
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.crossings import Pair, divided, pages, project, servers
 from tests.e2e.harness import Daemon, running
 from tests.e2e.windows import Window
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
+
+TOOLS = {"browser_navigate", "write_file", "git_log", "sequentialthinking", "read_graph", "echo"}
+"""One of each server."""
 
 ALL = {"page", "browser", "file", "root", "repository", "thought", "memory", "logging"}
 
@@ -50,6 +54,9 @@ def test_with_one_instance_for_all_everything_crosses(projects: tuple[Path, Path
 
 def test_with_instances_of_their_own_nothing_crosses(projects: tuple[Path, Path]) -> None:
     with pages() as site, windows(divided(servers(projects[0])), projects) as (daemon, one, two):
+        assert {each["state"] for each in daemon.ask("status")["servers"].values()} == {"dormant"}
+        # Whoever lists has them started: until then nobody knows what they have.
+        eventually(lambda: set(one.listed()) >= TOOLS, daemon.said)
         assert Pair(one, two, site).crossed() == set(), daemon.said()
 
         written = [(each / "note.txt").read_text() for each in projects]

@@ -29,6 +29,7 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/__main__.py": "tests/process/cli/test_cli.py",
     # Frozen values with defaults: what they take is tested where files are read into them.
     "daemon/config/model.py": "tests/unit/config/test_structure.py",
+    "daemon/config/categories.py": "tests/unit/config/test_structure.py",
     "daemon/config/tuning.py": "tests/unit/config/test_structure.py",
     # What two surfaces share is tested through both of them.
     "daemon/surfaces/by_category.py": "tests/unit/surfaces/test_category.py",
@@ -52,6 +53,11 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/state/rounds.py": "tests/unit/actors/test_recorder.py",
     # What other daemons have written takes two of them.
     "daemon/state/looks.py": "tests/unit/actors/test_recorder_shared.py",
+    # Who employs actors is seen by what becomes of real children.
+    "daemon/upstreams/supervised.py": "tests/process/upstreams/test_servers.py",
+    "daemon/upstreams/server_actors.py": "tests/process/upstreams/instances/test_server_instances.py",
+    "daemon/upstreams/instances/instanced.py": "tests/process/upstreams/instances/test_server_instances.py",
+    "daemon/upstreams/instances/resting.py": "tests/process/upstreams/instances/test_server_instances.py",
     # Protocols, checked by mypy against the fakes that stand for them.
     "daemon/ports.py": "tests/unit/clients/test_call.py",
 }

@@ -11,6 +11,7 @@ from daemon.cli.advice import missing_key
 from daemon.cli.doctor.findings import found
 from daemon.config.credentials import in_arguments, names_credential
 from daemon.config.jsonc import ROOT, below
+from daemon.config.sharing import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,15 +123,15 @@ def _arguments(config: Config) -> Iterator[Finding]:
 
 def _literals(config: Config) -> Iterator[str]:
     """The places of secrets that are written out instead of being references."""
-    for name, server in config.mcp_servers.items():
-        trail = _trail(name)
+    for name, each in config.mcp_servers.items():
+        server, trail = written(each), _trail(name)
         for key, values in (("env", server.env), ("headers", server.headers)):
-            for each, value in values.items():
-                if names_credential(each) and _is_literal(value, server):
-                    yield below(below(trail, key), each)
+            for variable, value in values.items():
+                if names_credential(variable) and _is_literal(value, server):
+                    yield below(below(trail, key), variable)
         if _holds_secret(server.url) and _is_literal(server.url or "", server):
             yield below(trail, "url")
-        yield from (each for each in _in_arguments(server, trail, literal=True))
+        yield from _in_arguments(server, trail, literal=True)
     if _holds_secret(config.state.url):
         yield below(below(ROOT, "state"), "url")
     yield from _literal_tokens(config.listen.http)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli.doctor.findings import TABLE, found
+from daemon.cli.doctor.sharing import most_instances
 from daemon.config.model import TransportType
 from daemon.processes import leftovers, proc, starts
 
@@ -178,7 +179,10 @@ def _lingering(linger: Path) -> Iterator[Finding]:
 
 def _files_of_servers(config: Config) -> int:
     enabled = [server for server in config.mcp_servers.values() if server.enabled]
-    return sum(CHILD_FILES if server.type is TransportType.STDIO else REMOTE_FILES for server in enabled)
+    return sum(
+        most_instances(server) * (CHILD_FILES if server.type is TransportType.STDIO else REMOTE_FILES)
+        for server in enabled
+    )
 
 
 def _look(scene: Scene) -> Iterator[Finding]:

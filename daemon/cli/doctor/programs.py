@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.cli.command_lines import CONTAINERS, image_of, started
 from daemon.cli.doctor.findings import found
-from daemon.cli.runners import fetches
-from daemon.config.model import WORKSPACE
+from daemon.config.command_lines import CONTAINERS, image_of, started
+from daemon.config.runners import fetches
+from daemon.config.sharing import WRITTEN, written
 from daemon.host import paths
 from daemon.processes import proc
 
@@ -45,15 +45,19 @@ class Program(NamedTuple):
 
 def check(server: Server, scene: Scene) -> Iterator[Finding]:
     """Findings about a server's command, which is not started."""
-    base, command = base_of(server, scene), server.command or ""
-    if of_workspace(server):
+    server = written(server)
+    base = base_of(server, scene)
+    search = path_of(server, scene.inherited)
+    if _is_of_a_workspace(server):
+        yield found("program-of-a-workspace", server=server.name, command=server.command)
         return
     if server.cwd and base == Path(server.cwd) and (problem := _unusable(base)):
         yield found("server-directory", server=server.name, path=base, problem=problem)
         return
-    search = path_of(server, scene.inherited)
-    program = find(command, search, base)
-    if program.path is not None:
+    program = find(server.command or "", search, base)
+    if program.path is None and WRITTEN in search:
+        yield found("program-of-a-workspace", server=server.name, command=server.command)
+    elif program.path is not None:
         yield from _startable(server.name, program.path, search)
         yield from _script(server, base)
     elif program.blocked is not None:
@@ -62,11 +66,18 @@ def check(server: Server, scene: Scene) -> Iterator[Finding]:
         yield _missing(server, search, base, scene)
 
 
-def of_workspace(server: Server) -> bool:
-    """Whether its command is a file in its client's workspace, and so another one for each."""
+def named(server: Server, scene: Scene) -> str:
+    """The program that a sound server starts, as far as it can be known without a client."""
+    shown = written(server)
+    found = find(shown.command or "", path_of(shown, scene.inherited), base_of(shown, scene)).path
+    return str(found or shown.command)
+
+
+def _is_of_a_workspace(server: Server) -> bool:
+    """Whether its program stands in the directory of a client, which nobody here knows."""
     command = server.command or ""
     relative = "/" in command and not command.startswith("/")
-    return WORKSPACE in command or (relative and WORKSPACE in (server.cwd or ""))
+    return WRITTEN in command or (relative and WRITTEN in (server.cwd or ""))
 
 
 def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
@@ -78,7 +89,8 @@ def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
     """
     for each in advised:
         yield found("package-unpinned", server=server.name, advice=each.message)
-    for words in started((server.command or "", *server.args)):
+    shown = written(server)
+    for words in started((shown.command or "", *shown.args)):
         if words[0] in CONTAINERS:
             never = "never" in words or any(word.startswith("--pull") and "never" in word for word in words)
             if image_of(words) is not None and not never:
@@ -94,8 +106,8 @@ def _fetched(name: str, runner: str) -> Finding:
 
 
 def base_of(server: Server, scene: Scene) -> Path:
-    """The directory that a server is started in; home if that is each client's workspace."""
-    fixed = server.cwd if WORKSPACE not in (server.cwd or "") else None
+    """The directory that a server is started in; home if that is each client's own."""
+    fixed = None if WRITTEN in (server.cwd or "") else server.cwd
     return Path(fixed or paths.home(scene.inherited))
 
 
@@ -186,9 +198,9 @@ def _interpreter(name: str, program: Path, words: list[str], search: str) -> Ite
 def _script(server: Server, base: Path) -> Iterator[Finding]:
     """Findings about the file that an interpreter is told to run."""
     first = server.args[0] if server.args else ""
-    if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
+    if WRITTEN in first or (WRITTEN in (server.cwd or "") and not first.startswith("/")):
         return
-    if WORKSPACE in first or (WORKSPACE in (server.cwd or "") and not first.startswith("/")):
+    if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
         return
     path = base / first
     if not _is_file(path):

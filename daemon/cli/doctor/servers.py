@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from daemon.cli.advice import advice
-from daemon.cli.doctor import programs
+from daemon.cli.doctor import programs, sharing
 from daemon.cli.doctor.findings import Level, found
 from daemon.cli.doctor.remedies import remedy
 from daemon.config.jsonc import ROOT, below
-from daemon.config.model import PORTS, TransportType
+from daemon.config.model import PORTS, Share, TransportType
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
@@ -110,12 +110,7 @@ def check(scene: Scene) -> Iterator[Finding]:
             continue
         trail = below(below(ROOT, "mcpServers"), name)
         what = list(_server(server, scene, [each for each in advised if each.path == below(trail, "args")]))
-        limits = f"{below(trail, 'limits')}."
-        what += (
-            found("server-limit-too-high", server=name, advice=each.message)
-            for each in advised
-            if each.path.startswith(limits)
-        )
+        what += sharing.check(server)
         yield from what
         if all(each.level is Level.NOTE for each in what):
             yield found("server-sound", server=name, reached=_reached(server, scene))
@@ -153,9 +148,9 @@ def _now(name: str, running: Running) -> Finding | None:
 
 def _reached(server: Server, scene: Scene) -> str:
     """How a sound server is started or reached."""
+    what = f"type {server.type}"
     if server.type is TransportType.STDIO:
-        if programs.of_workspace(server):
-            return "a program in each client's workspace"
-        path, base = programs.path_of(server, scene.inherited), programs.base_of(server, scene)
-        return str(programs.find(server.command or "", path, base).path)
-    return f"type {server.type}"
+        what = programs.named(server, scene)
+    if server.shared_by is Share.ALL:
+        return what
+    return f"{what}, one for each {server.shared_by}, at most {sharing.most_instances(server)} at a time"

@@ -1,14 +1,40 @@
-"""Servers that all clients share, put to rest when nobody has used them for a while (`idle`)."""
+"""The end of what nobody uses: instances are ended, servers that all clients share are put to rest (`idle`)."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
 
 from daemon.states import SERVING
+from daemon.upstreams.instances.instanced import InstancedServer
+from daemon.upstreams.supervised import SupervisedServer
 
 if TYPE_CHECKING:
-    from daemon.upstreams.supervised import SupervisedServer
+    from collections.abc import Mapping
+
+    from daemon.upstreams.server_actors import ServerActors
+
+A = TypeVar("A", bound=SupervisedServer)
+
+
+async def keep_ending(servers: Mapping[str, A | InstancedServer[A]], actors: ServerActors[A]) -> None:
+    """End instances that are due, and put servers to rest that nobody uses, until cancelled.
+
+    Args:
+        servers: the servers by name; read again at each look.
+        actors: says when something may be due earlier than it was.
+    """
+    while True:
+        actors.sooner = trio.Event()
+        now = trio.current_time()
+        looks = [
+            each.instances.look(now) if isinstance(each, InstancedServer) else rest_if_unused(each, now)
+            for each in list(servers.values())
+        ]
+        with trio.move_on_at(min(looks, default=math.inf)):
+            await actors.sooner.wait()
 
 
 def rest_if_unused(server: SupervisedServer, now: float) -> float:

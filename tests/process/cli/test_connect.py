@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon import __version__
+from daemon.bridge.conversation import PING
 from daemon.catalog import remembered
 from daemon.cli.connect import MAX_KEY
 from tests.process.bridge.bridged import bridged, receive_all, receive_line
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         (("--profile", "review"), {"profile": "review"}),
         (("--surface=load", "--session", "k"), {"surface": "load", "session": "k"}),
         (("--lazy",), {"lazy": True}),
+        (("--server", "git", "--server=time", "--profile", "p"), {"servers": ["git", "time"], "profile": "p"}),
         (("--no-lazy", "--profile", "ä"), {"profile": "ä", "lazy": False}),
         ((), {}),
     ],
@@ -46,7 +48,8 @@ def test_options_are_told_to_the_daemon_before_anything_else(
         "method": "mcpd/hello",
         "params": {**params, "version": __version__},
     }
-    assert rest == b"first\n"
+    # The handshake may wait for servers, so that the bridge asks first whether a daemon is there.
+    assert rest == (PING if "servers" in params else b"") + b"first\n"
 
 
 @pytest.mark.parametrize(("words", "session"), [((), "env"), (("--session", "option"), "option")])
@@ -76,6 +79,12 @@ def test_a_key_is_any_short_printable_text(sockets: Path, key: str, where: str) 
     with bridged(sockets, *words, **more) as ends:
         ends.to_bridge.close()
         assert json.loads(ends.hello)["params"]["session"] == key
+
+
+def test_servers_as_themselves_have_no_surface() -> None:
+    ran = mcpd("connect", "--server", "git", "--surface", "full")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "leave out one of them" in ran.stderr
 
 
 @pytest.mark.parametrize("key", BAD_KEYS)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.fakes_upstream import Guest
 
 INFO = "io.modelcontextprotocol/clientInfo"
-META_TOOLS = ["get-category-tools", "call-category-tool"]
+META_TOOLS = ["get-category-tools", "call-category-tool", "call-read-only-tool"]
 CLAUDE = {"name": "claude-code", "version": "2.1.329"}
 OLD_CLAUDE = {"name": "claude-code", "version": "2.1.197"}
 CODEX = {"name": "codex-mcp-client", "version": "0.169.0"}

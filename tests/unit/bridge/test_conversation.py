@@ -103,6 +103,38 @@ def test_a_daemon_that_comes_in_time_answers_the_handshake_itself(talk: Talk) ->
     assert talk.daemon.is_calm
 
 
+def test_a_daemon_that_waits_for_servers_says_that_it_is_there() -> None:
+    hello = b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{"servers":["git"],"version":"1"}}\n'
+    talk = Talk(hello)
+    talk.says(INITIALIZE)
+    assert talk.got == [
+        {"method": "mcpd/hello", "params": {"servers": ["git"], "version": "1"}},
+        PING,
+        INITIALIZE,
+    ]
+    talk.answers(result("mcpd-connect"))
+    assert talk.heard == []
+    assert later(talk, WAIT_SECONDS) == []
+    talk.answers(result(0, {"serverInfo": {"name": "git"}}))
+    assert talk.heard == [{"id": 0, "result": {"serverInfo": {"name": "git"}}}]
+    talk.close()
+
+
+def test_the_stand_in_for_chosen_servers_is_mcpd_and_says_so() -> None:
+    talk = Talk(b'{"jsonrpc":"2.0","method":"mcpd/hello","params":{"servers":["git"]}}\n', through=False)
+    talk.conversation.trouble = "nobody listens on /run/x.sock"
+    begin_as_mcpd(talk)
+    talk.close()
+
+
+def begin_as_mcpd(talk: Talk) -> None:
+    """The handshake without a daemon, which names no server."""
+    talk.says(INITIALIZE)
+    (answer,) = later(talk, HANDSHAKE_SECONDS)
+    assert answer["result"]["serverInfo"]["name"] == "mcpd"
+    assert STATUS in answer["result"]["instructions"]
+
+
 def test_a_daemon_that_comes_before_the_handshake_is_answered_here_and_speaks_after_it_gets_that_too(
     talk: Talk,
 ) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli import runners
 from daemon.cli.advice import advice, oversights
+from daemon.config import runners
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
@@ -256,11 +256,61 @@ def test_a_key_for_summaries_that_is_not_in_the_environment_is_a_warning() -> No
 
 
 def test_a_limit_that_is_more_than_a_server_bears_is_told_with_the_key_to_set() -> None:
-    entry = {"command": "/bin/sh", "args": ["-c", "exec mcp-server-memory"]}
-    ((place, message),) = warnings(entry)
+    entry = {"command": "/bin/sh", "args": ["-c", "exec mcp-server-memory"], "description": "Facts."}
+    ((place, message),) = told(mcpServers={"s": entry})
     assert place == "$.mcpServers.s.limits.inFlight"
+    assert message.startswith("s reads and rewrites its file for each call")
     assert message.endswith('Write "limits": {"inFlight": 1}')
-    assert warnings({**entry, "limits": {"inFlight": 1}}) == []
+    assert told(mcpServers={"s": {**entry, "limits": {"inFlight": 1}}}) == []
+
+
+EACH = 'each directory that clients work in then has an instance. Or "share": "all" to leave it as it is'
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "do"),
+    [
+        (
+            "npx @playwright/mcp@0.0.83 --isolated",
+            "share",
+            'Write "share": "session", or "share": "all" to leave it as it is',
+        ),
+        (
+            "npx @modelcontextprotocol/server-filesystem@2026.8.31 /srv",
+            "args",
+            f'Write "${{workspace}}" in args, instead of a fixed directory: {EACH}',
+        ),
+        (
+            "docker run -i -v /srv:/srv mcp/git:1.0 --repository /srv",
+            "args",
+            f'"-v", "${{workspace}}:${{workspace}}" before the image: {EACH}',
+        ),
+    ],
+)
+def test_what_a_server_keeps_for_its_clients_is_told_with_what_to_write(line: str, place: str, do: str) -> None:
+    command, *args = line.split()
+    entry = {"command": command, "args": args, "description": "D."}
+    ((path, message),) = told(mcpServers={"s": entry})
+    assert path == f"$.mcpServers.s.{place}"
+    assert message.endswith(do)
+    assert told(mcpServers={"s": {**entry, "share": "all"}}) == []
+
+
+def test_a_path_in_the_directory_of_a_client_is_not_looked_for(beside: Path, programs: str) -> None:
+    environ = {"PATH": programs, "HOME": str(beside)}
+    for entry in (
+        {"command": "${workspace}/bin/serve"},
+        {"command": "node", "args": ["${workspace}/serve.js", "--root=${workspace}"]},
+        {"command": "node", "args": ["./serve.js"], "cwd": "${workspace}"},
+    ):
+        assert advice(config_of({"mcpServers": {"s": entry}}), environ, beside) == []
+
+
+def test_no_warning_shows_what_stands_for_a_workspace(programs: str) -> None:
+    ((_, message),) = warnings({"command": "npx", "args": ["${workspace}/pkg"]}, programs) or [("", "")]
+    assert "\0" not in message
+    ((_, message),) = warnings({"command": "docker", "args": ["run", "${workspace}/image"]}, programs)
+    assert "'${workspace}/image' has no version" in message
 
 
 SERVER = {"command": "x", "description": "Git."}

@@ -11,7 +11,8 @@ import trio.testing
 
 from daemon.clients.announcements import PATIENCE, TAKING_IN, Announcements, Habit, Habits
 from daemon.clients.attachments import MAX_KEYS
-from daemon.clients.client import MAX_LISTS, Client
+from daemon.clients.client import Client
+from daemon.clients.savings import MAX_LISTS
 from daemon.clients.subscriptions import Subscriptions
 from daemon.protocol import TOOLS_CHANGED
 from daemon.surfaces.table import SURFACES

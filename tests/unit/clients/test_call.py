@@ -132,6 +132,20 @@ async def test_a_server_s_own_error_is_shown_whole_to_the_model(
     assert stage.log.notes[0][1:4:2] == ("alpha/echo", "UpstreamCallError")
 
 
+async def test_who_sees_the_server_as_itself_gets_its_error_as_it_is_and_ours_as_ever(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    await client.tell("mcpd/hello", {"servers": ["alpha"]})
+    await client.ask("tools/call", {"name": "echo", "arguments": {}})
+    stage.refuse(await stage.alpha.wait_sent(), b'{"code":-7,"message":"bad","data":{"why":[1.0]}}')
+    assert (await client.get())["error"] == {"code": -7, "message": "bad", "data": {"why": [1.0]}}
+    assert stage.log.notes[0][1:4:2] == ("alpha/echo", "UpstreamCallError")
+    await client.ask("tools/call", {"name": "ecco", "arguments": {}})
+    assert error_of(await client.get())["closest"] == ["echo"]
+
+
 async def test_a_modern_client_gets_a_result_type_with_errors_too(nursery: trio.Nursery) -> None:
     stage = Stage()
     client = await stage.client(nursery)

@@ -106,6 +106,24 @@ def test_a_profile_that_leaves_the_configuration_serves_nothing_and_one_that_com
     assert told(it, whole) == ("small", "search", "")
 
 
+def test_a_client_with_chosen_servers_keeps_them_wherever_it_is_moved() -> None:
+    it, now = client({"servers": ["alpha"], "lazy": False}), config(profiles=PROFILES)
+    assert it.select(now).servers == ("alpha",)
+    assert (told(it, now), it.selection.on_demand) == (("default", "itself", ""), False)
+    it.move("small")
+    assert (told(it, now), it.selection.servers) == (("small", "itself", ""), ("alpha",))
+    without = attrs.evolve(now, mcp_servers={})
+    assert "no server 'alpha'" in it.select(without).denied
+    assert it.select(now).denied == ""
+
+
+def test_a_surface_beside_servers_changes_nothing_and_itself_is_none_to_ask_for() -> None:
+    now = config(profiles=PROFILES)
+    assert client({"servers": ["alpha"], "surface": "browse"}).select(now).surface.name == "itself"
+    assert "no surface 'itself'" in client({"surface": "itself"}).select(now).denied
+    assert "not a list" in client({"servers": "git"}).select(now).denied
+
+
 def test_who_was_denied_is_served_once_moved() -> None:
     it, now = client({"profile": "smal"}), config(profiles=PROFILES)
     assert it.select(now).denied

@@ -75,6 +75,18 @@ async def test_only_a_client_that_sees_the_server_is_asked(nursery: trio.Nursery
     assert not refused(asked_apart(stage, server="beta"))
 
 
+async def test_a_client_with_chosen_servers_is_asked_by_those_alone(nursery: trio.Nursery) -> None:
+    stage = on_full_surface()
+    guest = await stage.connect(nursery)
+    await guest.client.tell("mcpd/hello", {"servers": ["beta"]})
+    params = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
+    await guest.client.request("initialize", params, request_id=0)
+    await guest.client.tell("notifications/initialized", {})
+    await trio.testing.wait_all_tasks_blocked()
+    assert refused(asked_apart(stage))
+    assert not refused(asked_apart(stage, server="beta"))
+
+
 async def test_nothing_but_roots_is_asked_outside_of_calls(nursery: trio.Nursery) -> None:
     stage = on_full_surface()
     await greeted(stage, nursery)

@@ -19,9 +19,12 @@ from daemon.clients.request_states import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
+    from msgspec import Raw
     from trio.testing import MockClock
+
+    from daemon.clients.call import ClientCall
 
 
 @attrs.define(eq=False)
@@ -30,9 +33,12 @@ class Waits:
 
     owner: bytes = b"me"
     client: Hashable = 1
-    server: str = "s"
+    server: str | None = "s"
     held: int = 0
     ended: list[str] = attrs.field(factory=list)
+
+    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
+        raise AssertionError("nobody comes back here")
 
     def give_up(self, reason: str) -> None:
         self.ended.append(reason)

@@ -321,7 +321,7 @@ async def forgets(guest: Guest, instance: FakeUpstream) -> None:
     """The next change of the catalog lets go of it."""
     guest.session._connection.follow_catalog()
     assert not guest.session._client.instances
-    assert instance not in [each for each, _ in guest.session._attachments.own.instances._known.values()]
+    assert instance not in [each for each, _ in guest.session._attachments.own.instances.known.values()]
 
 
 async def test_only_the_client_of_an_instance_is_asked_for_its_roots(

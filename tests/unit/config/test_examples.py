@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from daemon.cli.advice import oversights
 from daemon.config.jsonc import decode
+from daemon.config.model import Share
 from daemon.config.names import read_reference
 from daemon.config.parse import load
 from daemon.config.schema import json_schema
@@ -132,6 +134,25 @@ def test_every_server_and_category_of_an_example_is_described(path: Path) -> Non
     assert all(category.description for category in config.categories.values())
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_an_example_leaves_nothing_unsaid(path: Path) -> None:
+    config = load(path, {})
+    everything = {
+        name: attrs.evolve(server, enabled=True)
+        for name, server in config.mcp_servers.items()
+        if server.command
+    }
+    told = oversights(attrs.evolve(config, mcp_servers={**config.mcp_servers, **everything}))
+    assert not [fault.message for fault in told]
+
+
+def test_the_demo_shows_who_may_share_a_server() -> None:
+    config = load(EXAMPLES / "demo.json", {})
+    shared = {name: server.shared_by for name, server in config.mcp_servers.items()}
+    assert {name for name, share in shared.items() if share is Share.WORKSPACE} == {"filesystem"}
+    assert {name for name, share in shared.items() if share is Share.SESSION} == {"browser"}
+
+
 def test_the_demo_names_tools_that_exist_and_switches_off_what_destroys() -> None:
     config = load(EXAMPLES / "demo.json", {})
     for category in config.categories:
@@ -154,7 +175,7 @@ def test_serena_is_split_into_the_five_categories_and_every_tool_is_in_exactly_o
     assert sorted(included(config, five)) == sorted(SERENA_2_1_DESKTOP_APP)
     assert "execute_shell_command" in switched_off(config)
     assert config.categories["code"].tools.exclude_patterns
-    assert not [fault.message for fault in oversights(config)]
+    assert config.mcp_servers["serena"].shared_by is Share.WORKSPACE
 
 
 def test_the_second_profile_of_serena_has_the_eight_categories_and_core_tools_of_the_draft() -> None:

@@ -284,6 +284,12 @@ def test_titles_are_short_and_printable(section: str) -> None:
     ]
 
 
+def test_no_profile_is_called_as_urls_write_that_servers_follow() -> None:
+    message = "'-' stands for no profile in URLs (/mcp/-/SERVER): rename it"
+    assert faults_in({**with_server(), "profiles": {"-": {}}}) == [('$.profiles["-"]', message)]
+    assert faults_in({**with_server(), "categories": {"-": {"server": "git"}}}) == []
+
+
 def test_a_category_may_take_tools_from_several_servers() -> None:
     names = ["git/a", "mcp__serena__a", "/x/"[1:2]]
     config = config_of(category({"includeNames": names}, server="git"))

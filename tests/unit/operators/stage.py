@@ -210,11 +210,14 @@ def clients_of(
     moves: Moves | None = None,
     grants: Mapping[str, Grants] | None = None,
 ) -> Clients:
+    def change(key: str, act: Callable[[Grants], object]) -> None:
+        act((grants or {})[key])
+
     return Clients(
         live=lambda: live,
         in_use=lambda: in_use,
         moves=moves or Moves(),
-        change_grants=lambda key, change: change((grants or {})[key]),
+        change_grants=change,
         connections=lambda: {
             "clients": {"open": len(live), "places": 1024, "refused": {}},
             "operators": {"open": 1, "places": 32, "refused": {"uid": 2}},

@@ -641,3 +641,78 @@ async def test_delays_follow_the_policy_of_the_new_spec(autojump_clock: trio.tes
         await trio.sleep(1000)
         assert actor.gaps
         assert min(actor.gaps) >= 100.0
+
+
+# --- rest ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_child_that_rests_is_dormant_at_once_and_runs_again_when_woken(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actor = Actor(FOREVER, cleanup=3.0)
+    async with supervised(actor.spec()) as stage:
+        await stage.reach(READY)
+        stage.child.rest()
+        assert stage.state is DORMANT
+        await trio.sleep(DAY)
+        assert (actor.live, actor.incarnations) == (0, [1])
+        stage.child.wake()
+        await stage.reach(READY)
+        assert stage.states() == [STARTING, READY, DORMANT, STARTING, READY]
+        assert [status.attempt for _name, status in stage.history] == [0] * len(stage.history)
+
+
+async def test_who_wakes_a_child_while_it_is_being_put_to_rest_is_heard(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actor = Actor(FOREVER, cleanup=3.0)
+    async with supervised(actor.spec()) as stage:
+        await stage.reach(READY)
+        stage.child.rest()
+        stage.child.wake()
+        with trio.fail_after(10):
+            assert await stage.child.status.wait_settled()
+        assert (actor.incarnations, actor.most_live, trio.current_time()) == ([1, 2], 1, 3.0)
+
+
+async def test_only_a_child_that_serves_can_rest(autojump_clock: trio.testing.MockClock) -> None:
+    async with supervised(Actor(HANG).spec()) as stage:
+        await stage.reach(STARTING)
+        stage.child.rest()
+        assert stage.state is STARTING
+        stage.child.switch_off("off")
+        stage.child.rest()
+        await stage.reach(DISABLED)
+
+
+async def test_a_child_that_rests_can_be_switched_off_and_on_restarted_and_replaced(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    actor, other = Actor(FOREVER), Actor(FOREVER)
+    async with supervised(actor.spec()) as stage:
+        await stage.reach(READY)
+        stage.child.rest()
+        stage.child.switch_off("off")
+        await stage.reach(DISABLED)
+        stage.child.switch_on()
+        await stage.reach(READY)
+        stage.child.rest()
+        await trio.testing.wait_all_tasks_blocked()
+        stage.child.restart()
+        await stage.reach(READY)
+        stage.child.rest()
+        await trio.testing.wait_all_tasks_blocked()
+        stage.child.replace(other.spec())
+        await stage.reach(READY)
+        assert (actor.live, other.live) == (0, 1)
+
+
+async def test_a_lazy_child_hears_who_wakes_it_before_it_was_supervised(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with supervised() as stage:
+        child = stage.supervisor.add(Actor(FOREVER).spec(lazy=True))
+        child.status.become(DORMANT)
+        child.wake()
+        with trio.fail_after(1):
+            assert await child.status.wait_settled()

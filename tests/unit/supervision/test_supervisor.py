@@ -365,6 +365,29 @@ async def test_who_waits_for_a_child_learns_that_it_is_removed(autojump_clock: t
             assert not await child.status.wait_settled()
 
 
+async def test_a_retired_child_goes_on_while_another_has_its_name(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    first, second = Actor(FOREVER, cleanup=3.0), Actor(FOREVER)
+    async with supervised(first.spec()) as stage:
+        await stage.reach(READY)
+        retired = stage.supervisor.retire("a")
+        stage.supervisor.add(second.spec())
+        await stage.reach(READY)
+        assert (first.live, second.live) == (1, 1)
+        await stage.supervisor.end(retired, "nobody calls it any more")
+        assert (first.live, second.live) == (0, 1)
+        assert retired.status.value.reason == "nobody calls it any more"
+
+
+async def test_a_retired_child_stops_with_its_supervisor(autojump_clock: trio.testing.MockClock) -> None:
+    actor = Actor(FOREVER)
+    async with supervised(actor.spec()) as stage:
+        await stage.reach(READY)
+        retired = stage.supervisor.retire("a")
+    assert (actor.live, retired.status.value.state) == (0, STOPPED)
+
+
 async def test_a_removed_name_can_be_given_again(autojump_clock: trio.testing.MockClock) -> None:
     first, second = Actor(FOREVER), Actor(FOREVER)
     async with supervised(first.spec()) as stage:

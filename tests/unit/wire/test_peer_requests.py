@@ -42,6 +42,19 @@ def made() -> tuple[PeerRequest, Noted, list[str]]:
     return request, back, withdrawn
 
 
+def test_what_is_known_without_a_client_is_answered_in_place_of_a_refusal_of_ours() -> None:
+    for refuse, said in (
+        (lambda request: request.refuse(-1, "nobody has roots"), [("result", b'{"roots":[]}')]),
+        (lambda request: request.refuse_as(b'{"code":1}'), [("error", b'{"code":1}')]),
+        (lambda request: request.answer(b"{}"), [("result", b"{}")]),
+    ):
+        request, back, _withdrawn = made()
+        request.otherwise = b'{"roots":[]}'
+        refuse(request)
+        request.refuse(-1, "a second time")
+        assert back.said == said
+
+
 ENDS: dict[str, tuple[Callable[[PeerRequest], None], list[Any], list[str]]] = {
     "answer": (lambda request: request.answer(b"{}"), [("result", b"{}")], []),
     "refuse": (lambda request: request.refuse(-1, "no"), [("refused", -1, "no", None)], []),

@@ -184,8 +184,9 @@ SERVERS = {
     "a": {"command": "a"},
     "b": {"url": "http://127.0.0.1/"},
     "off": {"command": "c", "enabled": False},
+    "own": {"command": "d", "share": "session", "limits": {"instances": 3}},
 }
-NEEDED = OWN_FILES + CHILD_FILES + REMOTE_FILES
+NEEDED = OWN_FILES + CHILD_FILES + REMOTE_FILES + 3 * CHILD_FILES
 
 
 @pytest.mark.parametrize(

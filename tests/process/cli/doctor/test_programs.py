@@ -216,3 +216,29 @@ def test_a_runner_of_a_pinned_package_is_noted_for_the_network(line: str, said: 
 )
 def test_what_fetches_nothing_is_not_noted(line: str) -> None:
     assert not list(packages(started_by(line), []))
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"command": "${workspace}/bin/serve"},
+        {"command": "./bin/serve", "cwd": "${workspace}"},
+        {"command": "only-there", "env": {"PATH": "${workspace}/bin:/nowhere"}},
+    ],
+)
+def test_a_program_in_the_directory_of_a_client_is_not_called_missing(
+    house: House, server: dict[str, Any]
+) -> None:
+    told = only(found(house, **server), Level.NOTE)
+    assert "stands in the directory of its client" in told
+    assert "\0" not in told
+    assert levels(found(house, **server)) == ["note"]
+
+
+def test_what_a_client_s_directory_does_not_decide_is_looked_at(house: House) -> None:
+    house.program("tool")
+    house.program("node")
+    assert not found(house, command="tool", args=["${workspace}"], cwd="${workspace}/sub")
+    assert not found(house, command="node", args=["${workspace}/serve.js"])
+    assert not found(house, command="node", args=["serve.js"], cwd="${workspace}")
+    assert "gone is not on the PATH" in only(found(house, command="gone", cwd="${workspace}"), Level.FAULT)

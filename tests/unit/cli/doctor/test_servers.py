@@ -86,3 +86,27 @@ def test_a_cause_that_is_seen_is_not_said_twice(house: House) -> None:
     assert levels(found) == ["fault", "fault"]
     assert "tool is not on the PATH" in found[0].what
     assert "Nobody listens" in found[1].why
+
+
+def test_a_server_that_clients_do_not_share_says_how_many_of_it_there_may_be(house: House) -> None:
+    tool = house.program("tool")
+    house.servers(
+        a={"command": "tool", "share": "session", "limits": {"instances": 3}},
+        b={"command": "tool", "args": ["${workspace}"]},
+        c={"command": "${workspace}/bin/c"},
+    )
+    assert [each.what for each in check(house.look()) if each.level is Level.OK] == [
+        f"a: {tool}, one for each session, at most 3 at a time",
+        f"b: {tool}, one for each workspace, at most 16 at a time",
+        "c: ${workspace}/bin/c, one for each workspace, at most 16 at a time",
+    ]
+
+
+def test_a_server_that_keeps_something_for_its_clients_is_warned_of_with_what_to_write(house: House) -> None:
+    house.program("playwright-mcp")
+    house.servers(web={"command": "playwright-mcp", "args": ["--isolated"]})
+    (finding,) = check(house.look())
+    assert finding.what.startswith("web has one browser")
+    assert finding.do == 'Write "share": "session", or "share": "all" to leave it as it is.'
+    house.servers(web={"command": "playwright-mcp", "share": "all"})
+    assert levels(check(house.look())) == ["ok"]

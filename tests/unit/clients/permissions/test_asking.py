@@ -39,7 +39,7 @@ def named(surface: str) -> str:
     return "search" if surface == "search-wrapped" else surface
 
 
-async def call(client: Client, surface: str = "category", request_id: object = 1, **more: Any) -> None:
+async def call(client: Client, surface: str = "category", request_id: Any = 1, **more: Any) -> None:
     await client.ask("tools/call", {**call_of(surface), **more}, request_id=request_id)
 
 
@@ -272,8 +272,8 @@ async def required(client: Client, request_id: object = 1) -> tuple[dict[str, An
 
 
 async def again(client: Client, state: str, answer: Any = None, request_id: object = 2, **more: Any) -> None:
-    responses = {} if answer is None else {"inputResponses": {"permission": answer}}
-    await call(client, request_id=request_id, _meta=META, requestState=state, **responses, **more)
+    more |= {} if answer is None else {"inputResponses": {"permission": answer}}
+    await call(client, request_id=request_id, _meta=META, requestState=state, **more)
 
 
 @pytest.mark.parametrize("visitor", [Visitor(), WEB])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.cli.command_lines import MAX_DEPTH, image_of, started, warnings
+from daemon.config.command_lines import MAX_DEPTH, image_of, started, warnings
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,6 @@
 Without an exact version they run whatever is newest at each start: a crash and a restart can then bring another
 program than the one that was reviewed, or fail without a network. That is how tools change behind their user's
 back (MCP03, "rug pull").
-
-`KNOWN` also lists what some packages' servers need of a configuration: only what was seen to go wrong, with
-what was seen to help.
 """
 
 from __future__ import annotations
@@ -14,12 +11,10 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.cli.command_lines import behind_options, image_of, started
+from daemon.config.command_lines import behind_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from daemon.config.model import Server
+    from collections.abc import Iterator, Sequence
 
 
 class Runner(NamedTuple):
@@ -92,32 +87,6 @@ _SCRIPT = re.compile(r"https?://\S+", re.ASCII)
 _RELEASE = re.compile(r"[@/]v?\d+\.\d+[\w.+-]*/|/[0-9a-f]{40}/", re.ASCII)
 
 
-class Known(NamedTuple):
-    """A server that is known to need certain limits."""
-
-    packages: frozenset[str]
-    """Its names in npm, PyPI and image registries, without a version."""
-    why: str
-    """What goes wrong otherwise, after its name."""
-    limits: Mapping[str, int]
-    """The highest value that each of its `limits` may have (`config.tuning.ServerLimits`)."""
-
-
-KNOWN = (
-    Known(
-        frozenset({"@modelcontextprotocol/server-memory", "mcp-server-memory", "mcp/memory"}),
-        "reads and rewrites its file for each call: calls at the same time lose each other's changes",
-        {"in_flight": 1},
-    ),
-)
-"""Every server with known needs."""
-
-_VERSION = re.compile(r"(?<=.)(?:@|==)[^/@]*$")
-_TAG = re.compile(r"(?::[^/@]*)?(?:@.*)?$")
-_DEFAULT_REGISTRY = "docker.io/"
-_INTERPRETERS = frozenset({"bun", "deno", "node"})
-
-
 def moving(words: Sequence[str]) -> Iterator[str]:
     """What a command fetches that may be another program at the next start, and what to write instead."""
     for runner in RUNNERS:
@@ -142,6 +111,16 @@ def packages_of(words: Sequence[str]) -> list[str]:
             return _packages(
                 rest, runner._replace(more=(), valued=runner.valued + runner.more, runs_files=False)
             )
+    return []
+
+
+def program_of(words: Sequence[str]) -> list[str]:
+    """The program that a runner's command line names beside its package, or that is not of a package at all."""
+    for runner in RUNNERS:
+        rest = _behind(words, runner)
+        if rest is not None:
+            first = list(behind_options(rest, (*runner.valued, *runner.more, *runner.named_by))[:1])
+            return first if runner.runs_files or first != packages_of(words) else []
     return []
 
 
@@ -201,30 +180,3 @@ def _moves(package: str, runner: Runner) -> Iterator[str]:
             f"'{package}' has no exact version: every start may run another release, and needs the network to"
             f" find out. Write the one you have looked at, as in '{match[1]}{match[2] or ''}{runner.example}'"
         )
-
-
-def known(server: Server) -> Known | None:
-    """What is known of the server that a command line starts; None if nothing is."""
-    for words in started((server.command or "", *server.args)):
-        for name in _names(words):
-            for each in KNOWN:
-                if name in each.packages or _is_in_package(name, each.packages):
-                    return each
-    return None
-
-
-def _names(words: Sequence[str]) -> Iterator[str]:
-    """The names of what a command starts, without a version; not its arguments, which may name anything."""
-    if (image := image_of(words)) is not None:
-        yield _TAG.sub("", image.name.removeprefix(_DEFAULT_REGISTRY))
-    elif packages := packages_of(words):
-        yield from (_VERSION.sub("", package) for package in packages)
-    elif words[0] in _INTERPRETERS:
-        yield from [word for word in words[1:] if not word.startswith("-")][:1]
-    else:
-        yield words[0]
-
-
-def _is_in_package(word: str, packages: frozenset[str]) -> bool:
-    """Whether a word is the path of a program in a package, as npm installs it."""
-    return any(f"node_modules/{package}/" in word for package in packages)

@@ -1,0 +1,232 @@
+"""A profile's rules with real daemons, clients and operators: denied, asked about, allowed by an operator."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.doors import HttpDoor
+from tests.e2e.harness import Daemon, RawClient, changeable, running
+from tests.e2e.whole_client import WholeClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+Json = dict[str, Any]
+
+ANY: Json = {"type": "object"}
+TOOLS: list[Json] = [
+    {"name": "read", "inputSchema": ANY, "annotations": {"readOnlyHint": True}},
+    {"name": "write", "inputSchema": ANY},
+    {"name": "remove", "inputSchema": ANY},
+    {"name": "move", "inputSchema": ANY, "annotations": {"destructiveHint": False}},
+]
+RULES: list[Json] = [
+    {"match": "fs/remove", "then": "deny"},
+    {"annotations": {"destructive": True}, "then": "ask"},
+]
+SURFACES = ("category", "browse", "search", "load", "full")
+DOOR = HttpDoor()
+PERSON = {"name": "somebody", "version": "1"}
+
+
+def config_of(rules: list[Json], door: HttpDoor | None = None) -> Json:
+    profiles = {
+        name: {"surface": name, "permissions": rules, "autoLoad": True, "preload": ["fs/write"]}
+        for name in SURFACES
+    }
+    return {
+        "mcpServers": {"fs": changeable(*TOOLS)},
+        "profiles": {"default": profiles["category"], **profiles},
+        **({} if door is None else {"listen": door.listen}),
+    }
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with running(config_of(RULES, DOOR)) as found:
+        found.ready()
+        yield found
+
+
+class Person(WholeClient):
+    """A client whose user makes the same choice each time."""
+
+    choice: str | None = "allow once"
+
+    def _answer(self, asked: Json) -> Json:
+        self.asked.append(asked)
+        if self.choice is None:
+            return {"action": "decline"}
+        return {"action": "accept", "content": {"choice": self.choice}}
+
+    def run(self, tool: str, **args: Any) -> Json:
+        return self.call(tool, args)
+
+    def answer(self, asked: Json) -> None:
+        """Answer what was asked."""
+        self._respond(asked)
+
+
+def person(daemon: Daemon, place: str, *, modern: bool) -> Person:
+    return Person(daemon, DOOR, place, modern=modern)
+
+
+def unasked(daemon: Daemon, profile: str = "default", **hello: Any) -> RawClient:
+    """A client that cannot ask its user."""
+    client = RawClient(daemon.socket).hello(profile=profile, **hello)
+    said = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": PERSON}
+    assert "result" in client.ask("initialize", said)
+    return client
+
+
+def code(result: Json) -> str:
+    """The code of a refusal."""
+    found: str = result["structuredContent"]["error"]["code"]
+    return found
+
+
+def message(result: Json) -> str:
+    found: str = result["content"][0]["text"]
+    return found
+
+
+def call_on(client: RawClient, surface: str, tool: str, *, reading: bool = False, **args: Any) -> Json:
+    """A call of a tool as the surface has it."""
+    match surface:
+        case "category":
+            name = "call-read-only-tool" if reading else "call-category-tool"
+            return client.call(name, {"category": "fs", "name": tool, "args": args})
+        case "browse" | "search":
+            name = "call_read_only_tool" if reading else "call_tool"
+            return client.call(name, {"tool_name": tool, "arguments": args})
+        case _:
+            return client.call(tool, args)
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
+@pytest.mark.parametrize("place", ["unix", "http", "websocket"])
+def test_the_user_of_the_client_that_calls_is_asked(daemon: Daemon, place: str, modern: bool) -> None:
+    client = person(daemon, place, modern=modern)
+    try:
+        result = client.run("write", path="/x", text="hidden \u202e")
+        assert not result.get("isError"), result
+        (asked,) = client.asked
+        assert asked["method"] == "elicitation/create"
+        assert "The tool write of the MCP server fs" in asked["params"]["message"]
+        assert '"path": "/x"' in asked["params"]["message"]
+        assert "\u202e" not in asked["params"]["message"]
+        client.run("move")
+        assert len(client.asked) == 1
+        client.choice = None
+        refused = client.run("write", path="/y")
+        assert code(refused) == "PermissionDenied"
+        assert "Do not call it again" in message(refused)
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "modern"), [("unix", False), ("unix", True), ("http", False), ("websocket", True)]
+)
+def test_what_is_allowed_for_the_session_is_asked_about_once_and_in_no_other_session(
+    daemon: Daemon, place: str, modern: bool
+) -> None:
+    client, other = (person(daemon, place, modern=modern) for _ in range(2))
+    try:
+        client.choice = "allow for this session"
+        for number in range(3):
+            assert not client.run("write", number=number).get("isError")
+        assert len(client.asked) == 1
+        other.choice = None
+        assert code(other.run("write")) == "PermissionDenied"
+        assert len(other.asked) == 1
+    finally:
+        client.close()
+        other.close()
+
+
+def test_a_client_that_cannot_ask_calls_what_an_operator_allows_and_nothing_else(daemon: Daemon) -> None:
+    with unasked(daemon) as client, unasked(daemon) as other:
+        refused = client.run("fs", "write", path="/x")
+        assert code(refused) == "PermissionDenied"
+        command = refused["structuredContent"]["error"]["allow"].split()
+        assert command[:2] == ["mcpd", "allow"]
+        assert "may call, unasked:\n  fs/write" in daemon.run(*command[1:], "--for", "1h")
+        assert not client.run("fs", "write", path="/x")["isError"]
+        assert code(other.run("fs", "write", path="/x")) == "PermissionDenied"
+        session = command[2]
+        listed = json.loads(daemon.run("allow", session, "--json"))
+        assert [each["tool"] for each in listed["allowed"]] == ["fs/write"]
+        daemon.run("allow", session, "write", "--revoke")
+        assert code(client.run("fs", "write", path="/x")) == "PermissionDenied"
+        for wrong in ((session, "fs/read"), (session, "fs/remove"), ("999", "fs/write")):
+            daemon.run("allow", *wrong, check=1)
+
+
+def test_a_session_with_a_key_is_allowed_it_over_all_of_its_connections(daemon: Daemon) -> None:
+    with unasked(daemon, session="a project") as client:
+        error = client.run("fs", "write")["structuredContent"]["error"]
+        assert error["allow"] == "mcpd allow 'a project' fs/write"
+    daemon.run("allow", "a project", "fs/*")
+    with unasked(daemon, session="a project") as client:
+        assert not client.run("fs", "write")["isError"]
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_on_every_surface_what_is_denied_is_not_there_and_what_asks_asks(daemon: Daemon, surface: str) -> None:
+    with unasked(daemon, surface) as client:
+        assert "remove" not in client.listed()
+        refused = call_on(client, surface, "remove")
+        assert code(refused) == "ToolDisabled"
+        assert f"a rule of permission in profile {surface}" in message(refused)
+        assert code(call_on(client, surface, "write")) == "PermissionDenied"
+        for allowed in ("read", "move"):
+            assert not call_on(client, surface, allowed)["isError"]
+
+
+@pytest.mark.parametrize("surface", SURFACES[:3])
+def test_the_call_tool_for_reads_calls_reads_alone(daemon: Daemon, surface: str) -> None:
+    with unasked(daemon, surface) as client:
+        assert not call_on(client, surface, "read", reading=True)["isError"]
+        for tool in ("move", "write"):
+            refused = call_on(client, surface, tool, reading=True)
+            assert code(refused) == "InvalidArguments"
+            assert refused["structuredContent"]["error"]["call"] in {"call-category-tool", "call_tool"}
+        assert code(call_on(client, surface, "remove", reading=True)) == "ToolDisabled"
+
+
+def test_a_reload_that_denies_holds_for_a_call_whose_user_is_being_asked() -> None:
+    with running(config_of(RULES)) as daemon:
+        daemon.ready()
+        client = person(daemon, "unix", modern=False)
+        try:
+            client.begin("tools/call", {"name": "write", "arguments": {}})
+            asked = client.inbox.get(timeout=60)
+            assert asked["method"] == "elicitation/create"
+            daemon.config.write_text(json.dumps(config_of([{"match": "fs/*", "then": "deny"}])))
+            daemon.run("reload")
+            client.answer(asked)
+            while "result" not in (answer := client.inbox.get(timeout=60)):
+                pass
+            assert code(answer["result"]) == "ToolDisabled"
+        finally:
+            client.close()
+
+
+def test_a_tool_whose_annotations_change_is_told_as_changed_and_asked_about_anew() -> None:
+    with running(config_of(RULES)) as daemon:
+        daemon.ready()
+        with unasked(daemon) as client:
+            client.get("fs")
+            session = client.run("fs", "write")["structuredContent"]["error"]["allow"].split()[2]
+            daemon.run("allow", session, "fs/write")
+            assert not client.run("fs", "write")["isError"]
+            changed = [{**TOOLS[1], "annotations": {"readOnlyHint": False}}, *TOOLS[:1]]
+            daemon.changes("fs", *changed)
+            assert code(client.run("fs", "write")) == "ToolChanged"
+            assert code(client.run("fs", "write")) == "PermissionDenied"

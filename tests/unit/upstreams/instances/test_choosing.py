@@ -1,0 +1,94 @@
+"""Which instance a client gets, by its session and its directory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemon.config.model import WORKSPACE, Server, Share, TransportType
+from daemon.errors import NoSession, NoWorkspace
+from daemon.ports import Holder
+from daemon.upstreams.instances.choosing import configured, key_of, label_of
+
+
+def server(**more: Any) -> Server:
+    return Server(**{"name": "s", "type": TransportType.STDIO, "command": "run", **more})
+
+
+def holder(**more: Any) -> Holder:
+    return Holder(**{"session": "key", "number": 12, **more})
+
+
+def label(of: Server, who: Holder, *taken: str, home: str = "/home/me") -> str:
+    return label_of(of, who, home, taken.__contains__)
+
+
+def test_a_session_has_its_own_and_in_another_directory_another() -> None:
+    own = server(share=Share.SESSION)
+    keys = [
+        key_of(own, holder(session=who, workspace=where)) for who in ("a", "b") for where in (None, "/x", "/y")
+    ]
+    assert len(set(keys)) == 6
+
+
+def test_whoever_works_in_a_directory_shares_one() -> None:
+    by_directory = server(args=(f"{WORKSPACE}/src",))
+    assert key_of(by_directory, holder(session="a", workspace="/x")) == key_of(
+        by_directory, holder(session=None, workspace="/x")
+    )
+
+
+@pytest.mark.parametrize("place", [{"command": WORKSPACE}, {"cwd": WORKSPACE}, {"env": {"A": WORKSPACE}}])
+@pytest.mark.parametrize("share", [None, Share.SESSION])
+def test_a_server_that_names_the_workspace_needs_one(place: dict[str, Any], share: Share | None) -> None:
+    with pytest.raises(NoWorkspace, match="MCPD_WORKSPACE"):
+        key_of(server(share=share, **place), holder())
+
+
+def test_a_directory_that_was_named_in_vain_is_not_replaced_by_another() -> None:
+    with pytest.raises(NoWorkspace, match="/nowhere does not exist"):
+        key_of(server(share=Share.WORKSPACE), holder(fault="/nowhere does not exist"))
+    assert key_of(server(share=Share.SESSION), holder(fault="/nowhere does not exist")) == ("key", None)
+
+
+def test_without_a_session_there_is_none_of_a_sessions_own() -> None:
+    with pytest.raises(NoSession, match="mcpd connect"):
+        key_of(server(share=Share.SESSION), holder(session=None))
+
+
+def test_names_abbreviate_the_home_directory_and_never_mean_two() -> None:
+    own, by_directory = server(share=Share.SESSION), server(share=Share.WORKSPACE)
+    assert label(own, holder()) == "s#12"
+    assert label(own, holder(), "s#12", "s#12.2") == "s#12.3"
+    named = {
+        where: label(by_directory, holder(workspace=where))
+        for where in ("/home/me", "/home/me/src", "/home/meander", "/~/src", "/a\nb")
+    }
+    assert list(named.values()) == ["s@~", "s@~/src", "s@/home/meander", "s@/~/src", r"s@/a\x0ab"]
+    assert label(by_directory, holder()) == "s@"
+    assert label(by_directory, holder(workspace="/x"), home="/") == "s@/x"
+
+
+def test_the_workspace_stands_wherever_it_was_named() -> None:
+    made = configured(
+        server(command=f"{WORKSPACE}/bin", args=(WORKSPACE, f"--in={WORKSPACE}"), env={"A": f"{WORKSPACE}:/b"}),
+        holder(workspace="/x", capabilities={"sampling": {}}),
+        "s@/x",
+    )
+    assert (made.command, made.args, made.env, made.cwd) == ("/x/bin", ("/x", "--in=/x"), {"A": "/x:/b"}, "/x")
+    assert made.instance is not None
+    assert (made.name, made.label, made.instance.workspace) == ("s", "s@/x", "/x")
+    # It has more clients than one.
+    assert made.instance.capabilities is None
+
+
+def test_what_is_configured_is_kept() -> None:
+    assert configured(server(cwd="/own"), holder(workspace="/x"), "s").cwd == "/own"
+    assert configured(server(cwd=f"{WORKSPACE}/sub"), holder(workspace="/x"), "s").cwd == "/x/sub"
+    assert configured(server(share=Share.SESSION), holder(), "s#12").cwd is None
+    remote = server(type=TransportType.HTTP, command=None, url="http://h", share=Share.SESSION)
+    made = configured(remote, holder(workspace="/x", capabilities={"sampling": {}}), "s#12")
+    assert made.cwd is None
+    assert made.instance is not None
+    assert made.instance.capabilities == {"sampling": {}}
