@@ -216,12 +216,12 @@ class Holder:
 class Instances(Protocol):
     """The instances of one server, where clients do not share one (`share`)."""
 
+    by_workspace: bool
+    """Whether it depends on the client's workspace which one it gets, or what that is given."""
     begun: int
     """How many there have been."""
     ended: int
     """How many of these are no more."""
-    by_workspace: bool
-    """Whether it depends on the client's workspace which one it gets, or what that is given."""
 
     def of(self, holder: Holder) -> Upstream:
         """The instance for a client: made if there is none, and not started before it is woken.

@@ -10,6 +10,8 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from daemon.ports import Instances
+
 Labels = tuple[str, ...]
 """Values of a metric's labels, in the order of the table."""
 
@@ -45,20 +47,11 @@ class CountedUpstream(Protocol):
         """Calls that wait in the queue."""
 
 
-class CountedInstances(Protocol):
-    """The countable part of a server's instances."""
-
-    begun: int
-    """How many there have been."""
-    ended: int
-    """How many of these are no more."""
-
-
 class CountedServer(Protocol):
     """A server, which may have instances."""
 
     @property
-    def instances(self) -> CountedInstances | None:
+    def instances(self) -> Instances | None:
         """Its instances; None if all clients share one."""
 
 
@@ -72,7 +65,7 @@ def running(actors: Iterable[CountedUpstream]) -> dict[str, Values]:
     return {"mcpd_server_calls_in_flight": dict(in_flight), "mcpd_server_calls_queued": dict(queued)}
 
 
-def instances(divided: Mapping[str, CountedInstances], actors: Iterable[CountedUpstream]) -> dict[str, Values]:
+def instances(divided: Mapping[str, Instances], actors: Iterable[CountedUpstream]) -> dict[str, Values]:
     """Servers whose clients do not share one; an instance has its series as long as it lives."""
     live = [each for each in actors if each.of in divided and each.name != each.of]
     return {

@@ -335,7 +335,7 @@ class OperatorContext:
             return UnknownServer(f'server {name} is switched off in the configuration ("enabled": false)')
         server = server_of(name)
         if server == name or server not in servers:
-            return UnknownServer(f"no server is named {name!r}. {hint(name, servers)}")
+            return UnknownServer(f"no server is named {name!r}. {hint(server, servers)}")
         live = [each.name for each in self.instances_of(server)]
         what = hint(name, live) if live else "None runs now: each is started at its first use."
         return UnknownServer(f"server {server} has no instance {name!r}. {what}")

@@ -37,8 +37,10 @@ async def refresh(context: OperatorContext, params: RefreshParams) -> dict[str, 
         names = [each for name, entry in entries.items() if entry.available for each in _running(context, name)]
     elif name in entries:
         names = _running(context, name) or [name]
-    else:
+    elif server_of(name) in entries:
         names = [each.name for each in named(context, name)]
+    else:
+        raise context.unknown(name)
     told: dict[str, object] = dict.fromkeys(names)
     async with trio.open_nursery() as nursery:
         for name in told:

@@ -17,6 +17,7 @@ from loguru import logger
 
 from daemon.catalog.kinds import switch_of, switched_by
 from daemon.catalog.snapshot import WHOLE
+from daemon.config.labels import server_of
 from daemon.config.names import read_reference, tool_name_is_sound
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.facts import Switched
@@ -63,15 +64,20 @@ async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, ob
         known = context.catalog.switched
         already = (key in known) == off
         _check(context, key, off=off)
+        # Those of a server whose clients do not share one, which end with the switch.
+        instances = [each.child for each in context.instances_of(server)] if word == WHOLE and off else []
         if not already:
             registry.tell(Switched(off=known | {key} if off else known - {key}))
             await registry.settle()
             what = f"{kind} {name}" if kind else "the server"
             logger.bind(server=server).info("an operator has switched {} {}", what, "off" if off else "on")
-    child = context.children.get(server)
-    if word == WHOLE and child is not None:
-        with trio.move_on_after(OUTCOME_SECONDS):
+    child = context.children.get(server) if word == WHOLE else None
+    with trio.move_on_after(OUTCOME_SECONDS):
+        for instance in instances:
+            await instance.left.wait()
+        if child is not None:
             await child.status.wait_until(lambda status: _has_followed(status.state, off=off))
+    if child is not None or instances:
         # The child tells the registry of its state, which others look at.
         await registry.settle()
     notes = (unexpected(context.catalog, key, off=off), await _unkept(context))
@@ -148,6 +154,8 @@ def _check(context: OperatorContext, key: tuple[str, str], *, off: bool) -> None
         return
     server, word = key
     entry = catalog.servers.get(server)
+    if server in context.actors and server_of(server) != server:
+        raise Refused(f"{server} is an instance: write {server_of(server)}, whose instances are all switched")
     if entry is None:
         raise context.unknown(server)
     if word != WHOLE:

@@ -81,14 +81,14 @@ class ServerInstances(Generic[A]):
         self.server = server
         self.running: dict[Key, RunningInstance[A]] = {}
         """Those that take calls, oldest first."""
-        self.begun = self.ended = 0
-        """How many there have been, and how many of these are no more."""
         self.off = ""
         """Why an operator has switched the server off; empty if nobody has."""
         self.status = ServerStatus(state=ServerState.STOPPED, since=actors.around.wall(), incarnation=run)
         """The status of the server as a whole."""
         self.speaks = True
         """Whether it is the server of its name; another one was configured since if not."""
+        self.begun = self.ended = self._restarts = 0
+        """How many there have been, how many of these are no more, and how often those were restarted."""
         self._actors = actors
         self._run = run
         self._stats = stats
@@ -155,6 +155,7 @@ class ServerInstances(Generic[A]):
         """End an instance: it takes no new calls, and is stopped at once, or once its calls have ended."""
         del self.running[instance.key]
         self.ended += 1
+        self._restarts += instance.actor.child.status.value.restarts
         self._actors.retire(instance.actor, reason, patient=patient)
         instance.lists.forget()
         self.tell_status()
@@ -175,6 +176,7 @@ class ServerInstances(Generic[A]):
         """Tell the registry the status of the server as a whole, if it has changed."""
         statuses = [each.actor.child.status.value for each in self.running.values()]
         now = overall(statuses, self.status, run=self._run, now=self._actors.around.wall())
+        now = attrs.evolve(now, restarts=now.restarts + self._restarts)
         if self.off:
             since = self.status.since if self.status.state is ServerState.DISABLED else now.since
             now = attrs.evolve(now, state=ServerState.DISABLED, reason=self.off, since=since)
@@ -183,6 +185,7 @@ class ServerInstances(Generic[A]):
             self._actors.around.tell(StatusChanged(server=self.server.name, status=now))
 
     def _made(self, key: Key, holder: Holder) -> RunningInstance[A]:
+        self.begun += 1
         labels = {each.actor.name for each in self.running.values()}
         label = label_of(self.server, holder, self._actors.around.home, labels.__contains__)
         lists = OwnLists(self.server.name, self._tell, lambda: self._run)
@@ -195,7 +198,6 @@ class ServerInstances(Generic[A]):
         if actor.use is not None:
             actor.record = partial(actor.use.counted, stats=(actor.stats, self._stats))
         self._actors.sooner.set()
-        self.begun += 1
         return RunningInstance(actor=actor, lists=lists, key=key, since=self._actors.around.wall())
 
     def _make_room(self) -> None:

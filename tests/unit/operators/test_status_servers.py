@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
+import trio
 
 from daemon.config.redaction import Redactors
 from daemon.operators.status_servers import server_status
 from daemon.states import ServerState
-from tests.fakes_upstream import Stage
+from tests.fakes_upstream import Stage, tool
 from tests.unit.config.reading import config_of
-from tests.unit.operators.stage import FakeServer, OperatorStage, operator_context
+from tests.unit.operators.stage import FakeServer, FakeUse, OperatorStage, operator_context
 from tests.unit.operators.test_status import PROMISED
-
-if TYPE_CHECKING:
-    import trio
 
 SECRET = "reading"
 
@@ -56,3 +54,53 @@ async def test_the_text_is_the_answer(nursery: trio.Nursery) -> None:
     counters = attrs.evolve(operator_context(stage).counters, export=export)
     client = await OperatorStage(stage).connect(nursery, counters=counters)
     assert (await client.request("metrics"))["result"] == {"text": "x 1"}
+
+
+async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha#3", "alpha#7", workspace="/home/me/app")
+    one, other = (stage.actors[name] for name in ("alpha#3", "alpha#7"))
+    one.pid, one.mark, one.in_flight = 11, 7, 2
+    other.pid, other.mark, other.use = 12, 8, FakeUse(trio.current_time() - 30)
+    other.stats.record(0.5, ok=True)
+    other.child.status.become(ServerState.STARTING)
+    context = stage.context()
+    told = server_status(context, context.catalog.servers["alpha"], {7: 1024, 8: 4096})
+    assert (told["pid"], told["rssBytes"], told["share"]) == (None, 5120, "all")
+    rows: Any = told["instances"]
+    assert [(row["name"], row["session"], row["workspace"]) for row in rows] == [
+        ("alpha#3", 3, "/home/me/app"),
+        ("alpha#7", 7, "/home/me/app"),
+    ]
+    assert [(row["pid"], row["rssBytes"], row["calls"]) for row in rows] == [(11, 1024, 0), (12, 4096, 1)]
+    assert [row["state"] for row in rows] == ["stopped", "starting"]
+    assert rows[0]["idleMs"] == 0
+    assert 30_000 <= rows[1]["idleMs"] < 60_000
+    assert {row["tools"] for row in rows} == {2}
+    assert not any(row["differs"] for row in rows)
+    own = {"name", "workspace", "session", "differs", "idleMs"}
+    assert rows[0].keys() - own <= told.keys()
+
+
+def test_one_instance_has_its_pid_shown_for_the_server_and_none_is_dormant() -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha@~/a")
+    stage.actors["alpha@~/a"].pid = 11
+    stage.divide("beta")
+    context = stage.context()
+    told: list[Any] = [server_status(context, context.catalog.servers[name], {}) for name in ("alpha", "beta")]
+    alpha, beta = told
+    (row,) = alpha["instances"]
+    assert (alpha["pid"], row["session"], row["idleMs"]) == (11, None, None)
+    assert (beta["pid"], beta["rssBytes"], beta["instances"]) == (None, None, [])
+
+
+def test_an_instance_that_lists_something_else_is_marked() -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha#3", "alpha#7")
+    context = stage.context()
+    other = Stage()
+    other.lists("alpha", tool("own"))
+    stage.actors["alpha#7"].own = other.catalog.value
+    told: Any = server_status(context, context.catalog.servers["alpha"], {})
+    assert [(row["differs"], row["tools"]) for row in told["instances"]] == [(False, 2), (True, 1)]

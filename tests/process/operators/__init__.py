@@ -1,0 +1,1 @@
+"""Tests of instances, with real children."""
