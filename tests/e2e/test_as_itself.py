@@ -18,10 +18,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from tests.e2e.harness import WAIT, RawClient, running, scripted
+from tests.e2e.harness import RawClient, running, scripted
 from tests.e2e.raw_http import META, MODERN, TOKEN, listening
 from tests.scripted_server import command, tool
-from tests.waiting import eventually
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

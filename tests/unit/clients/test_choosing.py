@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from daemon.clients.choosing import MAX_CHOSEN, fault_of_choice, read_choice
-from tests.unit.catalog.samples import config_of, servers
+from tests.unit.catalog.samples import servers
+from tests.unit.config.reading import config_of
 
 CATEGORIES: dict[str, Any] = {
     "whole": {"server": "git"},

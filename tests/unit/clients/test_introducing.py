@@ -80,7 +80,7 @@ def test_discovery_names_every_revision_that_we_speak() -> None:
     assert answer["_meta"] == {"io.modelcontextprotocol/serverInfo": protocol.IDENTITY}
 
 
-SAID = {
+SAID: dict[str, Any] = {
     "serverInfo": {"name": "Git", "title": "Git \u202e", "version": "1", "icons": [{"src": "x"}]},
     "capabilities": {
         "tools": {},
