@@ -16,7 +16,7 @@ from daemon.config.jsonc import ROOT, below
 from daemon.config.names import matches, read_reference
 from daemon.config.permission_rules import unknown_servers, unreachable
 from daemon.config.redaction import secrets_of
-from daemon.config.sharing import WRITTEN, written
+from daemon.config.sharing import WRITTEN
 from daemon.errors import Fault
 from daemon.host import paths
 from daemon.surfaces.table import shows_summaries
@@ -39,7 +39,7 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
     """
     found: list[Fault] = [*_keyless(config, environ), *_http(config)]
     for name, each in config.mcp_servers.items():
-        server = written(each)
+        server = each.written
         if server.enabled and server.command:
             trail = below(below(ROOT, "mcpServers"), name)
             found += _missing_command(server, trail, environ)

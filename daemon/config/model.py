@@ -15,7 +15,7 @@ import attrs
 from daemon.config.categories import Category, Override, ToolSelection, from_the_key
 from daemon.config.listen import AccessToken, HttpListen, Listen, Tls
 from daemon.config.permission import PermissionRule
-from daemon.config.sharing import IDLE_SECONDS, WORKSPACE, Instance, Share
+from daemon.config.sharing import IDLE_SECONDS, WORKSPACE, Instance, Share, as_written
 from daemon.config.tuning import (
     AnswerTokens,
     Capacity,
@@ -177,6 +177,17 @@ class Server:
         """Whether ${workspace} stands in its command, arguments, environment or directory."""
         texts = (self.command or "", self.cwd or "", *self.args, *self.env.values())
         return any(WORKSPACE in text for text in texts)
+
+    @property
+    def written(self) -> Server:
+        """The same as it may be shown: with ${workspace} as its author wrote it."""
+        return attrs.evolve(
+            self,
+            command=self.command and as_written(self.command),
+            args=tuple(map(as_written, self.args)),
+            env={name: as_written(value) for name, value in self.env.items()},
+            cwd=self.cwd and as_written(self.cwd),
+        )
 
 
 @attrs.frozen(kw_only=True)

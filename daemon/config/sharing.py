@@ -10,8 +10,6 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.config.model import Server
-
 WORKSPACE = "\0workspace\0"
 """What ${workspace} stands for until an instance is made for one: no value can hold a NUL otherwise."""
 
@@ -41,17 +39,6 @@ class Instance:
     """The directory that it works in; None if its clients have named none."""
     capabilities: Mapping[str, object] | None = attrs.field(default=None, repr=False)
     """What its client can do (MCP, `ClientCapabilities`), as its server is told; None: what mcpd passes on."""
-
-
-def written(server: Server) -> Server:
-    """A server's configuration as it may be shown: with ${workspace} as its author wrote it."""
-    return attrs.evolve(
-        server,
-        command=server.command and as_written(server.command),
-        args=tuple(map(as_written, server.args)),
-        env={name: as_written(value) for name, value in server.env.items()},
-        cwd=server.cwd and as_written(server.cwd),
-    )
 
 
 def as_written(text: str) -> str:

@@ -11,7 +11,6 @@ from daemon.cli.advice import missing_key
 from daemon.cli.doctor.findings import found
 from daemon.config.credentials import in_arguments, names_credential
 from daemon.config.jsonc import ROOT, below
-from daemon.config.sharing import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +123,7 @@ def _arguments(config: Config) -> Iterator[Finding]:
 def _literals(config: Config) -> Iterator[str]:
     """The places of secrets that are written out instead of being references."""
     for name, each in config.mcp_servers.items():
-        server, trail = written(each), _trail(name)
+        server, trail = each.written, _trail(name)
         for key, values in (("env", server.env), ("headers", server.headers)):
             for variable, value in values.items():
                 if names_credential(variable) and _is_literal(value, server):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from daemon.cli.doctor.findings import found
 from daemon.config.command_lines import CONTAINERS, image_of, started
 from daemon.config.runners import fetches
-from daemon.config.sharing import WRITTEN, written
+from daemon.config.sharing import WRITTEN
 from daemon.host import paths
 from daemon.processes import proc
 
@@ -45,7 +45,7 @@ class Program(NamedTuple):
 
 def check(server: Server, scene: Scene) -> Iterator[Finding]:
     """Findings about a server's command, which is not started."""
-    server = written(server)
+    server = server.written
     base = base_of(server, scene)
     search = path_of(server, scene.inherited)
     if _is_of_a_workspace(server):
@@ -68,7 +68,7 @@ def check(server: Server, scene: Scene) -> Iterator[Finding]:
 
 def named(server: Server, scene: Scene) -> str:
     """The program that a sound server starts, as far as it can be known without a client."""
-    shown = written(server)
+    shown = server.written
     found = find(shown.command or "", path_of(shown, scene.inherited), base_of(shown, scene)).path
     return str(found or shown.command)
 
@@ -89,7 +89,7 @@ def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
     """
     for each in advised:
         yield found("package-unpinned", server=server.name, advice=each.message)
-    shown = written(server)
+    shown = server.written
     for words in started((shown.command or "", *shown.args)):
         if words[0] in CONTAINERS:
             never = "never" in words or any(word.startswith("--pull") and "never" in word for word in words)
