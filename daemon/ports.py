@@ -233,7 +233,12 @@ class Instances(Protocol):
         """
 
     def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
-        """Note that a session has ended: what it has for itself ends after a while, or soon."""
+        """Note that nobody is left of a session: what it has for itself waits for it a while, and then ends.
+
+        Args:
+            session: identifies it (`Holder.session`).
+            soon: whether it does not come back: nothing waits for it.
+        """
 
 
 class Upstream(Protocol):

@@ -80,8 +80,7 @@ class Tree:
 
     def __init__(self, config: Config, around: Surroundings) -> None:
         """Wire everything, each part with those made before it; nothing is started."""
-        self.around = around
-        self.outbox = Outbox()
+        self.around, self.outbox = around, Outbox()
         self.serving = trio.Event()
         """Set once clients are served."""
         self.readiness = Readiness.STARTING
@@ -89,25 +88,14 @@ class Tree:
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS)
         self.audience, self.states = ConnectedClients(), RequestStates()
         self.servers = _servers(self, config)
-        self.upstreams = self.servers.upstreams
-        self.supervisor = self.servers.supervisor
+        self.upstreams, self.supervisor = self.servers.upstreams, self.servers.supervisor
         self.librarian = Librarian(self.registry.catalog, config.search)
-        self.calls = CallLogger()
         self.tally = Tally(
             config.mcp_servers, meta_tools={each.name: each.meta_tools for each in (*SURFACES.values(), ITSELF)}
         )
-        self.mended = RepairCounts()
-        self.moves = Moves()
+        self.calls, self.mended, self.moves = CallLogger(), RepairCounts(), Moves()
         self.recorder = _recorder(self, config)
-        self.sessions = Sessions(
-            self.registry.catalog,
-            self.recorder,
-            wall=time.time,
-            on_loaded=self.tally.loaded,
-            on_invalid=self.tally.invalidated,
-            on_left=self.servers.session_ended,
-            on_joined=self.servers.session_returned,
-        )
+        self.sessions = _sessions(self)
         summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
         self.summarizing = Summarizing(self.registry.catalog, summarizer)
         self.means = _means(self, config)
@@ -129,8 +117,7 @@ class Tree:
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
         self.client_door = door(around.front, self.clients, self.front.serve)
         self.operator_door = door(around.control, self.operators, _control(self).serve)
-        self._recording = trio.CancelScope()
-        self._written = trio.Event()
+        self._recording, self._written = trio.CancelScope(), trio.Event()
 
     async def _apply(self, config: Config) -> Plan:
         plan = await self.servers.apply(config)
@@ -245,6 +232,18 @@ def _recorder(tree: Tree, config: Config) -> Recorder:
     )
 
 
+def _sessions(tree: Tree) -> Sessions:
+    return Sessions(
+        tree.registry.catalog,
+        tree.recorder,
+        wall=time.time,
+        on_loaded=tree.tally.loaded,
+        on_invalid=tree.tally.invalidated,
+        on_left=tree.servers.session_ended,
+        on_joined=tree.servers.session_returned,
+    )
+
+
 def _means(tree: Tree, config: Config) -> Means:
     return Means(
         offers=Offers(),
@@ -333,7 +332,7 @@ def _control(tree: Tree) -> Front[Control]:
             live=tree.front.sessions.values,
             in_use=tree.sessions.in_use,
             moves=tree.moves,
-            change_grants=tree.sessions.change_grants,
+            change_grants=tree.sessions.grants.change,
             connections=tree.connections,
         ),
         counters=Counters(

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.context import SessionContext
-    from daemon.clients.permissions.grants import Grants
     from daemon.clients.visitor import Visitor
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage
@@ -136,11 +135,6 @@ class Session:
         return self._attachments.key
 
     @property
-    def grants(self) -> Grants:
-        """What the session of the connection's own may call without its user being asked again."""
-        return self._attachments.own.state.grants
-
-    @property
     def in_flight(self) -> int:
         """The number of calls without an answer yet."""
         return len(self._connection.calls.open)
@@ -175,6 +169,7 @@ class Session:
             in_flight=self.in_flight,
             loaded=self._attachments.loaded,
             own=self._attachments.own.state.loaded,
+            grants=self._attachments.own.state.grants,
             repaired=connection.dispatch.repaired,
             tokens_not_sent=connection.savings.tokens,
             workspace=self._client.workspace.shown,

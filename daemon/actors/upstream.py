@@ -121,7 +121,15 @@ class UpstreamActor(UpstreamEvents):
         """Take no new calls any more; those under way go on. What clients want beside calls ends here."""
         if not self.is_gone:
             self.is_gone = True
-            self._audience.lost(self.name)
+            if self.server.instance is None:
+                # Another one takes its name, and what clients follow there.
+                self._audience.lost(self.name)
+            else:
+                self._audience.gone(self.name)
+
+    def be_forgotten(self) -> None:
+        """Note that nobody has its name any more: what clients want of it is kept no longer."""
+        self._audience.gone(self.name)
 
     # --- one incarnation -----------------------------------------------------------------------------------
 

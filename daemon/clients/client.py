@@ -108,8 +108,7 @@ class Client:
         self.workspace = OwnWorkspace()
         """The directory that it works in."""
         self.capabilities: Raw = NOTHING
-        """What it has declared that servers may ask of it, raw: in its handshake, or in its first request (MCP,
-        `ClientCapabilities`)."""
+        """What it has declared in its handshake or first request, raw (MCP, `ClientCapabilities`)."""
         self.instances: dict[str, Upstream] = {}
         """The instances of servers that it has used, by their own names, where clients do not share one."""
         self._surfaces = surfaces

@@ -12,6 +12,7 @@ from daemon.clients.audience import ConnectedClients
 from daemon.clients.client import DecidedSurfaces
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.listings import Listings
+from daemon.clients.permissions.grants import Grants
 from daemon.clients.permissions.rounds import AgreedCalls
 from daemon.clients.request_states import RequestStates
 
@@ -123,6 +124,8 @@ class SessionStatistics:
     """How many tools it has loaded."""
     own: Loaded = attrs.field(factory=Loaded, repr=False)
     """What it has loaded in the session that has no key."""
+    grants: Grants = attrs.field(factory=Grants, repr=False)
+    """What that session may call without its user being asked again."""
     repaired: int
     """How many calls had arguments that were repaired."""
     tokens_not_sent: int | None = 0

@@ -16,11 +16,7 @@ import attrs
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
-
-    from msgspec import Raw
-
-    from daemon.clients.call import ClientCall
+    from collections.abc import Callable, Hashable
 
 PREFIX = "mcpd.parked."
 """How our states begin, and no server's: those of the SDKs begin with a version or are base64."""
@@ -61,8 +57,9 @@ class AwaitsClient(Protocol):
     held: int
     """The bytes of the answer that has come meanwhile."""
 
-    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
-        """Go on with what the client's new request brings. Returns whether that request is dealt with."""
+    @property
+    def resume(self) -> Callable[..., bool]:
+        """Goes on with the client's new call and the responses that it brings; returns whether that is all."""
 
     def give_up(self, reason: str) -> None:
         """End it: its client will not come back."""

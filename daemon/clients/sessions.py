@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 from loguru import logger
 
-from daemon.clients.permissions.grants import LeftGrants
+from daemon.clients.permissions.grants import SessionGrants
 from daemon.clients.session_state import SessionState
 from daemon.errors import McpdError
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.shown import Shown
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.clients.permissions.grants import Grants
     from daemon.kit.mailbox import Watch
     from daemon.model import Tool
 
@@ -107,7 +106,7 @@ class Sessions:
         self.recalls: dict[str, trio.Event] = {}
         """Set once it is over, by the key that is being recalled."""
         self._left: dict[str, Shown] = {}
-        self._left_grants = LeftGrants()
+        self.grants = SessionGrants(self.named)
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
         """The named sessions that are here whole, each with the number of its connections."""
@@ -154,7 +153,7 @@ class Sessions:
         state.left = False
         if state.key is not None:
             if state.users == 1:
-                state.grants = self._left_grants.take(state.key, trio.current_time())
+                state.grants = self.grants.take(state.key)
             self.named[state.key] = state
             state.client = client or state.client
             self._memory.touch(state.key, self._wall())
@@ -173,7 +172,7 @@ class Sessions:
         key = state.key
         if key is not None and self.named.get(key) is state:
             del self.named[key]
-            self._left_grants.keep(key, state.grants, trio.current_time())
+            self.grants.keep(key, state.grants)
             if state.named:
                 self._left.pop(key, None)
                 self._left[key] = state.shown
@@ -181,18 +180,6 @@ class Sessions:
                     del self._left[next(iter(self._left))]
             if state.named or state.kept:
                 self._memory.touch(key, self._wall())
-
-    def grants_of(self, key: str) -> Grants:
-        """What the session with that key may call without its user being asked again."""
-        state = self.named.get(key)
-        return self._left_grants.of(key, trio.current_time()) if state is None else state.grants
-
-    def change_grants(self, key: str, change: Callable[[Grants], object]) -> None:
-        """Change what the session with that key may call, in use or not."""
-        grants = self.grants_of(key)
-        change(grants)
-        if key not in self.named:
-            self._left_grants.keep(key, grants, trio.current_time())
 
     async def recall(self, key: str) -> SessionState:
         """The session with that key: in memory, stored, or new. The store is asked once for all who wait.

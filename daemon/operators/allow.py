@@ -97,7 +97,8 @@ async def _found(context: OperatorContext, wanted: str) -> _Session:
     key, number = report["key"], report["number"]
     if key is None:
         (one,) = [each for each in live if each.number == number]
-        return _Session(name=f"#{number}", profiles=_profiles([one]), change=lambda act: act(one.grants))
+        grants = one.statistics().grants
+        return _Session(name=f"#{number}", profiles=_profiles([one]), change=lambda act: act(grants))
     profiles = _profiles([each for each in live if each.key == key]) or tuple(context.config.profiles)
     return _Session(
         name=str(key), profiles=profiles, change=lambda act: context.clients.change_grants(str(key), act)

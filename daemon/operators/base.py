@@ -208,10 +208,6 @@ class LiveSession(Protocol):
     def key(self) -> str | None:
         """The key of the connection's session; None if the session ends with the connection."""
 
-    @property
-    def grants(self) -> Grants:
-        """What the session of the connection's own may call without its user being asked again."""
-
     def statistics(self) -> SessionStatistics:
         """The connection's statistics."""
 

@@ -115,7 +115,7 @@ class ServerActors(Generic[A]):
             self.running[name] = actor
             self._later(self._end_after_calls, name, actor, reason)
         else:
-            self._later(self.supervisor.end, actor.child, reason)
+            self._later(self._end, actor, reason)
 
     async def remove(self, name: str, reason: str) -> None:
         """Stop the actor of a server that all clients share; return once it has cleaned up."""
@@ -136,7 +136,12 @@ class ServerActors(Generic[A]):
             while actor.has_calls:  # noqa: ASYNC110 - nothing else tells when the last call has ended
                 await trio.sleep(CALLS_SECONDS)
         del self.running[name]
+        await self._end(actor, reason)
+
+    async def _end(self, actor: A, reason: str) -> None:
         await self.supervisor.end(actor.child, reason)
+        if actor.name not in self.named:
+            actor.be_forgotten()
 
     def _later(self, end: Callable[..., Awaitable[None]], *args: object) -> None:
         # Where nothing runs yet, or any more, there is nothing to stop.

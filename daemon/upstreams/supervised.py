@@ -76,6 +76,9 @@ class SupervisedServer(Upstream, Protocol):
     def be_gone(self) -> None:
         """Take no new calls any more; those under way go on."""
 
+    def be_forgotten(self) -> None:
+        """Note that nobody has its name any more."""
+
 
 def spec_of(upstream: SupervisedServer, on_status: Callable[[ServerStatus], None] | None = None) -> ChildSpec:
     """The specification of a server's actor for its supervisor.

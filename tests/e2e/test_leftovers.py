@@ -95,3 +95,18 @@ def test_the_doctor_finds_what_is_left_and_ends_it_when_told_to(tmp_path: Path) 
         assert not alive(left)
         assert "Nothing is left of a daemon that was killed." in daemon.run("doctor", check=None)
         daemon.start()
+
+
+def test_instances_that_a_killed_daemon_has_left_are_ended_by_the_next(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    server = {**scripted(ignore=["eof", "term"], record=str(record)), "share": "session"}
+    with running({"mcpServers": {"deaf": server}}) as daemon:
+        with daemon.client() as one, daemon.client() as other:
+            for client in (one, other):
+                client.run("deaf", "echo")
+            assert daemon.stop(signal.SIGKILL) == -signal.SIGKILL
+        told = [json.loads(line) for line in record.read_text().splitlines()]
+        left = [each["pid"] for each in told if each["event"] == "start"]
+        assert len(left) >= 2
+        daemon.start()
+        assert not alive(left)

@@ -13,6 +13,7 @@ VIRTUAL = "tests/faults/test_virtual.py::test_"
 DAEMON = "tests/faults/test_daemon_faults.py::test_"
 TREE = "tests/process/processes/test_children.py::test_"
 UPSTREAM = "tests/process/actors/test_upstream.py::test_"
+OWN_CHILD = "tests/process/upstreams/instances/test_"
 LIFE = "tests/e2e/test_lifecycle.py::test_"
 KEPT = "tests/e2e/test_persistence.py::test_"
 BOOTED = "tests/systemd/test_kills.py::test_"
@@ -489,4 +490,18 @@ MATRIX = (
         f"{CHILD}stopping_in_the_middle_of_everything_leaves_nothing",
     ),
     row("CPU starved, many children start", f"{DAEMON}on_a_starved_machine_nobody_is_taken_for_dead"),
+    row(
+        "one of several instances of a server is killed",
+        f"{OWN_CHILD}server_instances.py::test_killing_one_of_five_instances_concerns_no_other",
+    ),
+    row(
+        "one instance crashes in a loop, one takes too much memory",
+        f"{OWN_CHILD}faults.py::test_a_crash_loop_of_one_instance_concerns_no_other",
+        f"{OWN_CHILD}faults.py::test_an_instance_above_its_memory_ceiling_is_ended_and_no_other",
+    ),
+    row(
+        "the daemon ends, or is killed, with many instances",
+        f"{OWN_CHILD}faults.py::test_sixteen_instances_that_end_only_of_a_kill_stop_within_five_seconds",
+        "tests/e2e/test_leftovers.py::test_instances_that_a_killed_daemon_has_left_are_ended_by_the_next",
+    ),
 )

@@ -20,7 +20,7 @@ from loguru import logger
 from daemon.clients.capabilities import NOTHING, has
 from daemon.clients.input_required import STATE, InputRequest, asking_result, fits
 from daemon.clients.parking import client_of, owner_of
-from daemon.clients.permissions.questions import ELICIT, Choice, choice_in, question
+from daemon.clients.permissions.questions import ELICIT, UserChoice, choice_in, question
 from daemon.clients.request_states import TTL
 from daemon.clients.waits import REPORT_SECONDS, reporting
 from daemon.errors import Overloaded, PermissionDenied
@@ -102,7 +102,7 @@ class Approvals:
         Raises:
             PermissionDenied: its user does not agree, or not in time.
         """
-        answer = _Answer()
+        answer = _Awaited()
         request = PeerRequest(ELICIT, params, answer)
         try:
             call.calls.server_requests.ask(request, call.request.id)
@@ -167,17 +167,17 @@ class AskedCall:
         """Nothing: it was never sent."""
 
 
-def take(call: ClientCall, tool: Tool, choice: Choice | None) -> None:
+def take(call: ClientCall, tool: Tool, choice: UserChoice | None) -> None:
     """Take over what a call's user has chosen.
 
     Raises:
         PermissionDenied: the user does not agree.
     """
     told = logger.bind(session=call.calls.number, server=tool.server)
-    if choice is Choice.SESSION and _has_session(call):
+    if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, USER)
         told.info("{} may be called as long as session {} lasts: its user says so", _name(tool), named(call))
-    elif choice is not Choice.ONCE:
+    elif choice is not UserChoice.ONCE:
         told.info("a call of {} was refused by its user", _name(tool))
         why = (
             "The answer names no choice that was offered"
@@ -246,7 +246,7 @@ async def _keep_patient(call: ClientCall, tool: Tool, flush: Callable[[], None])
         report(f"the user is asked about {_name(tool)} (waiting for {trio.current_time() - began:.0f} s)")
 
 
-class _Answer:
+class _Awaited:
     """`wire.peer_requests.Responder` of our question."""
 
     def __init__(self) -> None:

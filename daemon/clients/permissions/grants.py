@@ -7,12 +7,13 @@ back within seconds and a client over HTTP connects anew for each request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
+import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from daemon.model import Tool, ToolKey
 
@@ -75,27 +76,38 @@ class Grants:
         return dict(self._grants)
 
 
-class LeftGrants:
-    """The grants of sessions that no connection uses, by their keys."""
+class Granted(Protocol):
+    """A session in use."""
 
-    def __init__(self) -> None:
-        """Begin without any."""
+    grants: Grants
+    """What it may call."""
+
+
+class SessionGrants:
+    """The grants of all sessions with keys, in use or left a short while ago."""
+
+    def __init__(self, used: Mapping[str, Granted]) -> None:
+        """Begin without any; `used` are the sessions in use, by key."""
+        self._used = used
         self._left: dict[str, tuple[Grants, float]] = {}
 
-    def keep(self, key: str, grants: Grants, now: float) -> None:
+    def keep(self, key: str, grants: Grants) -> None:
         """Keep the grants of a session whose last connection has left."""
         self._left.pop(key, None)
         if grants:
-            self._left[key] = grants, now
+            self._left[key] = grants, trio.current_time()
             while len(self._left) > MAX_LEFT:
                 del self._left[next(iter(self._left))]
 
-    def take(self, key: str, now: float) -> Grants:
+    def take(self, key: str) -> Grants:
         """The grants of a session that a connection uses from now on."""
         grants, left = self._left.pop(key, (None, 0.0))
-        return Grants() if grants is None or now - left >= GRACE else grants
+        return Grants() if grants is None or trio.current_time() - left >= GRACE else grants
 
-    def of(self, key: str, now: float) -> Grants:
-        """The grants of a session that no connection uses, to look at or to change; `keep` them then."""
-        grants, left = self._left.get(key, (None, 0.0))
-        return Grants() if grants is None or now - left >= GRACE else grants
+    def change(self, key: str, act: Callable[[Grants], object]) -> None:
+        """Look at the grants of a session, or change them."""
+        used = self._used.get(key)
+        grants = self.take(key) if used is None else used.grants
+        act(grants)
+        if used is None:
+            self.keep(key, grants)

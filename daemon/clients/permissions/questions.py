@@ -29,7 +29,7 @@ MEMBER = "choice"
 """The member of the form with the user's choice."""
 
 
-class Choice(StrEnum):
+class UserChoice(StrEnum):
     """What a user can choose; these words are shown."""
 
     ONCE = "allow once"
@@ -37,12 +37,12 @@ class Choice(StrEnum):
     REFUSE = "refuse"
 
 
-class _Answer(Struct):
+class _Chosen(Struct):
     action: str
     content: dict[str, object] | None = None
 
 
-_decode = msgspec.json.Decoder(_Answer).decode
+_decode = msgspec.json.Decoder(_Chosen).decode
 
 
 def question(tool: Tool, arguments: Buffer, redact: Callable[[str, int], str], *, session: bool) -> Raw:
@@ -54,7 +54,7 @@ def question(tool: Tool, arguments: Buffer, redact: Callable[[str, int], str], *
         redact: removes secrets from a text, and cuts it to so many characters.
         session: whether the choice may hold for the client's session: not where it has none.
     """
-    choices = [str(each) for each in Choice if session or each is not Choice.SESSION]
+    choices = [str(each) for each in UserChoice if session or each is not UserChoice.SESSION]
     text = (
         f"The tool {tool.name} of the MCP server {tool.server} is to be called. Arguments:\n"
         f"{_shown(bytes(arguments), redact)}"
@@ -84,12 +84,12 @@ def _shown(arguments: bytes, redact: Callable[[str, int], str]) -> str:
     return f"{shown}\nOnly the beginning is shown: these are {len(arguments):,} bytes."
 
 
-def choice_in(result: Buffer) -> Choice | None:
+def choice_in(result: Buffer) -> UserChoice | None:
     """What a user has chosen; None if the answer names no choice that was offered."""
     try:
         answer = _decode(result)
         if answer.action != "accept":
-            return Choice.REFUSE
-        return Choice(str((answer.content or {}).get(MEMBER)))
+            return UserChoice.REFUSE
+        return UserChoice(str((answer.content or {}).get(MEMBER)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
         return None

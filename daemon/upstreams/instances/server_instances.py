@@ -116,7 +116,7 @@ class ServerInstances(Generic[A]):
         return found.actor
 
     def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
-        """Note that a session has ended: what it has for itself ends after a while, or soon."""
+        """Note that the last connection of a session has left (`ports.Instances.session_ended`)."""
         for each in self.running.values():
             each.users.discard(session)
             if each.key[0] == session:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +19,6 @@ from daemon.catalog import remembered
 from daemon.cli.connect import MAX_KEY
 from tests.process.bridge.bridged import bridged, receive_all, receive_line
 from tests.unit.cli.daemons import PATIENCE, environment, listen, mcpd
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -43,6 +42,7 @@ def test_options_are_told_to_the_daemon_before_anything_else(
     said = json.loads(ends.hello)
     assert ("anonymous" in said["params"]) is ("session" not in params)
     said["params"].pop("anonymous", None)
+    assert said["params"].pop("directory") == str(Path.cwd())
     assert said == {
         "jsonrpc": "2.0",
         "method": "mcpd/hello",
@@ -57,6 +57,55 @@ def test_the_session_may_come_from_the_environment(sockets: Path, words: tuple[s
     with bridged(sockets, *words, MCPD_SESSION="env") as ends:
         ends.to_bridge.close()
         assert json.loads(ends.hello)["params"]["session"] == session
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("/srv/a b/ä", "/srv/a b/ä"),
+        ("src/../lib", "{here}/src/../lib"),
+        (".", "{here}/."),
+        ("~/src", "{home}/src"),
+    ],
+)
+@pytest.mark.parametrize("where", ["option", "environment", "both"])
+def test_a_workspace_is_told_as_an_absolute_path(sockets: Path, named: str, told: str, where: str) -> None:
+    words = ("--workspace", named) if where != "environment" else ()
+    more: Any = {"option": {}, "environment": {"MCPD_WORKSPACE": named}, "both": {"MCPD_WORKSPACE": "/else"}}[
+        where
+    ]
+    with bridged(sockets, *words, HOME="/home/me", **more) as ends:
+        ends.to_bridge.close()
+        said = json.loads(ends.hello)["params"]
+    assert said["workspace"] == told.format(here=str(Path.cwd()), home="/home/me")
+    assert "directory" not in said
+
+
+@pytest.mark.parametrize("name", ["plain", "ä 世界", 'a "quoted" \\ one', "new\nline"])
+def test_the_bridge_tells_where_it_was_started(sockets: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    hello = _told_in(tmp_path / name, sockets)
+    assert json.loads(hello)["params"]["directory"] == str(tmp_path / name)
+
+
+def test_a_directory_that_cannot_be_told_is_left_out(sockets: Path, tmp_path: Path) -> None:
+    strange = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    strange.mkdir()
+    assert "directory" not in json.loads(_told_in(strange, sockets))["params"]
+
+
+def _told_in(directory: Path, sockets: Path) -> bytes:
+    """The hello of a bridge that was started in a directory."""
+    with contextlib.chdir(directory), bridged(sockets) as ends:
+        ends.to_bridge.close()
+        return ends.hello
+
+
+@pytest.mark.parametrize("named", ["", "\udcff"])
+def test_a_workspace_that_cannot_be_told_is_a_usage_error(named: str) -> None:
+    ran = mcpd("connect", "--workspace", named)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--workspace" in ran.stderr
 
 
 LONGEST = "ä" * remembered.MAX_KEY
@@ -101,7 +150,7 @@ def test_an_empty_key_is_a_usage_error_and_an_empty_variable_is_none(sockets: Pa
     assert mcpd("connect", "--session=").returncode == 2
     with bridged(sockets, MCPD_SESSION="") as ends:
         ends.to_bridge.close()
-        assert json.loads(ends.hello)["params"].keys() == {"version", "anonymous"}
+        assert json.loads(ends.hello)["params"].keys() == {"version", "anonymous", "directory"}
 
 
 @pytest.mark.parametrize("words", [(), ("--profile", "reader")])

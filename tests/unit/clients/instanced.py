@@ -29,6 +29,15 @@ class TestInstances:
     holders: list[Holder] = attrs.field(factory=list)
     """Whom an instance was asked for, each time."""
     running: dict[Hashable, FakeUpstream] = attrs.field(factory=dict)
+    left: list[Hashable] = attrs.field(factory=list)
+    """Sessions of which nobody was left, each time."""
+    begun: int = 0
+    ended: int = 0
+
+    def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
+        """Note it (`ports.Instances.session_ended`)."""
+        del soon
+        self.left.append(session)
 
     def of(self, holder: Holder) -> FakeUpstream:
         """The instance for a client (`ports.Instances.of`)."""

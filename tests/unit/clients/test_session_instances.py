@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,12 @@ import trio.testing
 
 from daemon.clients.own_roots import WORKSPACE_SECONDS
 from daemon.clients.visitor import HERSELF
-from daemon.protocol import HELLO, ROOTS_CHANGED, SESSION_KEY
+from daemon.model import Kind
+from daemon.protocol import HELLO, RESOURCE_UPDATED, ROOTS_CHANGED, SESSION_KEY
 from tests.fakes_upstream import MODERN, Stage, error_of
 from tests.unit.clients.asking import answer, greeted, on_full_surface, question
 from tests.unit.clients.instanced import TestInstances, divided
+from tests.unit.clients.members import raw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -340,6 +343,47 @@ async def test_only_the_client_of_an_instance_is_asked_for_its_roots(
     await anna.client.tell(ROOTS_CHANGED, {})
     await trio.testing.wait_all_tasks_blocked()
     assert (hers.told, stage.alpha.told) == ([ROOTS_CHANGED], [])
+
+
+async def test_a_resource_is_followed_at_the_clients_own_instance(stage: Stage, nursery: trio.Nursery) -> None:
+    stage.offers("alpha", Kind.RESOURCE, "file:///a")
+    instances = divided(stage)
+    client = await stage.client(nursery)
+    named = "mcpd://alpha/file%3A%2F%2F%2Fa"
+    await client.ask("resources/subscribe", {"uri": named})
+    await trio.testing.wait_all_tasks_blocked()
+    (instance,) = instances.running.values()
+    audience = stage.context.audience
+    assert (audience.resources.wished("alpha"), audience.uses(instance.name)) == (frozenset(), True)
+    audience.settled(instance.name, "file:///a", None)
+    assert (await client.get())["result"] == {}
+    audience.hear(instance.name, RESOURCE_UPDATED, raw({"uri": "file:///a/part"}), None)
+    stage.outbox.flush()
+    assert (await client.get())["params"] == {"uri": "mcpd://alpha/file%3A%2F%2F%2Fa%2Fpart"}
+    # What it followed may be something else at the next one.
+    instances.end(instance)
+    stage.outbox.flush()
+    assert (await client.get())["params"] == {"uri": named}
+    assert not audience.uses(instance.name)
+    assert (await client.request("resources/unsubscribe", {"uri": named}))["result"] == {}
+
+
+async def test_a_task_belongs_to_the_instance_that_works_on_it(stage: Stage, nursery: trio.Nursery) -> None:
+    instances = divided(stage)
+    guest = await greeted(stage, nursery)
+    params = {"name": "alpha__echo", "arguments": {}, "task": {"ttl": 60_000}}
+    await guest.client.ask("tools/call", params)
+    await trio.testing.wait_all_tasks_blocked()
+    (instance,) = instances.running.values()
+    task = {"taskId": "theirs", "status": "working", "ttl": 60_000}
+    stage.answer(await instance.wait_sent(), json.dumps({"task": task}).encode())
+    ours = (await guest.client.get())["result"]["task"]["taskId"]
+    assert stage.context.audience.uses(instance.name)
+    await guest.client.ask("tasks/get", {"taskId": ours}, request_id=2)
+    stage.answer(await instance.wait_sent(2), json.dumps({**task, "status": "completed"}).encode())
+    assert (await guest.client.get())["result"]["status"] == "completed"
+    assert not stage.context.audience.uses(instance.name)
+    assert stage.alpha.sent == []
 
 
 async def test_a_workspace_and_the_instances_of_a_client_are_reported(

@@ -353,11 +353,10 @@ async def test_what_a_session_may_call_stays_for_a_while_after_its_last_connecti
 async def test_what_a_session_may_call_is_changed_in_use_or_not(mock_clock: MockClock) -> None:
     stage = Stage()
     (echo,) = tools_of("alpha", "echo")
-    stage.sessions.change_grants("k", lambda grants: grants.allow(echo, "an operator"))
+    stage.sessions.grants.change("k", lambda grants: grants.allow(echo, "an operator"))
     state = await joined(stage)
     assert state.grants.covers(echo, trio.current_time())
-    stage.sessions.change_grants("k", lambda grants: grants.revoke([ECHO]))
+    stage.sessions.grants.change("k", lambda grants: grants.revoke([ECHO]))
     assert not state.grants
-    assert stage.sessions.grants_of("k") is state.grants
     # Of a session without a key nobody else knows.
     assert not stage.sessions.unnamed().grants

@@ -14,7 +14,6 @@ import trio
 from daemon.actors.control import Control
 from daemon.clients.client import Moves
 from daemon.clients.context import SessionStatistics
-from daemon.clients.permissions.grants import Grants
 from daemon.config.model import Instance, Server
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.permissions.grants import Grants
     from daemon.config.diff import Plan
     from daemon.errors import McpdError
     from daemon.ports import Holder, Upstream
@@ -145,7 +145,6 @@ class FakeSession:
 
     def __attrs_post_init__(self) -> None:
         self.number = self.facts.number
-        self.grants = Grants()
 
     @property
     def key(self) -> str | None:

@@ -27,9 +27,9 @@ class Daemon:
     """A connection, sessions with keys, and what each may call."""
 
     def __init__(self) -> None:
-        self.one = FakeSession(attrs.evolve(SESSION, number=4, key=None))
-        self.open = FakeSession(attrs.evolve(SESSION, number=5, key=None, profile="open"))
-        self.keyed = FakeSession(attrs.evolve(SESSION, number=6, key="12"))
+        self.one = FakeSession(attrs.evolve(SESSION, grants=Grants(), number=4, key=None))
+        self.open = FakeSession(attrs.evolve(SESSION, grants=Grants(), number=5, key=None, profile="open"))
+        self.keyed = FakeSession(attrs.evolve(SESSION, grants=Grants(), number=6, key="12"))
         self.grants = {key: Grants() for key in ("12", "kept")}
         self.stage = Stage(profiles=PROFILES)
         kept, used = (SessionRecord(key=key, loaded=Loaded()) for key in ("kept", "12"))
@@ -57,8 +57,8 @@ async def test_a_connection_is_allowed_a_tool_in_any_spelling(session: str, tool
     daemon = Daemon()
     answer = await daemon.allow(session, tool)
     assert answer == {"session": "#4", "changed": ["alpha/echo"], "allowed": [ECHO]}
-    assert daemon.covers(daemon.one.grants)
-    assert not daemon.covers(daemon.one.grants, "add")
+    assert daemon.covers(daemon.one.facts.grants)
+    assert not daemon.covers(daemon.one.facts.grants, "add")
 
 
 @pytest.mark.parametrize("key", ["12", "kept"])
@@ -67,7 +67,7 @@ async def test_a_session_with_a_key_is_allowed_it_in_use_or_not(key: str) -> Non
     assert (await daemon.allow(key, "alpha/*"))["session"] == key
     assert daemon.covers(daemon.grants[key])
     assert daemon.covers(daemon.grants[key], "add")
-    assert not daemon.one.grants
+    assert not daemon.one.facts.grants
 
 
 async def test_it_ends_when_it_was_to_end(mock_clock: trio.testing.MockClock) -> None:
@@ -75,7 +75,7 @@ async def test_it_ends_when_it_was_to_end(mock_clock: trio.testing.MockClock) ->
     answer = await daemon.allow("4", "alpha/echo", seconds=60.0)
     assert answer["allowed"] == [{**ECHO, "seconds": 60}]
     mock_clock.jump(61)
-    assert not daemon.covers(daemon.one.grants)
+    assert not daemon.covers(daemon.one.facts.grants)
     assert (await daemon.allow("4"))["allowed"] == []
 
 
@@ -84,8 +84,8 @@ async def test_what_is_allowed_is_listed_and_revoked() -> None:
     await daemon.allow("4", "alpha/*")
     assert [each["tool"] for each in (await daemon.allow("4"))["allowed"]] == ["alpha/echo", "alpha/add"]
     assert (await daemon.allow("4", "echo", revoke=True))["changed"] == ["alpha/echo"]
-    assert not daemon.covers(daemon.one.grants)
-    assert daemon.covers(daemon.one.grants, "add")
+    assert not daemon.covers(daemon.one.facts.grants)
+    assert daemon.covers(daemon.one.facts.grants, "add")
     assert (await daemon.allow("4", revoke=True))["allowed"] == []
 
 
@@ -111,7 +111,7 @@ async def test_what_cannot_be_allowed_is_refused_with_why(
     with pytest.raises(InvalidArguments) as caught:
         await daemon.allow(session, tool, **more)
     assert said in str(caught.value)
-    assert not daemon.one.grants
+    assert not daemon.one.facts.grants
 
 
 async def test_who_allowed_what_is_logged() -> None:

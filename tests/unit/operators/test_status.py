@@ -22,8 +22,8 @@ from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
 from daemon.surfaces.base import View
-from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.full import FullSurface
+from daemon.surfaces.table import SURFACES
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.list_reader import EMPTY
 from daemon.upstreams.listing import ListingStatus
@@ -151,7 +151,7 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         now=lambda: NOW,
         means=daemon.stage.means,
     )
-    assert shown == sum(len(one) for one in CategorySurface().list_tools(view))
+    assert shown == sum(len(one) for one in SURFACES["category"].list_tools(view))
     assert offered == sum(len(one) for one in FullSurface().list_tools(view))
     assert told["estimatedTokensSaved"] > 0
 
@@ -229,6 +229,7 @@ def test_sessions_are_listed() -> None:
             "protocol": "2025-11-25",
             "profile": "default",
             "surface": "category",
+            "servers": [],
             "surfaceGrounds": "profile",
             "surfaceWhy": "the profile names it",
             "workspace": "",

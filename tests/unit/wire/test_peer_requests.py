@@ -43,11 +43,12 @@ def made() -> tuple[PeerRequest, Noted, list[str]]:
 
 
 def test_what_is_known_without_a_client_is_answered_in_place_of_a_refusal_of_ours() -> None:
-    for refuse, said in (
+    ends: list[tuple[Callable[[PeerRequest], None], list[Any]]] = [
         (lambda request: request.refuse(-1, "nobody has roots"), [("result", b'{"roots":[]}')]),
         (lambda request: request.refuse_as(b'{"code":1}'), [("error", b'{"code":1}')]),
         (lambda request: request.answer(b"{}"), [("result", b"{}")]),
-    ):
+    ]
+    for refuse, said in ends:
         request, back, _withdrawn = made()
         request.otherwise = b'{"roots":[]}'
         refuse(request)

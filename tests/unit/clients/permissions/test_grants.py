@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.clients.permissions.grants import GRACE, MAX_GRANTS, MAX_LEFT, Grants, LeftGrants
+from daemon.clients.permissions.grants import GRACE, MAX_GRANTS, MAX_LEFT, Grants, SessionGrants
 from tests.unit.catalog.samples import tool
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 WRITE = tool("fs", "write")
 
@@ -47,25 +53,43 @@ def test_a_session_has_so_many_and_the_latest_stay() -> None:
     assert not grants.covers(tools[0], 0.0)
 
 
-def test_grants_stay_for_a_while_when_a_session_has_left() -> None:
-    left, grants = LeftGrants(), Grants()
+def looked_at(left: SessionGrants, key: str) -> bool:
+    """Whether a session may call anything."""
+    found: list[bool] = []
+    left.change(key, lambda grants: found.append(bool(grants)))
+    return found[0]
+
+
+def some() -> Grants:
+    grants = Grants()
     grants.allow(WRITE, "its user")
-    left.keep("k", grants, 10.0)
-    assert left.of("k", 10.0) is grants
-    assert left.take("k", 10.0 + GRACE - 1) is grants
-    assert not left.take("k", 10.0)
-    left.keep("k", grants, 10.0)
-    assert not left.of("k", 10.0 + GRACE)
-    assert not left.take("k", 10.0 + GRACE)
+    return grants
 
 
-def test_of_so_many_sessions_the_grants_stay_and_none_of_those_without() -> None:
-    left = LeftGrants()
+async def test_grants_stay_for_a_while_when_a_session_has_left(mock_clock: MockClock) -> None:
+    left, grants = SessionGrants({}), some()
+    left.keep("k", grants)
+    mock_clock.jump(GRACE - 1)
+    assert left.take("k") is grants
+    assert not left.take("k")
+    left.keep("k", grants)
+    mock_clock.jump(GRACE)
+    assert not left.take("k")
+
+
+async def test_of_so_many_sessions_the_grants_stay_and_none_of_those_without() -> None:
+    left = SessionGrants({})
     for number in range(MAX_LEFT + 1):
-        grants = Grants()
-        grants.allow(WRITE, "its user")
-        left.keep(f"k{number}", grants, 0.0)
-    assert not left.of("k0", 0.0)
-    assert left.of("k1", 0.0)
-    left.keep("k1", Grants(), 0.0)
-    assert not left.of("k1", 0.0)
+        left.keep(f"k{number}", some())
+    assert not looked_at(left, "k0")
+    assert looked_at(left, "k1")
+    left.keep("k1", Grants())
+    assert not looked_at(left, "k1")
+
+
+async def test_the_grants_of_a_session_in_use_are_its_own() -> None:
+    used = attrs.make_class("Used", {"grants": attrs.field()})(some())
+    left = SessionGrants({"k": used})
+    left.change("k", lambda grants: grants.revoke([("fs", "write")]))
+    assert not used.grants
+    assert not left.take("k")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.clients.permissions.questions import MAX_SHOWN, Choice, choice_in, question
+from daemon.clients.permissions.questions import MAX_SHOWN, UserChoice, choice_in, question
 from daemon.config.redaction import Redactors
 from daemon.safety.escape import hidden_in
 from tests.unit.catalog.samples import tool
@@ -76,11 +76,11 @@ def test_what_cannot_be_laid_out_is_shown_as_it_is(arguments: bytes) -> None:
 @pytest.mark.parametrize(
     ("answer", "choice"),
     [
-        ({"action": "accept", "content": {"choice": "allow once"}}, Choice.ONCE),
-        ({"action": "accept", "content": {"choice": "allow for this session"}}, Choice.SESSION),
-        ({"action": "accept", "content": {"choice": "refuse"}}, Choice.REFUSE),
-        ({"action": "decline"}, Choice.REFUSE),
-        ({"action": "cancel", "content": {"choice": "allow once"}}, Choice.REFUSE),
+        ({"action": "accept", "content": {"choice": "allow once"}}, UserChoice.ONCE),
+        ({"action": "accept", "content": {"choice": "allow for this session"}}, UserChoice.SESSION),
+        ({"action": "accept", "content": {"choice": "refuse"}}, UserChoice.REFUSE),
+        ({"action": "decline"}, UserChoice.REFUSE),
+        ({"action": "cancel", "content": {"choice": "allow once"}}, UserChoice.REFUSE),
         ({"action": "accept", "content": {"choice": "Allow once"}}, None),
         ({"action": "accept", "content": {"choice": 1}}, None),
         ({"action": "accept", "content": None}, None),
@@ -89,5 +89,5 @@ def test_what_cannot_be_laid_out_is_shown_as_it_is(arguments: bytes) -> None:
         ([], None),
     ],
 )
-def test_only_what_was_offered_counts_as_chosen(answer: Any, choice: Choice | None) -> None:
+def test_only_what_was_offered_counts_as_chosen(answer: Any, choice: UserChoice | None) -> None:
     assert choice_in(json.dumps(answer).encode()) is choice

@@ -246,6 +246,22 @@ async def test_half_characters_are_mended_as_on_every_door(autojump_clock: trio.
         assert endpoint.served[0].requests[-1][2] == b'{"name":"\\ufffd"}'
 
 
+@pytest.mark.parametrize(
+    ("header", "path"),
+    [
+        ("/srv/app", "/srv/app"),
+        ("/srv/a%20b/%C3%A4", "/srv/a b/ä"),
+        ("/ä".encode().decode("latin-1"), "/ä"),
+        ("/\xe4", "/ä"),
+        ("/100%", "/100%"),
+        ("src", "src"),
+        ("", ""),
+    ],
+)
+def test_a_workspace_may_be_percent_encoded(header: str, path: str) -> None:
+    assert named_in({"mcpd-workspace": header}) == RequestNames(None, path)
+
+
 def test_a_key_is_checked_where_it_is_read() -> None:
     assert named_in({"mcpd-session": "work"}) == RequestNames("work")
     assert named_in({}) == RequestNames()

@@ -1,0 +1,116 @@
+"""What goes wrong with one instance of a server, and what it costs: the calls of its own clients."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from daemon.ports import Holder
+from daemon.states import SERVING, ServerState
+from tests.houses import ECHO, PATIENCE, House, house, is_alive
+from tests.process.upstreams.instances.test_server_instances import OWN, instanced, names, of, up
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MIB = 1024 * 1024
+MOST = 16
+"""Instances of one server, as many as it may have."""
+
+SOON = {"base": 0.01, "floor": 0, "cap": 60, "intensity": 3}
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def directories(tmp_path: Path) -> tuple[str, str]:
+    """Two workspaces: the servers here look for a file in theirs, and do what it says."""
+    found = tmp_path / "sound", tmp_path / "faulty"
+    for each in found:
+        each.mkdir()
+    return str(found[0]), str(found[1])
+
+
+def first_doing(what: str) -> dict[str, object]:
+    """A server that first does this (shell) in its directory."""
+    command, arguments = str(ECHO["command"]), list(ECHO["args"])
+    script = ["-c", f'{what}\nexec "$@"', "sh", command, *arguments]
+    return {"command": "/bin/sh", "args": script, "share": "workspace", "restart": SOON}
+
+
+def state_of(home: House) -> ServerState:
+    return home.tree.registry.catalog.value.servers["s"].status.state
+
+
+async def test_a_crash_loop_of_one_instance_concerns_no_other(
+    nursery: trio.Nursery, tmp_path: Path, directories: tuple[str, str]
+) -> None:
+    sound, faulty = directories
+    (Path(faulty) / "stop").touch()
+    async with house(tmp_path, of(s=first_doing("test -e stop && exit 3"))) as home:
+        works = await up(home, workspace=sound)
+        pid = works.pid
+        loops = instanced(home).instances.of(Holder(session="other", number=2, workspace=faulty))
+        nursery.start_soon(loops.wake)
+        with trio.fail_after(PATIENCE):
+            status = await loops.child.status.wait_until(lambda it: it.state is ServerState.CRASHLOOP)
+        assert status.attempt >= SOON["intensity"]
+        assert (works.child.status.value.state in SERVING, works.pid) == (True, pid)
+        assert state_of(home) is ServerState.READY
+
+
+GREEDY = "import os\nif os.path.exists('greedy'): kept = b'x' * (200 << 20)\n"
+"""Takes memory where it is told to."""
+
+
+async def test_an_instance_above_its_memory_ceiling_is_ended_and_no_other(
+    nursery: trio.Nursery, tmp_path: Path, directories: tuple[str, str]
+) -> None:
+    sound, greedy = directories
+    (Path(greedy) / "greedy").touch()
+    args = list(ECHO["args"])
+    entry = {
+        **ECHO,
+        "args": [*args[:-1], GREEDY + args[-1]],
+        "share": "workspace",
+        "limits": {"memoryBytes": 100 * MIB},
+        "restart": SOON,
+    }
+    async with house(tmp_path, of(s=entry)) as home:
+        works = await up(home, workspace=sound)
+        pid = works.pid
+        grows = await up(home, session="other", number=2, workspace=greedy)
+        with trio.fail_after(PATIENCE):
+            await grows.child.status.wait_until(lambda it: "memory" in it.reason)
+        assert (works.child.status.value.state in SERVING, works.pid) == (True, pid)
+        nursery.cancel_scope.cancel()
+
+
+async def test_sixteen_instances_that_end_only_of_a_kill_stop_within_five_seconds(
+    tmp_path: Path,
+) -> None:
+    deaf = {**OWN, "args": [*OWN["args"][:-1], '{"ignore": ["eof", "term"]}']}
+    async with house(tmp_path, of(s=deaf)) as home:
+        async with trio.open_nursery() as starting:
+            for number in range(MOST):
+                actor = instanced(home).instances.of(Holder(session=number, number=number))
+                starting.start_soon(actor.wake)
+        actors = list(home.tree.servers.actors.values())
+        await until(lambda: all(each.is_up for each in actors), lambda: str(names(home)), seconds=PATIENCE)
+        pids = [each.pid for each in actors if each.pid is not None]
+        assert len(pids) == MOST
+        began = time.monotonic()
+        home.stop.set()
+        await until(lambda: not any(map(is_alive, pids)), lambda: str(pids), seconds=PATIENCE)
+        assert time.monotonic() - began < 5.0
