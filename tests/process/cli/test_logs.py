@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from daemon.cli.logs import main
+from daemon.cli.logs import _seen, main
 from tests.unit.cli.daemons import PATIENCE, SILENCE, FakeControl, environment, fake_control
 
 if TYPE_CHECKING:
@@ -53,6 +53,34 @@ def test_json_is_a_line_for_each_line(control: Controls, capsys: pytest.CaptureF
     assert out.isascii()
     assert "\x1b" not in out
     assert "\x7f" not in out
+
+
+def test_each_line_of_an_instance_begins_with_its_name(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = {"web#3": page("one"), "web#7": page("two", "three")}
+    control({"logs": {"server": "web", "type": "stdio", "instances": pages}})
+    assert main(["web"]) == 0
+    assert capsys.readouterr() == ("web#3: one\nweb#7: two\nweb#7: three\n", "")
+    assert main(["web", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert first == {"instance": "web#3", "n": 1, "text": "one"}
+
+
+def test_that_no_instance_runs_is_said_beside_no_lines(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control({"logs": {"server": "web", "type": "stdio", "instances": {}}})
+    assert main(["web"]) == 0
+    assert capsys.readouterr() == ("", "mcpd: web: no instance of it runs.\n")
+
+
+def test_what_follows_is_asked_of_each_instance() -> None:
+    pages = {"web#3": page("one", source="a"), "web#7": page("two", first=5, source="b")}
+    assert _seen({"server": "web", "instances": pages}) == {
+        "instances": {"web#3": {"after": 1, "source": "a"}, "web#7": {"after": 5, "source": "b"}}
+    }
+    assert _seen(page("one")) == {"after": 1, "source": "7"}
 
 
 @pytest.mark.parametrize(

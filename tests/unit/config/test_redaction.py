@@ -316,3 +316,10 @@ def test_the_names_of_a_configuration_stay_although_a_password_is_one() -> None:
     for each in (redact, redact.of("postgres"), redact.of("b")):
         assert each("[server=postgres] postgres/query") == "[server=postgres] postgres/query"
     assert redact("sunshine, postgresql") == f"{HIDDEN}, {HIDDEN}ql"
+
+
+def test_what_is_hidden_of_a_server_is_hidden_of_its_instances() -> None:
+    redact = knowing(a={"env": {"TOKEN": "first-1"}})
+    for name in ("a#12", "a@~/src/app", "a@"):
+        assert redact.of(name) is redact.of("a")
+        assert redact.of(name)("first-1") == HIDDEN

@@ -229,6 +229,7 @@ def test_sessions_are_listed() -> None:
             "protocol": "2025-11-25",
             "profile": "default",
             "surface": "category",
+            "servers": [],
             "surfaceGrounds": "profile",
             "surfaceWhy": "the profile names it",
             "workspace": "",
