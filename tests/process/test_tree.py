@@ -43,7 +43,7 @@ async def test_a_daemon_without_servers_is_ready_serves_and_ends(nursery: trio.N
     async with house(tmp_path, {}) as home:
         assert home.notified == ["READY=1\nSTATUS=serving"]
         client = await home.connect(nursery)
-        assert len((await client.request("tools/list"))["result"]["tools"]) == 2
+        assert len((await client.request("tools/list"))["result"]["tools"]) == 3
         operator = await home.connect(nursery, "control")
         status = (await operator.request("status"))["result"]
         assert [session["number"] for session in status["sessions"]] == [1]

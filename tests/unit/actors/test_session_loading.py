@@ -57,7 +57,7 @@ async def test_a_client_has_its_list_before_it_is_told_that_a_tool_is_loaded(
     await trio.sleep(0.04)
     await client.ask("tools/list", request_id="list")
     listed = await client.get()
-    assert [tool["name"] for tool in listed["result"]["tools"]][2:3] == ["echo"]
+    assert "echo" in [tool["name"] for tool in listed["result"]["tools"]]
     began = trio.current_time()
     assert await order(client, 1) == ["load"]
     assert trio.current_time() - began == pytest.approx(TAKING_IN)

@@ -37,7 +37,11 @@ async def test_tools_tell_what_exists_and_what_a_model_sees() -> None:
     report = await told(stage)
     assert list(report) == ["categories", "surface"]
     assert report["surface"]["name"] == "category"
-    assert [one["name"] for one in report["surface"]["tools"]] == ["get-category-tools", "call-category-tool"]
+    assert [one["name"] for one in report["surface"]["tools"]] == [
+        "get-category-tools",
+        "call-category-tool",
+        "call-read-only-tool",
+    ]
     c = report["categories"]["c"]
     assert (c["description"], c["servers"], list(c["tools"])) == ("C", ["alpha"], ["echo", "add", "ghost"])
     known = stage.catalog.value.servers["alpha"].tools
