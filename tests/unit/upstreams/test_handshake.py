@@ -51,7 +51,9 @@ async def test_a_server_of_the_modern_era_is_recognised() -> None:
         lists_tools=True,
         announced=("tools",),
         server_info="git 2",
-        introduction=b'{"serverInfo":{"name":"git","version":"2"},"capabilities":{"tools": {"listChanged": true}}}',
+        introduction=(
+            b'{"serverInfo":{"name":"git","version":"2"},"capabilities":{"tools": {"listChanged": true}}}'
+        ),
     )
     assert connection.said == [("server/discover", {})]
     assert connection.patience == [3.0]
