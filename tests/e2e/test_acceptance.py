@@ -78,7 +78,11 @@ def client(daemon: Daemon) -> Iterator[RawClient]:
 def test_1_the_description_of_get_category_tools_lists_categories_and_descriptions(client: RawClient) -> None:
     listed = client.ask("tools/list")["result"]["tools"]
 
-    assert [tool["name"] for tool in listed] == ["get-category-tools", "call-category-tool"]
+    assert [tool["name"] for tool in listed] == [
+        "get-category-tools",
+        "call-category-tool",
+        "call-read-only-tool",
+    ]
     for line in ("- history: Look at commits.", "- clock: What time it is.", "- fs: Files."):
         assert line in listed[0]["description"]
 

@@ -30,7 +30,7 @@ CLIENTS = {
 }
 
 SEEN = {
-    "tools": ["get-category-tools", "call-category-tool"],
+    "tools": ["get-category-tools", "call-category-tool", "call-read-only-tool"],
     "described": ["convert_time", "get_current_time"],
     "zone": "UTC",
     "refused": "UnknownCategory",

@@ -128,7 +128,7 @@ def test_it_lists_describes_calls_is_told_of_progress_and_is_refused(
     )
 
     listed, described, answered, followed_, refused, unknown = seen.results
-    assert names(listed) == ["get-category-tools", "call-category-tool"]
+    assert names(listed) == ["get-category-tools", "call-category-tool", "call-read-only-tool"]
     assert sorted(described["structured"]["tools"]) == ["convert_time", "get_current_time"]
     assert zone(answered) == "UTC"
     assert followed_["isError"] is False

@@ -62,7 +62,11 @@ def test_the_inspector_finds_no_fault_in_the_tools_and_calls_one(
     call = ["--tool-arg", "category=time", "name=get_current_time", 'args={"timezone": "UTC"}']
     called = inspect(daemon, door, era, "--method", "tools/call", "--tool-name", "call-category-tool", *call)
 
-    assert [tool["name"] for tool in listed["tools"]] == ["get-category-tools", "call-category-tool"]
+    assert [tool["name"] for tool in listed["tools"]] == [
+        "get-category-tools",
+        "call-category-tool",
+        "call-read-only-tool",
+    ]
     assert json.loads(called["content"][0]["text"])["timezone"] == "UTC"
 
 

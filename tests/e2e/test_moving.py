@@ -60,7 +60,7 @@ def test_a_connected_client_is_given_another_profile_and_told() -> None:
 
             daemon.ask("move", key="work", profile="found")
             shaken.notice(LIST_CHANGED)
-            assert shaken.listed() == ["search_tools", "call_tool", "read"]
+            assert shaken.listed() == ["search_tools", "call_tool", "call_read_only_tool", "read"]
 
 
 def test_a_connection_without_a_key_is_moved_by_its_number_and_what_is_unknown_is_said() -> None:

@@ -91,7 +91,7 @@ def found(result: dict[str, Any]) -> list[str]:
 
 
 def test_at_first_only_the_search_the_call_and_the_core_tools_are_listed(deferred: Any) -> None:
-    assert names(deferred(LIST).last) == ["search_tools", "call_tool", *CORE]
+    assert names(deferred(LIST).last) == ["search_tools", "call_tool", "call_read_only_tool", *CORE]
 
 
 def test_the_instructions_tell_of_the_search_with_the_real_categories_and_core_tools(deferred: Any) -> None:
@@ -300,7 +300,7 @@ def test_a_real_server_is_found_and_called_the_same_way(deferred: Any) -> None:
 def test_core_tools_may_be_any_servers_and_may_name_the_search_itself(deferred: Any) -> None:
     seen = deferred(LIST, profile="clocks")
 
-    assert names(seen.last) == ["search_tools", "call_tool", "convert_time"]
+    assert names(seen.last) == ["search_tools", "call_tool", "call_read_only_tool", "convert_time"]
     assert "Core tools available: search_tools, call_tool, convert_time\n" in seen.instructions
 
 
@@ -362,7 +362,11 @@ def test_without_deferred_loading_every_tool_is_listed_as_before(deferred: Any) 
 
 
 def test_a_profile_that_says_nothing_of_it_is_not_deferred(daemon: Daemon, clients: Clients) -> None:
-    assert names(clients.session(daemon, LIST).last) == ["get-category-tools", "call-category-tool"]
+    assert names(clients.session(daemon, LIST).last) == [
+        "get-category-tools",
+        "call-category-tool",
+        "call-read-only-tool",
+    ]
 
 
 def test_the_profiles_description_is_for_people_and_reaches_no_model(deferred: Any) -> None:
@@ -374,7 +378,7 @@ def test_the_profiles_description_is_for_people_and_reaches_no_model(deferred: A
 def test_the_bridge_asks_for_the_profile(daemon: Daemon, clients: Clients) -> None:
     seen = clients.bridged(daemon, ["--profile", "deferred"], LIST, call("search_tools", query="find_file"))
 
-    assert names(seen.results[0]) == ["search_tools", "call_tool", *CORE]
+    assert names(seen.results[0]) == ["search_tools", "call_tool", "call_read_only_tool", *CORE]
     assert found(seen.last)[0] == "find_file"
 
 
@@ -392,9 +396,9 @@ def test_a_profile_that_names_no_core_tools_has_those_that_were_called_most_over
                 assert said.endswith(f"Core tools available: {', '.join(['search_tools', 'call_tool', *core])}")
                 for name in ("echo", "add", "echo"):
                     assert client.call(name, {})["isError"] is False
-                assert client.listed() == ["search_tools", "call_tool", *core]
+                assert client.listed() == ["search_tools", "call_tool", "call_read_only_tool", *core]
                 assert plain.hello(profile="none").call("hide", {})["isError"] is False
-                assert plain.listed() == ["search_tools", "call_tool"]
+                assert plain.listed() == ["search_tools", "call_tool", "call_read_only_tool"]
             daemon.stop()
             daemon.start()
             daemon.ready()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-META_TOOLS = ["list_categories", "get_tools", "call_tool"]
+META_TOOLS = ["list_categories", "get_tools", "call_tool", "call_read_only_tool"]
 CATEGORIES = {
     "git_history": "Look at commits.",
     "git_changes": "Make commits and branches.",
@@ -198,7 +198,7 @@ def test_any_tool_is_called_by_name(lazy: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("argv", [PYTHON, TYPESCRIPT], ids=["python", "typescript"])
-def test_lazily_exactly_the_three_meta_tools_are_listed_and_lead_to_a_result(
+def test_lazily_exactly_the_meta_tools_are_listed_and_lead_to_a_result(
     daemon: Daemon, argv: tuple[str, ...]
 ) -> None:  # test_lazy_mode_returns_meta_tools_only
     with Clients(argv) as clients:
@@ -230,21 +230,22 @@ def test_not_lazily_every_tool_is_listed_and_called_by_name(
     assert zone(seen.last) == "UTC"
 
 
-def test_the_three_definitions_are_a_small_part_of_the_whole_list(
+def test_the_definitions_are_a_small_part_of_the_whole_list(
     lazy: Any, everything: list[dict[str, Any]]
 ) -> None:
-    # The seed has 230 of 6,400 tokens for 16 tools, and grows no more: neither do three constant definitions.
+    # The seed has 230 of 6,400 tokens for 16 tools, and grows no more: neither do these definitions.
     assert len(json.dumps(lazy(LIST).last["tools"])) < 2000
     assert len(json.dumps(everything)) > 10 * len(json.dumps(lazy(LIST).last["tools"]))
 
 
-def test_the_three_definitions_have_the_seeds_parameters(lazy: Any) -> None:
+def test_the_definitions_have_the_seeds_parameters(lazy: Any) -> None:
     required = {tool["name"]: tool["inputSchema"].get("required", []) for tool in lazy(LIST).last["tools"]}
 
     assert required == {
         "list_categories": [],
         "get_tools": ["category"],
         "call_tool": ["tool_name", "arguments"],
+        "call_read_only_tool": ["tool_name", "arguments"],
     }
 
 
@@ -363,5 +364,9 @@ def test_a_client_cannot_switch_on_what_the_daemon_switches_off_and_can_switch_o
 
 
 def test_without_a_switch_the_configuration_counts(daemon: Daemon, clients: Clients) -> None:
-    assert names(clients.bridged(daemon, [], LIST).last) == ["get-category-tools", "call-category-tool"]
+    assert names(clients.bridged(daemon, [], LIST).last) == [
+        "get-category-tools",
+        "call-category-tool",
+        "call-read-only-tool",
+    ]
     assert set(CLOCK) < set(names(clients.bridged(daemon, ["--profile", "off"], LIST).last))

@@ -80,6 +80,6 @@ def test_another_mcpd_is_a_server_like_any_other() -> None:
             nonsense = {"category": "inner", "name": "get-category-tools", "args": {"category": "nonsense"}}
             refused = client.call("call-category-tool", nonsense)
 
-    assert list(tools) == ["get-category-tools", "call-category-tool"]
+    assert list(tools) == ["get-category-tools", "call-category-tool", "call-read-only-tool"]
     assert result["structuredContent"]["timezone"] == "UTC"
     assert refused["structuredContent"]["error"]["code"] == "UnknownCategory"

@@ -122,7 +122,7 @@ async def test_the_switch_is_logged_at_the_start_and_when_it_is_another(tmp_path
             home.write(config)
             os.kill(os.getpid(), signal.SIGHUP)
             await home.wait_notified("READY=1", number)
-    on = "lazy loading is on; by profile: default shows category"
+    on = "lazy loading is on; by profile: default shows what fits each client (auto)"
     off = "lazy loading is off: every profile lists all tools"
     assert [line for line in log if line.startswith("lazy")] == [on, off, on]
 
