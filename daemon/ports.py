@@ -216,8 +216,6 @@ class Holder:
 class Instances(Protocol):
     """The instances of one server, where clients do not share one (`share`)."""
 
-    by_workspace: bool
-    """Whether it depends on the client's workspace which one it gets, or what that is given."""
     begun: int
     """How many there have been."""
     ended: int

@@ -49,7 +49,7 @@ class SessionInstances:
         known = self.known.get(upstream.of)
         if known is not None and known[1] == workspace.version and not known[0].is_gone:
             return known[0]
-        if upstream.instances.by_workspace and not workspace.is_known:
+        if not workspace.is_known:
             return None
         try:
             found = upstream.instances.of(self._holder())

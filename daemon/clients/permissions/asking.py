@@ -24,6 +24,7 @@ from daemon.clients.permissions.questions import ELICIT, UserChoice, choice_in, 
 from daemon.clients.request_states import TTL
 from daemon.clients.waits import REPORT_SECONDS, reporting
 from daemon.errors import Overloaded, PermissionDenied
+from daemon.surfaces.calling import label_of
 from daemon.wire.peer_requests import PeerRequest
 from daemon.wire.requests import RemoteError
 
@@ -80,7 +81,7 @@ class Approvals:
         if call.agreed == _identity(tool) or state.grants.covers(tool, trio.current_time()):
             return True
         if call.agreed is not None:
-            text = f"{_name(tool)} has changed since the user agreed. Nothing was sent: call it again."
+            text = f"{label_of(tool)} has changed since the user agreed. Nothing was sent: call it again."
             raise PermissionDenied(text, tool=tool.name, server=tool.server)
         if STATE in call.others and self._context.agreed.take(owner_of(call), _identity(tool)):
             call.agreed = _identity(tool)
@@ -148,7 +149,7 @@ class AskedCall:
 
     def __repr__(self) -> str:
         """Without arguments: they may hold a secret."""
-        return f"<AskedCall {_name(self._tool)}>"
+        return f"<AskedCall {label_of(self._tool)}>"
 
     def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
         """Have the client's new request judged with what its user has said; without an answer it asks again.
@@ -176,16 +177,16 @@ def take(call: ClientCall, tool: Tool, choice: UserChoice | None) -> None:
     told = logger.bind(session=call.calls.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, USER)
-        told.info("{} may be called as long as session {} lasts: its user says so", _name(tool), named(call))
+        told.info("{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call))
     elif choice is not UserChoice.ONCE:
-        told.info("a call of {} was refused by its user", _name(tool))
+        told.info("a call of {} was refused by its user", label_of(tool))
         why = (
             "The answer names no choice that was offered"
             if choice is None
             else "The user has refused this call"
         )
         raise PermissionDenied(
-            f"{why} of {_name(tool)}. Nothing was sent. Do not call it again unless the user asks you to.",
+            f"{why} of {label_of(tool)}. Nothing was sent. Do not call it again unless the user asks you to.",
             tool=tool.name,
             server=tool.server,
         )
@@ -207,21 +208,17 @@ def _identity(tool: Tool) -> tuple[str, ...]:
     return tool.server, tool.name, tool.schema_hash
 
 
-def _name(tool: Tool) -> str:
-    return f"{tool.server}/{tool.name}"
-
-
 def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
     how = "Ask the user to allow it"
     if _has_session(call):
-        command = f"mcpd allow {shlex.quote(named(call))} {shlex.quote(_name(tool))}"
+        command = f"mcpd allow {shlex.quote(named(call))} {shlex.quote(label_of(tool))}"
         how += f" with `{command}` (for a while: --for 1h), then call it again"
         more = {"allow": command}
     else:
         how += ": in a session (Mcpd-Session), with `mcpd allow`, or in a client that supports elicitation"
         more = {}
     return PermissionDenied(
-        f"{_name(tool)} is called only if the user agrees, and this client cannot ask (it declares no"
+        f"{label_of(tool)} is called only if the user agrees, and this client cannot ask (it declares no"
         f" elicitation). Nothing was sent. {how}.",
         tool=tool.name,
         server=tool.server,
@@ -231,7 +228,7 @@ def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
 
 def _unanswered(tool: Tool, why: str) -> PermissionDenied:
     return PermissionDenied(
-        f"{_name(tool)} is called only if the user agrees, and {why}. Nothing was sent.",
+        f"{label_of(tool)} is called only if the user agrees, and {why}. Nothing was sent.",
         tool=tool.name,
         server=tool.server,
     )
@@ -243,7 +240,7 @@ async def _keep_patient(call: ClientCall, tool: Tool, flush: Callable[[], None])
     began = trio.current_time()
     while report is not None:
         await trio.sleep(REPORT_SECONDS)
-        report(f"the user is asked about {_name(tool)} (waiting for {trio.current_time() - began:.0f} s)")
+        report(f"the user is asked about {label_of(tool)} (waiting for {trio.current_time() - began:.0f} s)")
 
 
 class _Awaited:

@@ -370,7 +370,7 @@ async def test_a_resource_is_followed_at_the_clients_own_instance(stage: Stage, 
 
 async def test_a_task_belongs_to_the_instance_that_works_on_it(stage: Stage, nursery: trio.Nursery) -> None:
     instances = divided(stage)
-    guest = await greeted(stage, nursery)
+    guest = await greeted(stage, nursery, {})
     params = {"name": "alpha__echo", "arguments": {}, "task": {"ttl": 60_000}}
     await guest.client.ask("tools/call", params)
     await trio.testing.wait_all_tasks_blocked()
