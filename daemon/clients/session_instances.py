@@ -36,7 +36,7 @@ class SessionInstances:
         """By server, each with the version of the workspace that it was found for."""
 
     def of(self, upstream: Upstream) -> Upstream | None:
-        """The instance of a server; None if the client's workspace must be found first.
+        """The instance of a server; None if the workspace must be found first, or the call judged again.
 
         Args:
             upstream: the server, whose clients do not share an instance.
@@ -62,7 +62,9 @@ class SessionInstances:
         client.uses(found)
         # Which level its log has, and what is followed there, may depend on this client from now on.
         self._context.audience.look_at(found.name)
-        return found
+        # What it lists may be something else than what the call was judged by.
+        catalog = self._context.catalog.value
+        return found if found.own_catalog(catalog) is catalog else None
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
         """A catalog with what its own instances list, where that is something else."""
