@@ -49,6 +49,7 @@ class SessionInstances:
         known = self.known.get(upstream.of)
         if known is not None and known[1] == workspace.version and not known[0].is_gone:
             return known[0]
+        self.forget_gone()
         if upstream.instances.by_workspace and not workspace.is_known:
             return None
         try:
@@ -136,3 +137,5 @@ class SessionInstances:
         """Let go of instances that have ended: an idle client must not keep them in memory."""
         for server in [name for name, (each, _version) in self.known.items() if each.is_gone]:
             del self.known[server]
+            # Its directory may be why, or may have gone since it was looked at.
+            self._client.workspace.changed()

@@ -260,7 +260,7 @@ async def test_a_first_call_is_judged_by_what_the_instance_lists_that_it_goes_to
 ) -> None:
     rules = [{"annotations": {"destructive": True}, "then": "deny"}]
     stage = on_full_surface(profiles={"default": {"surface": "full", "permissions": rules}})
-    safe = {"name": "echo", "inputSchema": {}, "annotations": {"readOnlyHint": True}}
+    safe: dict[str, object] = {"name": "echo", "inputSchema": {}, "annotations": {"readOnlyHint": True}}
     stage.lists("alpha", safe)
     instances = divided(stage, by_workspace=True)
     client = await stage.client(nursery)
@@ -270,6 +270,24 @@ async def test_a_first_call_is_judged_by_what_the_instance_lists_that_it_goes_to
     await ask_echo(client)
     assert error_of(await client.get())["code"] == "ToolDisabled"
     assert instance.sent == []
+
+
+async def test_a_directory_is_looked_at_again_once_the_instance_that_worked_in_it_has_ended(
+    stage: Stage, nursery: trio.Nursery, place: str
+) -> None:
+    instances = divided(stage, by_workspace=True)
+    client = await stage.client(nursery)
+    await trio.Path(place, "new").mkdir()
+    await client.tell(HELLO, {"workspace": f"{place}/new"})
+    first = await newest(client, instances, 1)
+    stage.answer(first.sent[-1])
+    await client.get()
+    await trio.Path(place, "new").rmdir()
+    instances.end(first)
+    await ask_echo(client, 2)
+    assert error_of(await client.get())["code"] == "NoWorkspace"
+    await trio.Path(place, "new").mkdir()
+    assert await newest(client, instances, 3) is not first
 
 
 async def test_what_a_server_lists_is_learned_from_the_clients_own_instance(
