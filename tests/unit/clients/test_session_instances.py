@@ -403,8 +403,16 @@ async def test_a_resource_is_followed_at_the_clients_own_instance(stage: Stage, 
     instances.end(instance)
     stage.outbox.flush()
     assert (await client.get())["params"] == {"uri": named}
-    assert not audience.uses(instance.name)
+    await trio.testing.wait_all_tasks_blocked()
+    (other,) = instances.running.values()
+    assert other is not instance
+    assert audience.resources.wished(other.name) == {"file:///a"}
+    audience.settled(other.name, "file:///a", None)
+    audience.hear(other.name, RESOURCE_UPDATED, raw({"uri": "file:///a"}), None)
+    stage.outbox.flush()
+    assert (await client.get())["params"] == {"uri": named}
     assert (await client.request("resources/unsubscribe", {"uri": named}))["result"] == {}
+    assert not audience.uses(other.name)
 
 
 async def test_a_task_belongs_to_the_instance_that_works_on_it(stage: Stage, nursery: trio.Nursery) -> None:
