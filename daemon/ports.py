@@ -109,6 +109,9 @@ class UpstreamConnection(Protocol):
         Those with the keys in `alive` show life just now.
         """
 
+    async def wait_answered(self) -> None:
+        """Return once what the server has asked of clients so far is answered; at once if nothing is open."""
+
     async def run(self) -> None:
         """Receive until the connection ends; then every open exchange is `lost`.
 
@@ -284,8 +287,12 @@ class Upstream(Protocol):
         For a server that was never tried before it waits until the first start has ended.
         """
 
-    async def wake_to_list(self) -> bool:
-        """As `wake`, for a caller that wants to know its tools: all share one wait for each of its runs."""
+    async def wake_to_list(self, *, wholly: bool = False) -> bool:
+        """As `wake`, for a caller that wants to know its tools: all share one wait for each of its runs.
+
+        Args:
+            wholly: whether its whole first start is worth waiting for, since a client has chosen it.
+        """
 
     @property
     def second(self) -> Upstream | None:

@@ -156,7 +156,9 @@ async def _wait_one(
     awaited: AwaitListing,
     report: Report | None,
 ) -> None:
-    if not await (wait_up(upstream, report) if awaited.calling else upstream.wake_to_list()):
+    if not await (
+        wait_up(upstream, report) if awaited.calling else upstream.wake_to_list(wholly=awaited.chosen)
+    ):
         return
 
     def listed(newest: Catalog) -> bool:

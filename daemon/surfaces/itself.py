@@ -21,6 +21,7 @@ class ItselfSurface(FullSurface):
     """Chosen servers, as themselves."""
 
     name = "itself"
+    chosen = True
 
     def instructions(self, view: View) -> str:
         """What each server says about how to use it, under its name, or why it is not there."""

@@ -150,7 +150,10 @@ class InstancedServer(InstancesTogether[A]):
         await trio.lowlevel.checkpoint()
         return self.instances.status.state in SERVING
 
-    wake_to_list = wake
+    async def wake_to_list(self, *, wholly: bool = False) -> bool:
+        """As `wake`."""
+        del wholly
+        return await self.wake()
 
     async def wait_current(self) -> None:
         """Return at once: only an instance has a list."""
