@@ -217,21 +217,27 @@ def test_a_tokens_client_stays_in_its_profile_in_whoevers_directory_it_works(pla
         assert [each["cwd"] for each in theirs] == [places[0]] * 2
         named = {"Mcpd_Workspace": quote(places[0])}
 
-        def post(method: str, params: Json) -> Json:
-            http.send(modern(method, params, **named))
+        def post(method: str, params: Json, path: str = "/mcp") -> Json:
+            http.send(modern(method, params, **named).replace(b"/mcp", path.encode(), 1))
             answer: Json = http.json()
             return answer
 
         ask = links.enter_context(socketed(port, **named))
         for way in (ask, post):
-            assert [each["name"] for each in way("tools/list", {})["result"]["tools"]] == ["where__where"]
-            assert told(way("tools/call", CALL)) == theirs[0]
+            # A name of its own: it sees no other tool that is called so.
+            assert [each["name"] for each in way("tools/list", {})["result"]["tools"]] == ["where"]
+            assert told(way("tools/call", {**CALL, "name": "where"})) == theirs[0]
             refused = way("tools/call", other)["result"]["structuredContent"]["error"]
             assert refused["code"] == "ToolDisabled"
         # Nor is there another door to the same directory.
-        for path in ("/mcp/default", "/mcp/default/full", "/mcp/-/other"):
-            http.send(request(path=path, body=message("initialize", INITIALIZE), **named))
-            assert http.status() in {403, 404}, path
+        path = "/mcp/-/other"
+        assert post("tools/list", {}, path)["result"]["tools"] == []
+        refused = post("tools/call", {**other, "name": "where"}, path)["result"]["structuredContent"]["error"]
+        assert refused["code"] == "ToolDisabled"
+        for path in ("/mcp/default", "/mcp/default/full"):
+            with RawHttp(port) as door:
+                door.send(request(path=path, body=message("initialize", INITIALIZE), **named))
+                assert door.status() == 403, path
 
 
 FOLLOWED = """
