@@ -1,4 +1,4 @@
-"""A server's actor as what employs it sees it: its supervisor, and the instances of a server."""
+"""What a supervisor, and what keeps the instances of a server, need of the actor of a server."""
 
 from __future__ import annotations
 

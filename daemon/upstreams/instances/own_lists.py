@@ -1,4 +1,4 @@
-"""What one instance lists: told to the catalog as its server's, and kept where another instance lists else."""
+"""What one instance lists: told to the catalog as its server's, and kept where it differs from the others."""
 
 from __future__ import annotations
 
