@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import msgspec
 
 from bench.running import Unmeasurable
 
@@ -25,7 +26,7 @@ class First:
     instructions: bytes
     """Those of the handshake, as the text that a model reads."""
     tools: bytes
-    """The answers to `tools/list` as they came, all pages of them."""
+    """The answers to `tools/list`, all pages of them."""
 
     @property
     def size(self) -> int:
@@ -113,11 +114,11 @@ def first_sight(client: Client) -> First:
 
 
 def listing(client: Client) -> bytes:
-    """`tools/list`, every page of it, as it came."""
+    """`tools/list`, every page of it, without the spaces between members, which not every server writes."""
     pages = [client.result_of("tools/list", {})]
     while cursor := pages[-1].result.get("nextCursor"):
         pages.append(client.result_of("tools/list", {"cursor": cursor}))
-    return b"\n".join(page.line for page in pages)
+    return b"\n".join(msgspec.json.format(page.line, indent=-1) for page in pages)
 
 
 def names(listed: bytes) -> list[str]:

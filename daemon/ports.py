@@ -252,6 +252,8 @@ class Upstream(Protocol):
     """Whether it speaks MCP 2026-07-28, or has when it was last up: its results may ask for input."""
     has_resources: bool
     """Whether the server declares resources, to which its results may then link."""
+    roots: bytes | None
+    """The result of `roots/list` for an instance whose client declares none: its workspace, if it has one."""
 
     @property
     def instances(self) -> Instances | None:

@@ -127,6 +127,7 @@ class FakeUpstream:
         self.can_wake = wakeable
         self.is_modern = False
         self.has_resources = False
+        self.roots: bytes | None = None
         self.second: FakeUpstream | None = None
         self.is_stale = False
         self.refusal: Exception | None = None

@@ -121,11 +121,7 @@ class UpstreamActor(UpstreamEvents):
         """Take no new calls any more; those under way go on. What clients want beside calls ends here."""
         if not self.is_gone:
             self.is_gone = True
-            if self.server.instance is None:
-                # Another one takes its name, and what clients follow there.
-                self._audience.lost(self.name)
-            else:
-                self._audience.gone(self.name)
+            self._audience.gone(self.name)
 
     def be_forgotten(self) -> None:
         """Note that nobody has its name any more: what clients want of it is kept no longer."""

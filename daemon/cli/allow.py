@@ -8,6 +8,7 @@ from typing import Any
 
 from daemon.cli.control import guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.terminal import duration
 from daemon.safety.escape import visible
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
@@ -84,6 +85,6 @@ def in_words(answer: dict[str, Any]) -> str:
         return visible(f"session {answer['session']}: nothing is allowed beyond its profile")
     lines = [f"session {answer['session']} may call, unasked:"]
     for each in answer["allowed"]:
-        until = "as long as it is in use" if each["seconds"] is None else f"for {each['seconds']:,} s"
+        until = "as long as it is in use" if each["seconds"] is None else f"for {duration(each['seconds'])}"
         lines.append(f"  {each['tool']}  {until}, says {each['by']}")
     return "\n".join(visible(line) for line in lines)

@@ -164,7 +164,8 @@ class Client:
             shown: the servers that its profile shows something of.
         """
         used = self.instances.get(server)
-        return (server if used is None else used.of) in shown
+        # A name is given again once its instance has ended, and is then somebody else's.
+        return (server if used is None or used.is_gone else used.of) in shown
 
     def move(self, profile: str) -> None:
         """Give the client another profile, whose surface and switches replace its wishes.

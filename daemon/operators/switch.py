@@ -154,8 +154,11 @@ def _check(context: OperatorContext, key: tuple[str, str], *, off: bool) -> None
         return
     server, word = key
     entry = catalog.servers.get(server)
-    if server in context.actors and server_of(server) != server:
-        raise Refused(f"{server} is an instance: write {server_of(server)}, whose instances are all switched")
+    whole = server_of(server)
+    if whole != server and whole in catalog.servers:
+        # What follows the first slash may still belong to the name of an instance, and is said as it came.
+        named = f"{server}/{word}" if word else server
+        raise Refused(f"{named} is of one instance, and only all are switched: write {whole}, or {whole}/TOOL")
     if entry is None:
         raise context.unknown(server)
     if word != WHOLE:

@@ -117,8 +117,7 @@ def test_the_user_of_the_client_that_calls_is_asked(daemon: Daemon, place: str, 
         assert not result.get("isError"), result
         (asked,) = client.asked
         assert asked["method"] == "elicitation/create"
-        assert "The tool write of the MCP server fs" in asked["params"]["message"]
-        assert '"path": "/x"' in asked["params"]["message"]
+        assert asked["params"]["message"].startswith('fs/write wants to run with {"path":"/x","text":"hidden ')
         assert "\u202e" not in asked["params"]["message"]
         client.run("move")
         assert len(client.asked) == 1
@@ -126,6 +125,15 @@ def test_the_user_of_the_client_that_calls_is_asked(daemon: Daemon, place: str, 
         refused = client.run("write", path="/y")
         assert code(refused) == "PermissionDenied"
         assert "Do not call it again" in message(refused)
+        assert "the client has declined or cancelled the question" in message(refused)
+        if (place, modern) == ("http", True):
+            # Nothing tells its next request from somebody else's.
+            assert "in a session (Mcpd-Session)" in message(refused)
+            return
+        command = refused["structuredContent"]["error"]["allow"]
+        assert f"`{command}`" in message(refused)
+        daemon.run(*command.split()[1:], "--for", "1h")
+        assert not client.run("write", path="/y").get("isError")
     finally:
         client.close()
 

@@ -20,7 +20,7 @@ from loguru import logger
 from daemon.clients.capabilities import NOTHING, has
 from daemon.clients.input_required import STATE, InputRequest, asking_result, fits
 from daemon.clients.parking import client_of, owner_of
-from daemon.clients.permissions.questions import ELICIT, UserChoice, choice_in, question
+from daemon.clients.permissions.questions import ELICIT, NoChoice, UserChoice, choice_in, question
 from daemon.clients.request_states import TTL
 from daemon.clients.waits import REPORT_SECONDS, reporting
 from daemon.errors import Overloaded, PermissionDenied
@@ -46,6 +46,17 @@ KEY = "permission"
 
 USER = "its user"
 """Who has given a grant that was chosen in the client."""
+
+
+_REFUSED = "the user has refused"
+
+_WHY_NOT: Mapping[UserChoice | NoChoice, str] = {
+    UserChoice.REFUSE: _REFUSED,
+    UserChoice.SESSION: "the answer names no choice that was offered",
+    NoChoice.DECLINED: "the client has declined or cancelled the question (its user has, or the client itself"
+    " where it runs without one)",
+    NoChoice.NOT_OFFERED: "the answer names no choice that was offered",
+}
 
 
 class Approvals:
@@ -90,7 +101,8 @@ class Approvals:
         if not has(declared or NOTHING, "elicitation", "form"):
             raise _cannot_be_asked(call, tool)
         redact = self._context.redact.of(tool.server)
-        params = question(tool, arguments, redact, session=_has_session(call))
+        profile = call.request.session.selection.profile
+        params = question(tool, arguments, redact, profile, session=_has_session(call))
         if call.request.modern:
             self._park(call, tool, params)
         else:
@@ -115,7 +127,7 @@ class Approvals:
                     nursery.cancel_scope.cancel()
             if answer.result is None:
                 why = answer.why or f"the user has not answered within {ASK_SECONDS:g} s"
-                raise _unanswered(tool, why)
+                raise _refusal(call, tool, why)
         finally:
             request.end("the call has ended")
         # How long a call takes, and may take, counts from now.
@@ -168,7 +180,7 @@ class AskedCall:
         """Nothing: it was never sent."""
 
 
-def take(call: ClientCall, tool: Tool, choice: UserChoice | None) -> None:
+def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:
     """Take over what a call's user has chosen.
 
     Raises:
@@ -179,17 +191,8 @@ def take(call: ClientCall, tool: Tool, choice: UserChoice | None) -> None:
         call.request.session.state.grants.allow(tool, USER)
         told.info("{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call))
     elif choice is not UserChoice.ONCE:
-        told.info("a call of {} was refused by its user", label_of(tool))
-        why = (
-            "The answer names no choice that was offered"
-            if choice is None
-            else "The user has refused this call"
-        )
-        raise PermissionDenied(
-            f"{why} of {label_of(tool)}. Nothing was sent. Do not call it again unless the user asks you to.",
-            tool=tool.name,
-            server=tool.server,
-        )
+        told.info("a call of {} was not agreed to", label_of(tool))
+        raise _refusal(call, tool, _WHY_NOT[choice])
     call.agreed = _identity(tool)
 
 
@@ -209,29 +212,36 @@ def _identity(tool: Tool) -> tuple[str, ...]:
 
 
 def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
-    how = "Ask the user to allow it"
-    if _has_session(call):
-        command = f"mcpd allow {shlex.quote(named(call))} {shlex.quote(label_of(tool))}"
-        how += f" with `{command}` (for a while: --for 1h), then call it again"
-        more = {"allow": command}
-    else:
-        how += ": in a session (Mcpd-Session), with `mcpd allow`, or in a client that supports elicitation"
-        more = {}
+    how, more = _way_out(call, tool)
     return PermissionDenied(
         f"{label_of(tool)} is called only if the user agrees, and this client cannot ask (it declares no"
-        f" elicitation). Nothing was sent. {how}.",
+        f" elicitation). Nothing was sent. {how}, then call it again.",
         tool=tool.name,
         server=tool.server,
         **more,
     )
 
 
-def _unanswered(tool: Tool, why: str) -> PermissionDenied:
+def _refusal(call: ClientCall, tool: Tool, why: str) -> PermissionDenied:
+    # A user who was asked and has refused needs no way around it.
+    how, more = _way_out(call, tool) if why != _REFUSED else ("", {})
+    text = (
+        f"{label_of(tool)} is called only if the user agrees, and {why}. Nothing was sent. Do not call it again"
+    )
     return PermissionDenied(
-        f"{label_of(tool)} is called only if the user agrees, and {why}. Nothing was sent.",
+        f"{text} unless the user asks you to.{how and f' {how}.'}",
         tool=tool.name,
         server=tool.server,
+        **more,
     )
+
+
+def _way_out(call: ClientCall, tool: Tool) -> tuple[str, dict[str, str]]:
+    """How a call can be allowed without its client being asked: in words, and the command if there is one."""
+    if not _has_session(call):
+        return "An operator can allow it with `mcpd allow` in a session (Mcpd-Session)", {}
+    command = f"mcpd allow {shlex.quote(named(call))} {shlex.quote(label_of(tool))}"
+    return f"An operator can allow it with `{command}` (for a while: --for 1h)", {"allow": command}
 
 
 async def _keep_patient(call: ClientCall, tool: Tool, flush: Callable[[], None]) -> None:

@@ -111,6 +111,7 @@ class InstancedServer(InstancesTogether[A]):
         super().__init__(server, actors, run)
         self.name = self.of = server.name
         self.is_gone = self.is_modern = self.has_resources = self.is_stale = self.can_wake = False
+        self.roots: bytes | None = None
         self.second: Upstream | None = None
         self.record = self.stats.record
         self.pid: int | None = None

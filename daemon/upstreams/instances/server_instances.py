@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import attrs
 import trio
 
+from daemon.causes import Cause
 from daemon.errors import Overloaded, UpstreamUnavailable
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.states import ServerState
@@ -65,6 +66,12 @@ class RunningInstance(Generic[A]):
     def workspace(self) -> str | None:
         """The directory that it works in; None if its clients have named none."""
         return self.key[1]
+
+    @property
+    def has_lost_directory(self) -> bool:
+        """Whether it cannot be started because its workspace is gone; one of that name may be there again."""
+        status = self.actor.child.status.value
+        return status.cause is Cause.DIRECTORY_UNUSABLE and status.cause_data.get("directory") == self.workspace
 
 
 class ServerInstances(Generic[A]):
@@ -134,6 +141,10 @@ class ServerInstances(Generic[A]):
         soonest = math.inf
         for each in list(self.running.values()):
             left = each.leaves_at <= now
+            if each.has_lost_directory:
+                # Nothing can run there, and who waits for it is to be told so.
+                self.end(each, "its directory cannot be used any more")
+                continue
             if left or each.use.due <= now:
                 if not each.actor.is_busy:
                     self.end(each, "its session has ended" if left else f"unused for {each.use.seconds:g} s")
@@ -227,4 +238,6 @@ class ServerInstances(Generic[A]):
         if status.incarnation > found.run:
             self._run += status.incarnation - found.run
             found.run = status.incarnation
+        if found.has_lost_directory:
+            self._actors.sooner.set()
         self.tell_status()

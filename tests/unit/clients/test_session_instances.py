@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -11,11 +12,14 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.catalog.snapshot import fold
 from daemon.clients.own_roots import WORKSPACE_SECONDS
 from daemon.clients.visitor import HERSELF
+from daemon.facts import ToolsListed
 from daemon.model import Kind
+from daemon.ports import Holder
 from daemon.protocol import HELLO, RESOURCE_UPDATED, ROOTS_CHANGED, SESSION_KEY
-from tests.fakes_upstream import MODERN, Stage, error_of
+from tests.fakes_upstream import MODERN, Stage, error_of, tools_of
 from tests.unit.clients.asking import answer, greeted, on_full_surface, question
 from tests.unit.clients.instanced import TestInstances, divided
 from tests.unit.clients.members import raw
@@ -251,6 +255,41 @@ async def test_a_fault_is_looked_at_again_with_the_next_call(
     assert (await newest(client, instances)).name == f"alpha@{place}/new"
 
 
+async def test_a_first_call_is_judged_by_what_the_instance_lists_that_it_goes_to(
+    nursery: trio.Nursery,
+) -> None:
+    rules = [{"annotations": {"destructive": True}, "then": "deny"}]
+    stage = on_full_surface(profiles={"default": {"surface": "full", "permissions": rules}})
+    safe: dict[str, object] = {"name": "echo", "inputSchema": {}, "annotations": {"readOnlyHint": True}}
+    stage.lists("alpha", safe)
+    instances = divided(stage, by_workspace=True)
+    client = await stage.client(nursery)
+    instance = instances.of(Holder(session=None, number=0))
+    own = ToolsListed(server="alpha", incarnation=1, tools=tools_of("alpha", "echo"), quarantined={})
+    instance.own_catalog = partial(fold, fact=own)  # type: ignore[method-assign]
+    await ask_echo(client)
+    assert error_of(await client.get())["code"] == "ToolDisabled"
+    assert instance.sent == []
+
+
+async def test_a_directory_is_looked_at_again_once_the_instance_that_worked_in_it_has_ended(
+    stage: Stage, nursery: trio.Nursery, place: str
+) -> None:
+    instances = divided(stage, by_workspace=True)
+    client = await stage.client(nursery)
+    await trio.Path(place, "new").mkdir()
+    await client.tell(HELLO, {"workspace": f"{place}/new"})
+    first = await newest(client, instances, 1)
+    stage.answer(first.sent[-1])
+    await client.get()
+    await trio.Path(place, "new").rmdir()
+    instances.end(first)
+    await ask_echo(client, 2)
+    assert error_of(await client.get())["code"] == "NoWorkspace"
+    await trio.Path(place, "new").mkdir()
+    assert await newest(client, instances, 3) is not first
+
+
 async def test_what_a_server_lists_is_learned_from_the_clients_own_instance(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -364,8 +403,16 @@ async def test_a_resource_is_followed_at_the_clients_own_instance(stage: Stage, 
     instances.end(instance)
     stage.outbox.flush()
     assert (await client.get())["params"] == {"uri": named}
-    assert not audience.uses(instance.name)
+    await trio.testing.wait_all_tasks_blocked()
+    (other,) = instances.running.values()
+    assert other is not instance
+    assert audience.resources.wished(other.name) == {"file:///a"}
+    audience.settled(other.name, "file:///a", None)
+    audience.hear(other.name, RESOURCE_UPDATED, raw({"uri": "file:///a"}), None)
+    stage.outbox.flush()
+    assert (await client.get())["params"] == {"uri": named}
     assert (await client.request("resources/unsubscribe", {"uri": named}))["result"] == {}
+    assert not audience.uses(other.name)
 
 
 async def test_a_task_belongs_to_the_instance_that_works_on_it(stage: Stage, nursery: trio.Nursery) -> None:

@@ -139,11 +139,15 @@ async def test_a_server_is_restarted_with_all_its_instances_or_one_of_them(nurse
     assert stage.runs == before + 3
 
 
-async def test_an_instance_is_not_switched_off_alone() -> None:
+@pytest.mark.parametrize(
+    "name", ["alpha#3", "alpha#3/echo", "alpha@/srv/app", "alpha@/srv/app/echo", "alpha#9"]
+)
+async def test_nothing_of_one_instance_alone_is_switched_off(name: str) -> None:
     stage = OperatorStage()
-    stage.divide("alpha", "alpha#3")
-    with pytest.raises(Refused, match="alpha#3 is an instance: write alpha, whose instances are all switched"):
-        await switch(stage.context(), SwitchParams("alpha#3", True))
+    stage.divide("alpha", "alpha#3", "alpha@/srv/app")
+    said = f"{name} is of one instance, and only all are switched: write alpha, or alpha/TOOL"
+    with pytest.raises(Refused, match=said):
+        await switch(stage.context(), SwitchParams(name, True))
 
 
 async def test_the_logs_of_a_server_are_those_of_all_its_instances(nursery: trio.Nursery) -> None:

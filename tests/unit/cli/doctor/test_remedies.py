@@ -34,7 +34,7 @@ Node.js v20.18.0
 """.splitlines()
 
 CASES: list[tuple[Cause, dict[str, Any], str, str]] = [
-    (Cause.COMMAND_NOT_FOUND, {"command": "./s", "file": "/root/s"}, "no file /root/s; or", "mcpd doctor"),
+    (Cause.COMMAND_NOT_FOUND, {"command": "./s", "file": "/srv/s"}, "no file /srv/s; or", "mcpd doctor"),
     (Cause.COMMAND_NOT_FOUND, {"command": "uvx"}, "no program uvx", "`command -v uvx`"),
     (Cause.DIRECTORY_UNUSABLE, {"command": "npx", "directory": "/srv/no", "error": "x"}, "/srv/no", "`cwd`"),
     (Cause.NOT_EXECUTABLE, {"command": "/opt/s"}, "/opt/s is not executable", "chmod +x"),
