@@ -56,10 +56,16 @@ async def called(stage: Stage, client: Client, instance: FakeUpstream, request_i
     assert (await client.get())["id"] == request_id
 
 
-async def newest(client: Client, instances: TestInstances, request_id: object = 7) -> FakeUpstream:
-    """The instance that a call of the client's arrives at."""
+async def newest(
+    client: Client, instances: TestInstances, request_id: object = 7, *, has_roots: bool = False
+) -> FakeUpstream:
+    """The instance that a call of the client's arrives at, which may be asked for its roots before that."""
     before = {each: len(each.sent) for each in instances.running.values()}
     await ask_echo(client, request_id)
+    if has_roots:
+        asked: Any = await client.get()
+        assert asked["method"] == "roots/list"
+        await answer(client, asked["id"], {"roots": []})
     with trio.fail_after(30):
         while True:
             await trio.testing.wait_all_tasks_blocked()
@@ -165,7 +171,7 @@ async def test_a_clients_capabilities_are_told_to_who_makes_its_instance(
     stage: Stage, nursery: trio.Nursery
 ) -> None:
     instances = divided(stage)
-    await newest((await greeted(stage, nursery, FORMLESS)).client, instances)
+    await newest((await greeted(stage, nursery, FORMLESS)).client, instances, has_roots=True)
     modern = await stage.client(nursery)
     meta = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
     await modern.request("tools/list", {"_meta": meta})
@@ -332,14 +338,14 @@ async def test_a_log_level_is_only_for_the_instances_that_its_client_uses(
 ) -> None:
     instances = divided(stage)
     anna, ben = await greeted(stage, nursery), await greeted(stage, nursery)
-    hers = await newest(anna.client, instances, 1)
+    hers = await newest(anna.client, instances, 1, has_roots=True)
     await anna.client.request("logging/setLevel", {"level": "debug"}, request_id=2)
-    his = await newest(ben.client, instances, 1)
+    his = await newest(ben.client, instances, 1, has_roots=True)
     wishes = stage.context.audience.wishes
     assert [wishes(each).value.level for each in (hers.name, his.name, "beta")] == ["debug", None, "debug"]
     # It holds for an instance that is made later, too.
     instances.end(hers)
-    again = await newest(anna.client, instances, 3)
+    again = await newest(anna.client, instances, 3, has_roots=True)
     assert wishes(again.name).value.level == "debug"
 
 
@@ -371,8 +377,8 @@ async def test_only_the_client_of_an_instance_is_asked_for_its_roots(
 ) -> None:
     instances = divided(stage)
     anna, ben = await greeted(stage, nursery), await greeted(stage, nursery)
-    hers = await newest(anna.client, instances)
-    await newest(ben.client, instances)
+    hers = await newest(anna.client, instances, has_roots=True)
+    await newest(ben.client, instances, has_roots=True)
     asked = question("roots/list", server=hers.name)
     stage.context.audience.ask(asked.request)
     stage.outbox.flush()
