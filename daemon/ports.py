@@ -109,6 +109,9 @@ class UpstreamConnection(Protocol):
         Those with the keys in `alive` show life just now.
         """
 
+    async def wait_answered(self) -> None:
+        """Return once what the server has asked of clients so far is answered; at once if nothing is open."""
+
     async def run(self) -> None:
         """Receive until the connection ends; then every open exchange is `lost`.
 
@@ -216,8 +219,6 @@ class Holder:
 class Instances(Protocol):
     """The instances of one server, where clients do not share one (`share`)."""
 
-    by_workspace: bool
-    """Whether it depends on the client's workspace which one it gets, or what that is given."""
     begun: int
     """How many there have been."""
     ended: int
@@ -254,6 +255,8 @@ class Upstream(Protocol):
     """Whether it speaks MCP 2026-07-28, or has when it was last up: its results may ask for input."""
     has_resources: bool
     """Whether the server declares resources, to which its results may then link."""
+    roots: bytes | None
+    """The result of `roots/list` for an instance whose client declares none: its workspace, if it has one."""
 
     @property
     def instances(self) -> Instances | None:
@@ -284,8 +287,12 @@ class Upstream(Protocol):
         For a server that was never tried before it waits until the first start has ended.
         """
 
-    async def wake_to_list(self) -> bool:
-        """As `wake`, for a caller that wants to know its tools: all share one wait for each of its runs."""
+    async def wake_to_list(self, *, wholly: bool = False) -> bool:
+        """As `wake`, for a caller that wants to know its tools: all share one wait for each of its runs.
+
+        Args:
+            wholly: whether its whole first start is worth waiting for, since a client has chosen it.
+        """
 
     @property
     def second(self) -> Upstream | None:

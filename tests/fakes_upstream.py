@@ -127,6 +127,7 @@ class FakeUpstream:
         self.can_wake = wakeable
         self.is_modern = False
         self.has_resources = False
+        self.roots: bytes | None = None
         self.second: FakeUpstream | None = None
         self.is_stale = False
         self.refusal: Exception | None = None
@@ -139,6 +140,8 @@ class FakeUpstream:
         self.told: list[str] = []
         self.recorded: list[tuple[float, bool]] = []
         self.woken = 0
+        self.wholly: list[bool] = []
+        """For each time it was woken for its lists, whether its whole first start was waited for."""
         self.wake_seconds = 2.0
         self._changed = trio.Event()
 
@@ -175,8 +178,9 @@ class FakeUpstream:
                 await self._changed.wait()
         return self.up
 
-    async def wake_to_list(self) -> bool:
+    async def wake_to_list(self, *, wholly: bool = False) -> bool:
         """As `wake`."""
+        self.wholly.append(wholly)
         return await self.wake()
 
     @property

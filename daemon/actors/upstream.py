@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 INSTALLERS = frozenset({"npx", "uvx", "docker", "podman", "bunx", "pnpm", "pipx"})
 """Commands whose first start may download the server: they get `timeouts.firstInitialize`."""
 
+QUESTIONS_SECONDS = 2.0
+"""Seconds that what a server has asked before its first call (its clients' roots) may take to be answered: it
+may refuse a call that comes before. Clients answer without asking anybody, and some never do."""
+
 REASON_SECONDS = 0.5
 """Seconds that a lost request waits for the connection to say why it ended."""
 
@@ -121,11 +125,7 @@ class UpstreamActor(UpstreamEvents):
         """Take no new calls any more; those under way go on. What clients want beside calls ends here."""
         if not self.is_gone:
             self.is_gone = True
-            if self.server.instance is None:
-                # Another one takes its name, and what clients follow there.
-                self._audience.lost(self.name)
-            else:
-                self._audience.gone(self.name)
+            self._audience.gone(self.name)
 
     def be_forgotten(self) -> None:
         """Note that nobody has its name any more: what clients want of it is kept no longer."""
@@ -226,6 +226,8 @@ class UpstreamActor(UpstreamEvents):
                 nursery.start_soon(self._watched.keep, connection, greeting)
             self.listing.begin(connection, lifecycle.incarnation, greeting)
             listed = await self.listing.tools.list_now()
+            with trio.move_on_after(QUESTIONS_SECONDS):
+                await connection.wait_answered()
             connection.given_up.seconds = self.server.timeouts.call
             self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
             self._may_install = False

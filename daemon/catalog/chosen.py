@@ -13,6 +13,7 @@ import attrs
 
 from daemon.catalog.beside import in_order
 from daemon.catalog.naming import among
+from daemon.kit.latest import keep_latest
 from daemon.model import Kind
 
 if TYPE_CHECKING:
@@ -42,10 +43,7 @@ class Choices:
         if made is not None and made[0] is catalog:
             return made[1]
         narrowed = _narrowed(catalog, servers, catalog if made is None else made[1])
-        self._made.pop(servers, None)
-        while len(self._made) >= MAX_CHOICES:
-            del self._made[next(iter(self._made))]
-        self._made[servers] = catalog, narrowed
+        keep_latest(self._made, servers, (catalog, narrowed), MAX_CHOICES)
         return narrowed
 
 

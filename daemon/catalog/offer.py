@@ -27,6 +27,7 @@ from daemon.catalog.offered import offered
 from daemon.catalog.rules import ProfileRules
 from daemon.catalog.templates import Template
 from daemon.config.permission import Permission
+from daemon.kit.latest import keep_latest
 from daemon.model import Kind
 
 if TYPE_CHECKING:
@@ -235,10 +236,7 @@ class Offers:
         if made is not None and _same_lists(made[0], catalog) and made[1] is profile:
             return made[2]
         offer = Offer(catalog, profile, made[2] if made is not None and made[1] is profile else None)
-        self._made.pop(place, None)
-        while len(self._made) >= MAX_OFFERS:
-            del self._made[next(iter(self._made))]
-        self._made[place] = (catalog, profile, offer)
+        keep_latest(self._made, place, (catalog, profile, offer), MAX_OFFERS)
         return offer
 
 

@@ -58,9 +58,15 @@ def fits(rule: PermissionRule, tool: Tool) -> bool:
     return rule.annotations.wanted.items() <= annotations_of(tool).wanted.items()
 
 
+def rule_for(rules: Sequence[PermissionRule], tool: Tool) -> PermissionRule | None:
+    """The first rule that fits, which decides; None if none does."""
+    return next((rule for rule in rules if fits(rule, tool)), None)
+
+
 def permission_of(rules: Sequence[PermissionRule], tool: Tool) -> Permission:
     """What the first rule that fits says."""
-    return next((rule.then for rule in rules if fits(rule, tool)), Permission.ALLOW)
+    rule = rule_for(rules, tool)
+    return Permission.ALLOW if rule is None else rule.then
 
 
 def permission_of_name(rules: Sequence[PermissionRule], server: str, name: str) -> Permission | None:

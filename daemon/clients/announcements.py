@@ -21,6 +21,7 @@ from loguru import logger
 
 from daemon.catalog.kinds import LISTS
 from daemon.clients.savings import MAX_LISTS
+from daemon.kit.latest import keep_latest
 from daemon.model import Kind
 
 if TYPE_CHECKING:
@@ -78,10 +79,7 @@ class Habits:
     def learn(self, client: str, habit: Habit) -> None:
         """Remember what a client of this name was seen to do; a client without a name is not remembered."""
         if client:
-            self._known.pop(client, None)
-            self._known[client] = habit
-        while len(self._known) > MAX_CLIENTS:
-            del self._known[next(iter(self._known))]
+            keep_latest(self._known, client, habit, MAX_CLIENTS)
 
 
 _TOOLS = LISTS[Kind.TOOL]

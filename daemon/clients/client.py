@@ -17,6 +17,7 @@ from daemon.clients.choosing import fault_of_choice, read_choice
 from daemon.clients.visitor import HERSELF
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
+from daemon.kit.latest import keep_latest
 from daemon.surfaces.fitting import AUTO, ClientInfo, Grounds, SurfaceChoice, fitting
 from daemon.surfaces.listing import usual_tools
 from daemon.surfaces.table import ITSELF, PRELOADING, READING, choice_of, is_switched_off
@@ -163,7 +164,8 @@ class Client:
             shown: the servers that its profile shows something of.
         """
         used = self.instances.get(server)
-        return (server if used is None else used.of) in shown
+        # A name is given again once its instance has ended, and is then somebody else's.
+        return (server if used is None or used.is_gone else used.of) in shown
 
     def move(self, profile: str) -> None:
         """Give the client another profile, whose surface and switches replace its wishes.
@@ -264,9 +266,8 @@ class DecidedSurfaces:
             self._config, self._known = config, {}
         known = self._known.get(client)
         if known is None:
-            known = self._known[client] = decide()
-            while len(self._known) > MAX_DECIDED:
-                del self._known[next(iter(self._known))]
+            known = decide()
+            keep_latest(self._known, client, known, MAX_DECIDED)
         return known
 
 
@@ -287,7 +288,4 @@ class Moves:
 
     def note(self, key: str, profile: str) -> None:
         """Give the session with this key another profile from now on."""
-        self._moved.pop(key, None)
-        self._moved[key] = profile
-        while len(self._moved) > MAX_MOVED:
-            del self._moved[next(iter(self._moved))]
+        keep_latest(self._moved, key, profile, MAX_MOVED)

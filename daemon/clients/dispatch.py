@@ -181,7 +181,7 @@ class Dispatch:
             own = call.request.session.instances
             instance = own.of(upstream)
             if instance is None:
-                # Which one depends on the directory that its client works in, which is asked for first.
+                # Its client's directory is asked for first, or the call is judged by what the instance lists.
                 self._later(self._act_after, call, partial(own.find_workspace, call.request.id))
                 return False
             upstream = instance

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, Struct
 
+from daemon.kit.latest import keep_latest
+
 if TYPE_CHECKING:
     from daemon.clients.audience import ConnectedClients
     from daemon.wire.envelope import Buffer
@@ -99,7 +101,4 @@ class UrlElicitations:
         if elicitation.mode != "url" or not isinstance(elicitation.elicitationId, str):
             return
         self._audience.join(self)
-        self._known.pop((server, elicitation.elicitationId), None)
-        self._known[server, elicitation.elicitationId] = None
-        while len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]
+        keep_latest(self._known, (server, elicitation.elicitationId), None, MAX_KNOWN)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from daemon.kit.latest import keep_latest
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -75,10 +77,7 @@ class Links:
     def note(self, server: str, uris: Iterable[str]) -> None:
         """Remember that a server has linked to these."""
         for uri in uris:
-            self.servers.pop(uri, None)
-            self.servers[uri] = server
-        while len(self.servers) > MAX_LINKS:
-            del self.servers[next(iter(self.servers))]
+            keep_latest(self.servers, uri, server, MAX_LINKS)
 
 
 class LinksOfVisitors:
@@ -94,9 +93,8 @@ class LinksOfVisitors:
     def of(self, owner: str, profile: str) -> Links:
         """The links of one owner's requests with a profile (`clients.visitor.Visitor.owner`)."""
         key = owner, profile
-        links = self._links[key] = self._links.pop(key) if key in self._links else Links()
-        while len(self._links) > MAX_OWNERS:
-            del self._links[next(iter(self._links))]
+        links = self._links.get(key) or Links()
+        keep_latest(self._links, key, links, MAX_OWNERS)
         return links
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.catalog.offer import MAX_OFFERS
+from daemon.kit.latest import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +36,5 @@ class Listings:
         listing = tuple(each.listed() for each in offered.values())
         if made is not None and made[1] == listing:
             listing = made[1]
-        self._made.pop(key, None)
-        while len(self._made) >= MAX_LISTINGS:
-            del self._made[next(iter(self._made))]
-        self._made[key] = offered, listing
+        keep_latest(self._made, key, (offered, listing), MAX_LISTINGS)
         return listing

@@ -26,7 +26,7 @@ from daemon.clients.input_required import (
 )
 from daemon.clients.parking import owner_of
 from daemon.errors import InputRefused, UpstreamCallError, UpstreamTimeout
-from daemon.protocol import ASKED_OF_CLIENTS, members_before
+from daemon.protocol import ASKED_OF_CLIENTS, LIST_ROOTS, members_before
 from daemon.wire.peer_requests import PeerRequest
 from daemon.wire.requests import RemoteError
 
@@ -144,6 +144,8 @@ class _Answers:
         if self._failure is None:
             request = PeerRequest(method, params, _Answer(self, key, method))
             request.server = self._server
+            if method == LIST_ROOTS and call.upstream is not None:
+                request.otherwise = call.upstream.roots
             self._requests.append(request)
             call.asked(request)
 

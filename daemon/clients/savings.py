@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.counting.tally import tokens_in
+from daemon.kit.latest import keep_latest
 
 if TYPE_CHECKING:
     from daemon.counting.tally import Tally
@@ -48,10 +49,8 @@ class Savings:
             sent: bytes of the tools in the list.
             full: bytes of all tools of the profile.
         """
-        before = self._margins.pop(key, 0)
-        self._margins[key] = full - sent
-        while len(self._margins) > MAX_LISTS:
-            del self._margins[next(iter(self._margins))]
+        before = self._margins.get(key, 0)
+        keep_latest(self._margins, key, full - sent, MAX_LISTS)
         self._count(surface, full - sent - before)
 
     def answered(self, surface: str, size: int) -> None:

@@ -36,7 +36,7 @@ class SessionInstances:
         """By server, each with the version of the workspace that it was found for."""
 
     def of(self, upstream: Upstream) -> Upstream | None:
-        """The instance of a server; None if the client's workspace must be found first.
+        """The instance of a server; None if the workspace must be found first, or the call judged again.
 
         Args:
             upstream: the server, whose clients do not share an instance.
@@ -49,7 +49,8 @@ class SessionInstances:
         known = self.known.get(upstream.of)
         if known is not None and known[1] == workspace.version and not known[0].is_gone:
             return known[0]
-        if upstream.instances.by_workspace and not workspace.is_known:
+        self.forget_gone()
+        if not workspace.is_known:
             return None
         try:
             found = upstream.instances.of(self._holder())
@@ -62,7 +63,9 @@ class SessionInstances:
         client.uses(found)
         # Which level its log has, and what is followed there, may depend on this client from now on.
         self._context.audience.look_at(found.name)
-        return found
+        # What it lists may be something else than what the call was judged by.
+        catalog = self._context.catalog.value
+        return found if found.own_catalog(catalog) is catalog else None
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
         """A catalog with what its own instances list, where that is something else."""
@@ -134,3 +137,5 @@ class SessionInstances:
         """Let go of instances that have ended: an idle client must not keep them in memory."""
         for server in [name for name, (each, _version) in self.known.items() if each.is_gone]:
             del self.known[server]
+            # Its directory may be why, or may have gone since it was looked at.
+            self._client.workspace.changed()

@@ -16,6 +16,7 @@ from loguru import logger
 from daemon.clients.permissions.grants import SessionGrants
 from daemon.clients.session_state import SessionState
 from daemon.errors import McpdError
+from daemon.kit.latest import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -174,10 +175,7 @@ class Sessions:
             del self.named[key]
             self.grants.keep(key, state.grants)
             if state.named:
-                self._left.pop(key, None)
-                self._left[key] = state.shown
-                while len(self._left) > MAX_LEFT:
-                    del self._left[next(iter(self._left))]
+                keep_latest(self._left, key, state.shown, MAX_LEFT)
             if state.named or state.kept:
                 self._memory.touch(key, self._wall())
 

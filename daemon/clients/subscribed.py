@@ -67,6 +67,8 @@ class Following:
     """The URI that the client has used."""
     listen: bytes | None = None
     """The request that subscribes, raw, as of MCP 2026-07-28: updates belong to it."""
+    resume: Callable[[Following], None] = attrs.field(default=lambda _: None, eq=False, repr=False)
+    """Has the client follow it where it is now: the server or instance that was asked is no more."""
 
 
 @attrs.define(eq=False)
@@ -164,13 +166,17 @@ class ResourceSubscriptions:
                 each.settled, each.refusal = trio.Event(), None
 
     def gone(self, server: str) -> None:
-        """Forget a server that will never be again, and tell who followed something of it to look once more."""
+        """Forget a server that will never be again.
+
+        Who followed something of it is told to look once more, and follows it wherever it is now.
+        """
         for each in self._servers.pop(server, {}).values():
             each.settled.set()
             for following in each.by:
                 self._of.get(following.told, {}).pop(following, None)
                 params = _told(following, following.own, {})
                 following.told.owe(following, RESOURCE_UPDATED, params, following.listen)
+                following.resume(following)
 
     def hear(self, server: str, params: Raw) -> None:
         """Take an update to those that follow the resource, or one that it is a part of (MCP)."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
     from daemon.clients.server_requests import RelayedRequest
+    from daemon.clients.subscribed import Following
     from daemon.config.model import Profile
     from daemon.wire.peer import Peer
     from daemon.wire.peer_requests import PeerRequest
@@ -53,6 +54,8 @@ class ToldClient:
         """How many of its subscriptions wait for servers."""
         self.listens: set[bytes] = set()
         """The ids of its `subscriptions/listen` that are not acknowledged yet."""
+        self.resuming: set[Following] = set()
+        """What it followed at servers that are no more, and is about to follow elsewhere."""
         self._peer = peer
         self._client = client
         self._context = context

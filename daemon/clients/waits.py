@@ -86,7 +86,7 @@ async def wait_known(
     context: SessionContext,
     awaited: AwaitListing,
     session: Attachment,
-    request_id: bytes,
+    request_id: bytes | None,
     report: Report | None = None,
 ) -> None:
     """Wait for what an answer depends on: servers' first lists, and the search index if it matters.
@@ -95,7 +95,7 @@ async def wait_known(
         context: what all sessions share.
         awaited: what to wait for.
         session: whose answer it is: where clients do not share a server, its own instance is waited for.
-        request_id: the request that is to be answered.
+        request_id: the request that is to be answered, if there is one.
         report: told how servers are while they are waited for; None if no reports are wanted.
 
     Raises:
@@ -156,7 +156,9 @@ async def _wait_one(
     awaited: AwaitListing,
     report: Report | None,
 ) -> None:
-    if not await (wait_up(upstream, report) if awaited.calling else upstream.wake_to_list()):
+    if not await (
+        wait_up(upstream, report) if awaited.calling else upstream.wake_to_list(wholly=awaited.chosen)
+    ):
         return
 
     def listed(newest: Catalog) -> bool:

@@ -220,9 +220,7 @@ def is_utf8(path: str) -> bool:
 
 def shown(directory: str) -> str:
     """A directory as people are shown it: the home directory abbreviated, hidden characters spelt out."""
-    home = os.environ.get("HOME", "").rstrip("/")
-    short = "~" + directory.removeprefix(home) if home and f"{directory}/".startswith(f"{home}/") else directory
-    short = visible(short)
+    short = visible(paths.abbreviated(directory, os.environ.get("HOME", "")))
     return short if len(short) <= MAX_SHOWN else f"…{short[-MAX_SHOWN:]}"
 
 

@@ -40,6 +40,13 @@ def home(environ: Mapping[str, str]) -> Path:
     return Path(named if named.startswith("/") and os.access(f"{named}/.", os.X_OK) else "/")
 
 
+def abbreviated(directory: str, home: str) -> str:
+    """An absolute directory as people write it: with `~`, which no other begins with, for the home."""
+    home = home.rstrip("/")
+    within = home and f"{directory}/".startswith(f"{home}/")
+    return f"~{directory.removeprefix(home)}" if within else directory
+
+
 def runtime_dir(environ: Mapping[str, str]) -> Path:
     """The directory of the sockets: systemd's, else the user's, else a private one under /tmp.
 

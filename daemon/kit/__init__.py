@@ -1,1 +1,1 @@
-"""Primitives that know nothing of MCP: mailboxes, watches, lazy imports, backoff delays, wording."""
+"""Primitives that know nothing of MCP: mailboxes, watches, lazy imports, latest entries, delays, wording."""

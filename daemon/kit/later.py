@@ -15,7 +15,15 @@ run out of file descriptors can no longer load anything, yet still has to answer
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_one_at_a_time = threading.RLock()
+"""Held while a module is loaded. Python has a lock for each module: of two threads that load modules which
+import each other, one would be given half a module. Reentrant: what is loaded may load more."""
 
 _due: set[str] = set()
 
@@ -40,7 +48,12 @@ def load_due() -> None:
         ImportError, OSError: a module cannot be loaded now; it is tried again on first use.
     """
     for module in sorted(_due):
-        importlib.import_module(module)
+        _load(module)
+
+
+def _load(module: str) -> ModuleType:
+    with _one_at_a_time:
+        return importlib.import_module(module)
 
 
 class _Later:
@@ -58,5 +71,5 @@ class _Later:
         return self._loaded()(*args, **kwargs)
 
     def _loaded(self) -> Any:
-        module = importlib.import_module(self._module)
+        module = _load(self._module)
         return getattr(module, self._what) if self._what else module

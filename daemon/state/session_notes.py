@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.remembered import is_anonymous
+from daemon.kit.latest import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,9 +54,7 @@ class SessionNotes:
 
     def touch(self, key: str, at: float) -> None:
         """Note when a session was used, in seconds since the epoch."""
-        self.touched[key] = max(at, self.touched.pop(key, at))
-        while len(self.touched) > self._most:
-            del self.touched[next(iter(self.touched))]
+        keep_latest(self.touched, key, max(at, self.touched.get(key, at)), self._most)
 
     def read(self, record: SessionRecord) -> None:
         """Note a record that the store has, unless a newer one waits to be written."""

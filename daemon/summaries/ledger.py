@@ -12,6 +12,7 @@ import attrs
 
 from daemon.catalog.definitions import tools_digest
 from daemon.facts import Summarized
+from daemon.kit.latest import keep_latest
 from daemon.model import Summary
 from daemon.summaries.prompt import Question
 
@@ -178,9 +179,7 @@ class Ledger:
         return self._tried.get((entry.name, about), 0)
 
     def _count(self, key: Tried) -> None:
-        self._tried[key] = self._tried.pop(key, 0) + 1
-        if len(self._tried) > MAX_TRIED:
-            del self._tried[next(iter(self._tried))]
+        keep_latest(self._tried, key, self._tried.get(key, 0) + 1, MAX_TRIED)
 
 
 _NOTHING = _Said()

@@ -66,8 +66,8 @@ class Child:
         self._last_start = -WAKE_INTERVAL
         self._running: Lifecycle | None = None
         self._start: QueuedStart | None = None
-        self._called = False
-        """Whether somebody waits for it: it is moved to the front of the queue, now or the next time."""
+        self._wanted = Rank.OTHER
+        """Who waits for it, which moves it to the front of the queue, now or the next time."""
         self._served = False
         self._resting = False
         self._whole = trio.CancelScope()
@@ -168,24 +168,24 @@ class Child:
         self._forget_failures()
         self.pause.release()
         self.pause.nudge()
-        self._called = True
+        self._wanted = Rank.CALLED
         if self._start is not None:
             self._start.hurry()
         if self._running is not None:
             self._running.restart(reason)
 
-    def wake(self, *, called: bool = True) -> None:
+    def wake(self, rank: Rank = Rank.CALLED) -> None:
         """Cut the wait for the next run short because it is needed: such starts are `WAKE_INTERVAL` apart.
 
         Args:
-            called: whether it also goes to the front of the queue; else only its own wait ends.
+            rank: who needs it, which is its order in the queue; for `Rank.OTHER`, only its own wait ends.
         """
         state = self.status.value.state
         if state not in WAKEABLE or self.pause.held:
             return
-        self._called |= called
-        if called and self._start is not None:
-            self._start.hurry()
+        self._wanted = min(self._wanted, rank)
+        if self._start is not None:
+            self._start.hurry(rank)
         # A dormant one has not failed, however recently it was started.
         if state is ServerState.DORMANT:
             self.pause.nudge()
@@ -227,12 +227,12 @@ class Child:
         """Wait for a place to start; it is released when the run is over, at the latest."""
         rank = Rank.SERVED if self._served and self.status.failures <= 1 else Rank.OTHER
         start = self._start = self._starts.ask(
-            Rank.CALLED if self._called else rank, self.status.queue, spawns=self.spec.spawns
+            min(self._wanted, rank), self.status.queue, spawns=self.spec.spawns
         )
         try:
             if not start.granted.is_set():
                 await start.granted.wait()
-            self._called = False
+            self._wanted = Rank.OTHER
             yield start
         finally:
             self._start = None

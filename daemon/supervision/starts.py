@@ -48,9 +48,11 @@ class Rank(IntEnum):
 
     CALLED = 0
     """A call or an operator waits for the server."""
-    SERVED = 1
+    LISTED = 1
+    """A client waits for what the server lists: for many servers at once, so that a call goes before."""
+    SERVED = 2
     """The server was in use until just now, unlike the others."""
-    OTHER = 2
+    OTHER = 3
     """Nobody waits for the server."""
 
     @property
@@ -84,11 +86,11 @@ class QueuedStart:
         """Set the mark of the process tree that it starts (`processes.marks`)."""
         self.mark, self._seen, self._idle = mark, None, 0
 
-    def hurry(self) -> None:
-        """Move it to the front of the queue, because somebody waits for it."""
+    def hurry(self, rank: Rank = Rank.CALLED) -> None:
+        """Move it to the front of the queue, or nearly, because somebody waits for it."""
         # A place that was already granted must not count as an urgent one.
-        if self.rank is not Rank.CALLED and not self.granted.is_set():
-            self.rank = Rank.CALLED
+        if rank < self.rank and not self.granted.is_set():
+            self.rank = rank
             self._starts.advance()
 
     def leave(self) -> None:

@@ -197,6 +197,8 @@ class AwaitListing:
     """Whether one of their tools is to be called: that is worth waiting for a whole start."""
     kinds: tuple[Kind, ...] = (Kind.TOOL,)
     """The lists of theirs that are waited for."""
+    chosen: bool = False
+    """Whether the client has chosen these servers: their whole first start is waited for."""
     indexed: bool = False
     """Whether the search index must have caught up with the catalog."""
 

@@ -187,8 +187,14 @@ def call_tool_definition(find_with: str) -> bytes:
     return meta_tool(CALL_TOOL, "Run a tool", described, properties, tuple(properties), reads_only=False)
 
 
-def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
+def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offered | AwaitListing:
     """The tool that a name means.
+
+    Args:
+        view: the view of the session.
+        name: what the client calls it.
+        patient: whether the call may wait for a list.
+        chosen: whether the client has chosen the servers of this view: any name may be one of theirs.
 
     Raises:
         ToolChanged: it is not what this client was shown.
@@ -206,10 +212,11 @@ def find(view: View, name: str, *, patient: bool) -> Offered | AwaitListing:
         raise disabled(view, key, name)
     # A bare name that no server has wakes none; a name with its server's wakes that one.
     entries = list(view.servers.values()) if key is None else [catalog.servers[key[0]]]
-    waiting = starting(entries) if key is None else unlisted(entries)
+    is_wanted = chosen or key is not None
+    waiting = unlisted(entries) if is_wanted else starting(entries)
     if patient and waiting:
-        return AwaitListing(servers=waiting, calling=key is not None)
-    if key is not None and entries[0].tools is None:
+        return AwaitListing(servers=waiting, calling=is_wanted)
+    if is_wanted and len(entries) == 1 and entries[0].tools is None:
         raise never_listed(view, entries[0])
     raise unknown_tool(view, name)
 

@@ -24,6 +24,8 @@ class FullSurface:
 
     name = "full"
     meta_tools = ()
+    chosen = False
+    """Whether its clients have chosen the servers that they see."""
 
     def instructions(self, view: View) -> str:
         """The names of the servers; the list of tools says everything else."""
@@ -48,5 +50,5 @@ class FullSurface:
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Forward to the tool of that name."""
-        found = calling.find(view, name, patient=patient)
+        found = calling.find(view, name, patient=patient, chosen=self.chosen)
         return found if isinstance(found, AwaitListing) else calling.direct(found, arguments)

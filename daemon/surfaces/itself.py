@@ -13,8 +13,6 @@ from daemon.surfaces.answers import one_line
 from daemon.surfaces.full import FullSurface
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from daemon.catalog.entry import ServerEntry
     from daemon.surfaces.base import View
 
@@ -23,16 +21,13 @@ class ItselfSurface(FullSurface):
     """Chosen servers, as themselves."""
 
     name = "itself"
+    chosen = True
 
     def instructions(self, view: View) -> str:
         """What each server says about how to use it, under its name, or why it is not there."""
-        said = ((entry.name, _why_absent(entry) or legible(entry.instructions)) for entry in _chosen(view))
+        servers = view.catalog.servers.values()
+        said = ((entry.name, _why_absent(entry) or legible(entry.instructions)) for entry in servers)
         return "\n\n".join(f"{name}: {words}" for name, words in said if words)
-
-
-def _chosen(view: View) -> Iterable[ServerEntry]:
-    """The chosen servers, also those that are switched off."""
-    return view.catalog.servers.values()
 
 
 def _why_absent(entry: ServerEntry) -> str:

@@ -15,7 +15,6 @@ import msgspec
 from daemon.catalog.permissions import annotations_of
 from daemon.errors import InvalidArguments
 from daemon.surfaces.base import ALWAYS_LOAD, Forward
-from daemon.surfaces.calling import label_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,10 +86,9 @@ class ReadOnlyCalls:
             return
         else:
             why = "its server does not say that it only reads (readOnlyHint)"
-        tool = f"{forward.server}/{forward.name}" if offered is None else label_of(offered.tool)
         raise InvalidArguments(
-            f"{tool} is not called by {self._own}: {why}. Nothing was sent. Call {self._call} with the same"
-            " arguments.",
+            f"{forward.label} is not called by {self._own}: {why}. Nothing was sent. Call {self._call} with the"
+            " same arguments.",
             tool=forward.name,
             server=forward.server,
             call=self._call,

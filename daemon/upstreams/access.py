@@ -16,7 +16,7 @@ import trio
 from daemon.counting.measures import CallStats
 from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
-from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS
+from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS, Rank
 from daemon.upstreams.attribution import Apart
 from daemon.upstreams.last_use import LastUse, last_use_of
 from daemon.upstreams.lists import ServerLists
@@ -54,7 +54,7 @@ class Waking:
         self.waiting = 0
         """How many wait."""
         self._awaited_run = 0
-        self._until = 0.0
+        self._since = 0.0
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -78,20 +78,24 @@ class Waking:
         with trio.move_on_after(self._timeouts.wake):
             await child.status.wait_settled()
 
-    async def for_list(self, child: Child) -> None:
+    async def for_list(self, child: Child, *, wholly: bool = False) -> None:
         """As `for_call`, for a caller that wants to know the tools: once for each run, and not as long.
 
         All that ask during one run share a deadline, and do not wait after it: a server that hangs costs one
-        wait, not one for each answer. Only a lazy server, which nobody else would start, is waited for longer.
+        wait, not one for each answer. Only the first start of a lazy server, which nobody else would start, and
+        that of one that a client has chosen is waited for as a whole; it goes before all but those for calls.
+
+        Args:
+            child: the server's.
+            wholly: whether the client has chosen this server.
         """
         state = child.status.value.state
         run = child.status.value.incarnation + (state not in COMING | SERVING)
         if run != self._awaited_run:
-            patience = self._whole_start if child.spec.lazy and child.status.untried else self._timeouts.wake
-            self._awaited_run, self._until = run, trio.current_time() + patience
-        # A request for everything must not start all servers before the one that is called.
-        child.wake(called=False)
-        with trio.move_on_at(self._until):
+            self._awaited_run, self._since = run, trio.current_time()
+        is_first = child.status.untried and (wholly or child.spec.lazy)
+        child.wake(Rank.LISTED if is_first else Rank.OTHER)
+        with trio.move_on_at(self._since + (self._whole_start if is_first else self._timeouts.wake)):
             await child.status.wait_settled()
 
     async def _first_start(self, child: Child) -> None:
@@ -258,11 +262,11 @@ class UpstreamAccess:
                 await self.waking.for_call(self.child)
         return self._admission is not None
 
-    async def wake_to_list(self) -> bool:
+    async def wake_to_list(self, *, wholly: bool = False) -> bool:
         """As `wake`, for a caller that wants to know what it offers (`ports.Upstream.wake_to_list`)."""
         if self._admission is None and self.can_wake:
             with self.waking.counted():
-                await self.waking.for_list(self.child)
+                await self.waking.for_list(self.child, wholly=wholly)
         return self._admission is not None
 
     async def refresh(self) -> str:

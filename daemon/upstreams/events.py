@@ -76,7 +76,7 @@ class UpstreamEvents(UpstreamAccess):
         self.stderr = StderrTail()
         self.pid: int | None = None
         self.mark: int | None = None
-        self._roots = roots_of(server)
+        self.roots = roots_of(server)
         self._redact = redact
         self._outbox = outbox
         self._audience = audience
@@ -140,7 +140,7 @@ class UpstreamEvents(UpstreamAccess):
         """Hand a request to its task or to a call of the connection that it came over (`on_server_request`)."""
         request.server = self.name
         if request.method == LIST_ROOTS:
-            request.otherwise = self._roots
+            request.otherwise = self.roots
         if (owner := self._audience.owner_of(request)) is not None:
             owner.asked(request)
             return

@@ -9,10 +9,13 @@ import pytest
 
 from tests.e2e.doors import HttpDoor
 from tests.e2e.harness import Daemon, RawClient, changeable, running
-from tests.e2e.whole_client import WholeClient
+from tests.e2e.raw_http import META
+from tests.e2e.whole_client import CAPABILITIES, WholeClient
+from tests.e2e.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +29,7 @@ TOOLS: list[Json] = [
     {"name": "move", "inputSchema": ANY, "annotations": {"destructiveHint": False}},
 ]
 RULES: list[Json] = [
-    {"match": "fs/remove", "then": "deny"},
+    {"match": "fs*/remove", "then": "deny"},
     {"annotations": {"destructive": True}, "then": "ask"},
 ]
 SURFACES = ("category", "browse", "search", "load", "full")
@@ -40,7 +43,11 @@ def config_of(rules: list[Json], door: HttpDoor | None = None) -> Json:
         for name in SURFACES
     }
     return {
-        "mcpServers": {"fs": changeable(*TOOLS)},
+        "mcpServers": {
+            "fs": changeable(*TOOLS),
+            # As itself alone: it asks about other names.
+            **({"fs-modern": changeable(*TOOLS, era="modern")} if door is not None else {}),
+        },
         "profiles": {"default": profiles["category"], **profiles},
         **({} if door is None else {"listen": door.listen}),
     }
@@ -117,8 +124,7 @@ def test_the_user_of_the_client_that_calls_is_asked(daemon: Daemon, place: str, 
         assert not result.get("isError"), result
         (asked,) = client.asked
         assert asked["method"] == "elicitation/create"
-        assert "The tool write of the MCP server fs" in asked["params"]["message"]
-        assert '"path": "/x"' in asked["params"]["message"]
+        assert asked["params"]["message"].startswith('fs/write wants to run with {"path":"/x","text":"hidden ')
         assert "\u202e" not in asked["params"]["message"]
         client.run("move")
         assert len(client.asked) == 1
@@ -126,6 +132,15 @@ def test_the_user_of_the_client_that_calls_is_asked(daemon: Daemon, place: str, 
         refused = client.run("write", path="/y")
         assert code(refused) == "PermissionDenied"
         assert "Do not call it again" in message(refused)
+        assert "the client has declined or cancelled the question" in message(refused)
+        if (place, modern) == ("http", True):
+            # Nothing tells its next request from somebody else's.
+            assert "in a session (Mcpd-Session)" in message(refused)
+            return
+        command = refused["structuredContent"]["error"]["allow"]
+        assert f"`{command}`" in message(refused)
+        daemon.run(*command.split()[1:], "--for", "1h")
+        assert not client.run("write", path="/y").get("isError")
     finally:
         client.close()
 
@@ -230,3 +245,92 @@ def test_a_tool_whose_annotations_change_is_told_as_changed_and_asked_about_anew
             daemon.changes("fs", *changed)
             assert code(client.run("fs", "write")) == "ToolChanged"
             assert code(client.run("fs", "write")) == "PermissionDenied"
+
+
+# --- one server as itself, behind `mcpd connect --server` -----------------------------------------------------
+
+
+class AsItself(Window):
+    """A client of one server behind a bridge, whose user makes the same choice each time."""
+
+    choice: str | None = None
+    modern = False
+    asked: list[Json]
+
+    def greet(self, *, modern: bool, asks: bool) -> None:
+        """Begin, as a client of that era."""
+        self.asked, self.modern = [], modern
+        self._capabilities = CAPABILITIES if asks else {}
+        if not modern:
+            said = {"protocolVersion": "2025-11-25", "capabilities": self._capabilities, "clientInfo": PERSON}
+            assert "result" in self.ask("initialize", said)
+            self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+
+    def ask(self, method: str, params: Json | None = None) -> Json:
+        """The answer, in as many rounds as it takes."""
+        given = dict(params or {})
+        if self.modern:
+            about = {**META, "io.modelcontextprotocol/clientCapabilities": self._capabilities}
+            given["_meta"] = about
+        answer = super().ask(method, given)
+        if answer.get("result", {}).get("resultType") != "input_required":
+            return answer
+        result = answer["result"]
+        answers = {
+            key: self._answered(each["method"])["result"] for key, each in result["inputRequests"].items()
+        }
+        return self.ask(method, {**given, "inputResponses": answers, "requestState": result["requestState"]})
+
+    def _answered(self, method: str) -> Json:
+        if method != "elicitation/create":
+            return super()._answered(method)
+        self.asked.append({"method": method})
+        content = {"choice": self.choice}
+        return {
+            "result": {"action": "decline"} if self.choice is None else {"action": "accept", "content": content}
+        }
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["handshake client", "modern client"])
+@pytest.mark.parametrize("server", ["fs", "fs-modern"])
+def test_rules_hold_for_a_server_that_is_shown_as_itself(
+    daemon: Daemon, tmp_path: Path, server: str, modern: bool
+) -> None:
+    with AsItself.bridged(daemon, tmp_path, "--server", server) as client:
+        client.greet(modern=modern, asks=True)
+        names = client.listed()
+        assert {"read", "write", "move"} <= set(names)
+        assert "remove" not in names
+        denied = client.call("remove", {})
+        assert code(denied) == "ToolDisabled"
+        assert "a rule of permission in profile default" in message(denied)
+        for allowed in ("read", "move"):
+            assert not client.call(allowed, {}).get("isError")
+        assert client.asked == []
+        refused = client.call("write", {"path": "/x"})
+        assert code(refused) == "PermissionDenied"
+        assert len(client.asked) == 1
+        client.choice = "allow once"
+        assert not client.call("write", {"path": "/x"}).get("isError")
+        assert len(client.asked) == 2
+        client.choice = None
+        daemon.run(*refused["structuredContent"]["error"]["allow"].split()[1:], "--for", "1h")
+        assert not client.call("write", {"path": "/x"}).get("isError")
+        assert len(client.asked) == 2
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["handshake client", "modern client"])
+@pytest.mark.parametrize("server", ["fs", "fs-modern"])
+def test_a_server_as_itself_is_allowed_by_an_operator_where_its_client_cannot_ask(
+    daemon: Daemon, tmp_path: Path, server: str, modern: bool
+) -> None:
+    key = f"{server} {modern}"
+    with AsItself.bridged(daemon, tmp_path, "--server", server, "--session", key) as client:
+        client.greet(modern=modern, asks=False)
+        refused = client.call("write", {})
+        assert code(refused) == "PermissionDenied"
+        assert refused["structuredContent"]["error"]["allow"] == f"mcpd allow '{key}' {server}/write"
+        daemon.run("allow", key, f"{server}/write")
+        assert not client.call("write", {}).get("isError")
+        daemon.run("allow", key, f"{server}/write", "--revoke")
+        assert code(client.call("write", {})) == "PermissionDenied"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,11 +14,13 @@ from urllib.parse import quote
 import pytest
 
 from tests.e2e.harness import Daemon, RawClient, running
-from tests.e2e.raw_http import INITIALIZE, RawHttp, listening, message, modern, request
+from tests.e2e.raw_http import INITIALIZE, TOKEN, RawHttp, listening, message, modern, request
+from tests.e2e.sockets import WebSocket
 from tests.e2e.windows import Window
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.e2e
 
@@ -157,3 +161,129 @@ def test_a_directory_that_cannot_be_worked_in_is_refused_with_what_to_do(
         assert text.startswith("NoWorkspace: ")
         assert why in text
         assert "mcpd connect --workspace DIR" in text
+
+
+@contextmanager
+def socketed(port: int, **headers: str) -> Iterator[Callable[[str, Json], Json]]:
+    """A WebSocket that has shaken hands: asks, and returns the answer."""
+    stream = socket.create_connection(("127.0.0.1", port), timeout=WAIT)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    opened = WebSocket.opened(stream, "/ws", {"Authorization": f"Bearer {TOKEN}", **named})
+    answers = iter(opened)
+
+    def ask(method: str, params: Json) -> Json:
+        opened.send(message(method, params, method))
+        return next(said for each in answers if (said := json.loads(each)).get("id") == method)
+
+    assert "result" in ask("initialize", INITIALIZE)
+    opened.send(message("notifications/initialized", request_id=None))
+    with closing(opened):
+        yield ask
+
+
+def test_a_websocket_whose_upgrade_names_a_directory_works_there(
+    served: tuple[Daemon, int], share: str, places: list[str]
+) -> None:
+    _daemon, port = served
+    said = []
+    for place in places:
+        with socketed(port, Mcpd_Workspace=quote(place)) as ask:
+            said += [told(ask("tools/call", CALL)) for _ in range(2)]
+    assert [each["cwd"] for each in said[::2]] == places
+    assert [each["args"] for each in said[::2]] == [expected(share, place) for place in places]
+    assert said[::2] == said[1::2]
+    assert len({each["pid"] for each in said}) == len(places)
+
+
+def test_a_tokens_client_stays_in_its_profile_in_whoevers_directory_it_works(places: list[str]) -> None:
+    port, listen = listening()
+    listen["http"]["tokens"] = [{"name": "one", "value": TOKEN, "profiles": ["held"]}]
+    entry = {"command": sys.executable, "args": ["-c", WHERE, "${workspace}/."], "share": "workspace"}
+    rules = [{"match": "other/*", "then": "deny"}]
+    config = {
+        "mcpServers": {"where": entry, "other": entry},
+        "profiles": {"default": {"surface": "full"}, "held": {"surface": "full", "permissions": rules}},
+        "listen": listen,
+    }
+    other = {"name": "other__where", "arguments": {}}
+    with (
+        running(config) as daemon,
+        RawClient(daemon.socket) as owner,
+        RawHttp(port) as http,
+        ExitStack() as links,
+    ):
+        owner.hello(workspace=places[0])
+        theirs = [told(owner.ask("tools/call", each)) for each in (CALL, other)]
+        assert [each["cwd"] for each in theirs] == [places[0]] * 2
+        named = {"Mcpd_Workspace": quote(places[0])}
+
+        def post(method: str, params: Json, path: str = "/mcp") -> Json:
+            http.send(modern(method, params, **named).replace(b"/mcp", path.encode(), 1))
+            answer: Json = http.json()
+            return answer
+
+        ask = links.enter_context(socketed(port, **named))
+        for way in (ask, post):
+            # A name of its own: it sees no other tool that is called so.
+            assert [each["name"] for each in way("tools/list", {})["result"]["tools"]] == ["where"]
+            assert told(way("tools/call", {**CALL, "name": "where"})) == theirs[0]
+            refused = way("tools/call", other)["result"]["structuredContent"]["error"]
+            assert refused["code"] == "ToolDisabled"
+        # Nor is there another door to the same directory.
+        path = "/mcp/-/other"
+        assert post("tools/list", {}, path)["result"]["tools"] == []
+        refused = post("tools/call", {**other, "name": "where"}, path)["result"]["structuredContent"]["error"]
+        assert refused["code"] == "ToolDisabled"
+        for path in ("/mcp/default", "/mcp/default/full"):
+            with RawHttp(port) as door:
+                door.send(request(path=path, body=message("initialize", INITIALIZE), **named))
+                assert door.status() == 403, path
+
+
+FOLLOWED = """
+import json, os, sys
+def say(**message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n"); sys.stdout.flush()
+RESULTS = {
+    "initialize": {"protocolVersion": "2025-11-25", "serverInfo": {"name": "f", "version": "1"},
+                   "capabilities": {"tools": {}, "resources": {"subscribe": True}}},
+    "tools/list": {"tools": [{"name": "touch", "inputSchema": {"type": "object"}}]},
+    "resources/list": {"resources": [{"uri": "memo:a", "name": "a"}]},
+    "resources/templates/list": {"resourceTemplates": []},
+}
+followed = set()
+for line in sys.stdin:
+    m = json.loads(line)
+    if m.get("method") == "resources/subscribe":
+        followed.add(m["params"]["uri"])
+    if "id" not in m:
+        continue
+    said = {"content": [{"type": "text", "text": json.dumps({"pid": os.getpid(), "cwd": os.getcwd()})}]}
+    say(id=m["id"], result=said if m["method"] == "tools/call" else RESULTS.get(m["method"], {}))
+    if m["method"] == "tools/call" and "memo:a" in followed:
+        say(method="notifications/resources/updated", params={"uri": "memo:a", "pid": os.getpid()})
+"""
+"""A server that says that its resource has changed with each call, to whoever has subscribed."""
+
+
+def test_what_a_client_follows_goes_with_it_when_share_changes(places: list[str]) -> None:
+    def config(share: str) -> Json:
+        entry = {"command": sys.executable, "args": ["-c", FOLLOWED], "share": share}
+        return {"mcpServers": {"memo": entry}, "profiles": {"default": {"surface": "full"}}}
+
+    updated, touch = "notifications/resources/updated", {"name": "memo__touch", "arguments": {}}
+    with running(config("all")) as daemon, RawClient(daemon.socket) as client:
+        client.hello(workspace=places[0]).ask("initialize", INITIALIZE)
+        assert client.ask("resources/subscribe", {"uri": "memo:a"})["result"] == {}
+        pids: set[int] = set()
+        for share in ("all", "session", "workspace", "all"):
+            if share != "all" or pids:
+                daemon.config.write_text(json.dumps(config(share)))
+                daemon.run("reload")
+                # Once, as it may be something else there.
+                assert "pid" not in client.notice(updated)["params"]
+            pid = told(client.ask("tools/call", touch))["pid"]
+            pids.add(pid)
+            while client.notice(updated)["params"].get("pid") != pid:
+                client.ask("tools/call", touch)
+        assert len(pids) == 4

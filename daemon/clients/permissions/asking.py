@@ -20,10 +20,11 @@ from loguru import logger
 from daemon.clients.capabilities import NOTHING, has
 from daemon.clients.input_required import STATE, InputRequest, asking_result, fits
 from daemon.clients.parking import client_of, owner_of
-from daemon.clients.permissions.questions import ELICIT, UserChoice, choice_in, question
+from daemon.clients.permissions.questions import ELICIT, NoChoice, UserChoice, choice_in, question
 from daemon.clients.request_states import TTL
 from daemon.clients.waits import REPORT_SECONDS, reporting
 from daemon.errors import Overloaded, PermissionDenied
+from daemon.surfaces.calling import label_of
 from daemon.wire.peer_requests import PeerRequest
 from daemon.wire.requests import RemoteError
 
@@ -45,6 +46,17 @@ KEY = "permission"
 
 USER = "its user"
 """Who has given a grant that was chosen in the client."""
+
+
+_REFUSED = "the user has refused"
+
+_WHY_NOT: Mapping[UserChoice | NoChoice, str] = {
+    UserChoice.REFUSE: _REFUSED,
+    UserChoice.SESSION: "the answer names no choice that was offered",
+    NoChoice.DECLINED: "the client has declined or cancelled the question (its user has, or the client itself"
+    " where it runs without one)",
+    NoChoice.NOT_OFFERED: "the answer names no choice that was offered",
+}
 
 
 class Approvals:
@@ -80,7 +92,7 @@ class Approvals:
         if call.agreed == _identity(tool) or state.grants.covers(tool, trio.current_time()):
             return True
         if call.agreed is not None:
-            text = f"{_name(tool)} has changed since the user agreed. Nothing was sent: call it again."
+            text = f"{label_of(tool)} has changed since the user agreed. Nothing was sent: call it again."
             raise PermissionDenied(text, tool=tool.name, server=tool.server)
         if STATE in call.others and self._context.agreed.take(owner_of(call), _identity(tool)):
             call.agreed = _identity(tool)
@@ -89,7 +101,8 @@ class Approvals:
         if not has(declared or NOTHING, "elicitation", "form"):
             raise _cannot_be_asked(call, tool)
         redact = self._context.redact.of(tool.server)
-        params = question(tool, arguments, redact, session=_has_session(call))
+        profile = call.request.session.selection.profile
+        params = question(tool, arguments, redact, profile, session=_has_session(call))
         if call.request.modern:
             self._park(call, tool, params)
         else:
@@ -114,7 +127,7 @@ class Approvals:
                     nursery.cancel_scope.cancel()
             if answer.result is None:
                 why = answer.why or f"the user has not answered within {ASK_SECONDS:g} s"
-                raise _unanswered(tool, why)
+                raise _refusal(call, tool, why)
         finally:
             request.end("the call has ended")
         # How long a call takes, and may take, counts from now.
@@ -148,7 +161,7 @@ class AskedCall:
 
     def __repr__(self) -> str:
         """Without arguments: they may hold a secret."""
-        return f"<AskedCall {_name(self._tool)}>"
+        return f"<AskedCall {label_of(self._tool)}>"
 
     def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
         """Have the client's new request judged with what its user has said; without an answer it asks again.
@@ -167,7 +180,7 @@ class AskedCall:
         """Nothing: it was never sent."""
 
 
-def take(call: ClientCall, tool: Tool, choice: UserChoice | None) -> None:
+def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:
     """Take over what a call's user has chosen.
 
     Raises:
@@ -176,19 +189,10 @@ def take(call: ClientCall, tool: Tool, choice: UserChoice | None) -> None:
     told = logger.bind(session=call.calls.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, USER)
-        told.info("{} may be called as long as session {} lasts: its user says so", _name(tool), named(call))
+        told.info("{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call))
     elif choice is not UserChoice.ONCE:
-        told.info("a call of {} was refused by its user", _name(tool))
-        why = (
-            "The answer names no choice that was offered"
-            if choice is None
-            else "The user has refused this call"
-        )
-        raise PermissionDenied(
-            f"{why} of {_name(tool)}. Nothing was sent. Do not call it again unless the user asks you to.",
-            tool=tool.name,
-            server=tool.server,
-        )
+        told.info("a call of {} was not agreed to", label_of(tool))
+        raise _refusal(call, tool, _WHY_NOT[choice])
     call.agreed = _identity(tool)
 
 
@@ -207,34 +211,37 @@ def _identity(tool: Tool) -> tuple[str, ...]:
     return tool.server, tool.name, tool.schema_hash
 
 
-def _name(tool: Tool) -> str:
-    return f"{tool.server}/{tool.name}"
-
-
 def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
-    how = "Ask the user to allow it"
-    if _has_session(call):
-        command = f"mcpd allow {shlex.quote(named(call))} {shlex.quote(_name(tool))}"
-        how += f" with `{command}` (for a while: --for 1h), then call it again"
-        more = {"allow": command}
-    else:
-        how += ": in a session (Mcpd-Session), with `mcpd allow`, or in a client that supports elicitation"
-        more = {}
+    how, more = _way_out(call, tool)
     return PermissionDenied(
-        f"{_name(tool)} is called only if the user agrees, and this client cannot ask (it declares no"
-        f" elicitation). Nothing was sent. {how}.",
+        f"{label_of(tool)} is called only if the user agrees, and this client cannot ask (it declares no"
+        f" elicitation). Nothing was sent. {how}, then call it again.",
         tool=tool.name,
         server=tool.server,
         **more,
     )
 
 
-def _unanswered(tool: Tool, why: str) -> PermissionDenied:
+def _refusal(call: ClientCall, tool: Tool, why: str) -> PermissionDenied:
+    # A user who was asked and has refused needs no way around it.
+    how, more = _way_out(call, tool) if why != _REFUSED else ("", {})
+    text = (
+        f"{label_of(tool)} is called only if the user agrees, and {why}. Nothing was sent. Do not call it again"
+    )
     return PermissionDenied(
-        f"{_name(tool)} is called only if the user agrees, and {why}. Nothing was sent.",
+        f"{text} unless the user asks you to.{how and f' {how}.'}",
         tool=tool.name,
         server=tool.server,
+        **more,
     )
+
+
+def _way_out(call: ClientCall, tool: Tool) -> tuple[str, dict[str, str]]:
+    """How a call can be allowed without its client being asked: in words, and the command if there is one."""
+    if not _has_session(call):
+        return "An operator can allow it with `mcpd allow` in a session (Mcpd-Session)", {}
+    command = f"mcpd allow {shlex.quote(named(call))} {shlex.quote(label_of(tool))}"
+    return f"An operator can allow it with `{command}` (for a while: --for 1h)", {"allow": command}
 
 
 async def _keep_patient(call: ClientCall, tool: Tool, flush: Callable[[], None]) -> None:
@@ -243,7 +250,7 @@ async def _keep_patient(call: ClientCall, tool: Tool, flush: Callable[[], None])
     began = trio.current_time()
     while report is not None:
         await trio.sleep(REPORT_SECONDS)
-        report(f"the user is asked about {_name(tool)} (waiting for {trio.current_time() - began:.0f} s)")
+        report(f"the user is asked about {label_of(tool)} (waiting for {trio.current_time() - began:.0f} s)")
 
 
 class _Awaited:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
+from daemon.kit.latest import keep_latest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
@@ -55,11 +57,8 @@ class Grants:
 
     def allow(self, tool: Tool, by: str, until: float | None = None) -> None:
         """Have a tool called as it is now without asking."""
-        key = tool.server, tool.name
-        self._grants.pop(key, None)
-        self._grants[key] = Grant(schema_hash=tool.schema_hash, by=by, until=until)
-        while len(self._grants) > MAX_GRANTS:
-            del self._grants[next(iter(self._grants))]
+        grant = Grant(schema_hash=tool.schema_hash, by=by, until=until)
+        keep_latest(self._grants, (tool.server, tool.name), grant, MAX_GRANTS)
 
     def covers(self, tool: Tool, now: float) -> bool:
         """Whether a tool may be called as it is now."""
@@ -93,11 +92,10 @@ class SessionGrants:
 
     def keep(self, key: str, grants: Grants) -> None:
         """Keep the grants of a session whose last connection has left."""
-        self._left.pop(key, None)
         if grants:
-            self._left[key] = grants, trio.current_time()
-            while len(self._left) > MAX_LEFT:
-                del self._left[next(iter(self._left))]
+            keep_latest(self._left, key, (grants, trio.current_time()), MAX_LEFT)
+        else:
+            self._left.pop(key, None)
 
     def take(self, key: str) -> Grants:
         """The grants of a session that a connection uses from now on."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import trio
 
 from daemon.clients.request_states import TTL
+from daemon.kit.latest import keep_latest
 
 MAX_AGREED = 1024
 """Calls that may be repeated once: as many as may wait for their clients' input."""
@@ -31,10 +32,7 @@ class AgreedCalls:
             owner: the digest of who has called what with what (`parking.owner_of`).
             tool: what its user has agreed to.
         """
-        self._agreed.pop(owner, None)
-        self._agreed[owner] = tool, trio.current_time() + TTL
-        while len(self._agreed) > MAX_AGREED:
-            del self._agreed[next(iter(self._agreed))]
+        keep_latest(self._agreed, owner, (tool, trio.current_time() + TTL), MAX_AGREED)
 
     def take(self, owner: bytes, tool: tuple[str, ...]) -> bool:
         """Whether such a call may be repeated, which is then used up."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from daemon.clients.attachment import Request
+    from daemon.clients.attachment import Attachment, Request
     from daemon.clients.connection import ClientConnection
     from daemon.wire.requests import RemoteError
 
@@ -74,9 +76,9 @@ def unsubscribe(connection: ClientConnection, params: Raw | None, request: Reque
         return
     uri = uri_in(protocol.members_of(params))
     subscriptions = connection.context.audience.resources
-    for each in subscriptions.of(connection.told):
+    for each in (*subscriptions.of(connection.told), *connection.told.resuming):
         if each.uri == uri and each.listen is None:
-            subscriptions.end(each)
+            _end(connection, each)
     connection.peer.answer(request.id, b"{}")
 
 
@@ -99,18 +101,25 @@ def unfollow(connection: ClientConnection, request_id: bytes) -> None:
     """End what a `subscriptions/listen` follows, or is about to."""
     connection.told.listens.discard(request_id)
     subscriptions = connection.context.audience.resources
-    for each in subscriptions.of(connection.told):
+    for each in (*subscriptions.of(connection.told), *connection.told.resuming):
         if each.listen == request_id:
-            subscriptions.end(each)
+            _end(connection, each)
 
 
-async def _begin(connection: ClientConnection, request: Request, uri: str, listen: bytes | None) -> Following:
+def _end(connection: ClientConnection, following: Following) -> None:
+    connection.told.resuming.discard(following)
+    connection.context.audience.resources.end(following)
+
+
+async def _begin(
+    connection: ClientConnection, session: Attachment, uri: str, listen: bytes | None, request_id: bytes | None
+) -> Following:
     """Follow a resource, once the servers that may list it have listed.
 
     Raises:
         CallError: nobody has it, or too much is followed.
     """
-    session, context = request.session, connection.context
+    context = connection.context
     view = session.view()
     try:
         server, own = find_resource(view, uri, session.links)
@@ -118,14 +127,15 @@ async def _begin(connection: ClientConnection, request: Request, uri: str, liste
         if not (unknown := unlisted(view.servers.values(), KINDS)):
             raise
         awaited = AwaitListing(servers=unknown, calling=True, kinds=KINDS)
-        await wait_known(context, awaited, session, request.id)
+        await wait_known(context, awaited, session, request_id)
         await context.settled()
         server, own = find_resource(session.view(), uri, session.links)
     upstream = context.upstreams.get(server)
     if upstream is not None:
-        upstream = await session.instances.find(upstream, request.id)
+        upstream = await session.instances.find(upstream, request_id)
     name = server if upstream is None else upstream.name
-    following = Following(connection.told, name, server, own, uri, listen)
+    resume = partial(_resume_later, connection, session)
+    following = Following(connection.told, name, server, own, uri, listen, resume)
     context.audience.resources.begin(following)
     return following
 
@@ -133,17 +143,17 @@ async def _begin(connection: ClientConnection, request: Request, uri: str, liste
 async def _answer_when_settled(connection: ClientConnection, request: Request, uri: str) -> None:
     following = None
     try:
-        following = await _begin(connection, request, uri, None)
+        following = await _begin(connection, request.session, uri, None, request.id)
         refusal = await _settled(connection, following)
         if refusal is None:
             connection.peer.answer(request.id, b"{}")
         else:
-            connection.context.audience.resources.end(following)
+            _end(connection, following)
             redact = connection.context.redact.of(following.of)
             connection.peer.refuse(request.id, refusal.code, redact(refusal.message))
     except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
         if following is not None:
-            connection.context.audience.resources.end(following)
+            _end(connection, following)
         if isinstance(error, CallError):
             _refuse(connection, request, error)
         else:
@@ -163,13 +173,13 @@ async def _answer_when_all_settled(
         following = None
         try:
             async with limit:
-                following = await _begin(connection, request, uri, request.id)
+                following = await _begin(connection, request.session, uri, request.id, request.id)
             # It may have been cancelled meanwhile.
             honoured[uri] = request.id in listens and await _settled(connection, following) is None
         except CallError as error:
             connection.client_log.debug("a resource that cannot be followed: {}", error.message)
         if following is not None and not honoured[uri]:
-            connection.context.audience.resources.end(following)
+            _end(connection, following)
 
     async with trio.open_nursery() as nursery:
         for uri in honoured:
@@ -179,6 +189,37 @@ async def _answer_when_all_settled(
         answer([uri for uri, is_told in honoured.items() if is_told])
     else:
         unfollow(connection, request.id)
+    connection.context.outbox.flush()
+
+
+def _resume_later(connection: ClientConnection, session: Attachment, following: Following) -> None:
+    connection.told.resuming.add(following)
+    connection.tasks.later(_resume, connection, session, following)
+
+
+async def _resume(connection: ClientConnection, session: Attachment, following: Following) -> None:
+    """Follow a resource anew, at the server or the instance that the client uses now."""
+    subscriptions, resuming = connection.context.audience.resources, connection.told.resuming
+    refusal: CallError | RemoteError | None = None
+    try:
+        found = await _begin(connection, session, following.uri, following.listen, None)
+    except CallError as error:
+        refusal = error
+    else:
+        if following not in resuming:
+            # It was ended meanwhile.
+            subscriptions.end(found)
+            return
+        # If it is not up, it is asked once it is, as servers are that come back.
+        with suppress(CallError):
+            refusal = await _settled(connection, found)
+        if refusal is not None:
+            subscriptions.end(found)
+    finally:
+        resuming.discard(following)
+    if refusal is not None:
+        why = connection.context.redact.of(following.of)(refusal.message)
+        connection.client_log.info("a resource of {} is followed no more: {}", following.of, why)
     connection.context.outbox.flush()
 
 

@@ -19,6 +19,7 @@ from daemon.clients.introducing import (
     instructions_for,
     not_introduced,
 )
+from daemon.clients.patience import patience_of
 from daemon.clients.requests.lists import MAX_WAITING_LISTS
 from daemon.clients.waits import wait_known
 from daemon.surfaces.base import AwaitListing
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
     from daemon.clients.client import Selection
     from daemon.clients.connection import ClientConnection
     from daemon.surfaces.base import View
-
-
-INTRODUCTION_PATIENCE = 4.0
-"""Seconds that a handshake waits for chosen servers that were never up: the first agents give up after 5."""
 
 
 _NOBODY = msgspec.Raw(b"{}")
@@ -149,8 +146,8 @@ async def _answer_later(
     # A session that must be recalled is waited for by its first request.
     session = attachments.present(attachments.key_of({})) or attachments.own
     try:
-        with trio.move_on_after(INTRODUCTION_PATIENCE):
-            await wait_known(context, AwaitListing(servers=servers), session, request_id)
+        with trio.move_on_after(patience_of(connection.client.info)):
+            await wait_known(context, AwaitListing(servers=servers, chosen=True), session, request_id)
             await context.settled()
         answer()
     except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
 from daemon.clients.paging import list_page, list_result
+from daemon.clients.patience import patience_of
 from daemon.clients.waits import wait_known
 from daemon.surfaces.base import AwaitListing
 from daemon.surfaces.describing import unlisted
@@ -37,7 +40,8 @@ def list_beside_tools(kind: Kind, connection: ClientConnection, params: Raw | No
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     view = request.session.view()
-    awaited = AwaitListing(servers=unlisted(view.servers.values(), (kind,)), kinds=(kind,))
+    servers, chosen = unlisted(view.servers.values(), (kind,)), bool(request.session.selection.servers)
+    awaited = AwaitListing(servers=servers, kinds=(kind,), chosen=chosen)
 
     def answer(cursor: str | None) -> None:
         connection.context.settle_names()
@@ -106,7 +110,8 @@ async def _answer_when_known(
     try:
         if look is not None:
             await look()
-        await wait_known(connection.context, awaited, request.session, request.id)
+        with trio.move_on_after(patience_of(connection.client.info)):
+            await wait_known(connection.context, awaited, request.session, request.id)
         answer(None)
     except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
         connection.fail(request.id, "a request for a list", error)

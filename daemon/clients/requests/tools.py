@@ -43,7 +43,9 @@ def list_tools(connection: ClientConnection, params: Raw | None, request: Reques
     """
     cursor = protocol.decode_list(params or b"{}").cursor
     connection.announcements.asked(request.key)
-    awaited = AwaitListing(servers=request.surface.awaits(request.session.view()))
+    session = request.session
+    chosen = bool(session.selection.servers)
+    awaited = AwaitListing(servers=request.surface.awaits(session.view()), chosen=chosen)
     look = None if request.key is None else connection.context.look
     answer_list(connection, request, cursor, awaited, partial(_answer, connection, request), look)
 

@@ -8,6 +8,7 @@ import attrs
 
 from daemon.config.model import WORKSPACE, Instance, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace
+from daemon.host.paths import abbreviated
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -64,19 +65,12 @@ def label_of(server: Server, holder: Holder, home: str, is_taken: Callable[[str]
     if server.shared_by is Share.SESSION:
         label = f"{server.name}#{holder.number}"
     else:
-        label = f"{server.name}@{_abbreviated(holder.workspace or '', home)}"
+        label = f"{server.name}@{visible(abbreviated(holder.workspace or '', home))}"
     number, own = 1, label
     while is_taken(own):
         number += 1
         own = f"{label}.{number}"
     return own
-
-
-def _abbreviated(directory: str, home: str) -> str:
-    """A directory as people write it; `~` is the home directory and nothing else, since others begin with /."""
-    if home != "/" and (directory == home or directory.startswith(home + "/")):
-        directory = "~" + directory.removeprefix(home)
-    return visible(directory)
 
 
 def configured(server: Server, holder: Holder, label: str) -> Server:

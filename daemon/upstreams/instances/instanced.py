@@ -111,6 +111,7 @@ class InstancedServer(InstancesTogether[A]):
         super().__init__(server, actors, run)
         self.name = self.of = server.name
         self.is_gone = self.is_modern = self.has_resources = self.is_stale = self.can_wake = False
+        self.roots: bytes | None = None
         self.second: Upstream | None = None
         self.record = self.stats.record
         self.pid: int | None = None
@@ -149,7 +150,10 @@ class InstancedServer(InstancesTogether[A]):
         await trio.lowlevel.checkpoint()
         return self.instances.status.state in SERVING
 
-    wake_to_list = wake
+    async def wake_to_list(self, *, wholly: bool = False) -> bool:
+        """As `wake`."""
+        del wholly
+        return await self.wake()
 
     async def wait_current(self) -> None:
         """Return at once: only an instance has a list."""

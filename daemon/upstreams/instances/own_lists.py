@@ -69,10 +69,6 @@ class OwnLists:
             self._seen = catalog, self._folded(catalog, entry)
         return self._seen[1]
 
-    def differs(self, catalog: Catalog) -> bool:
-        """Whether it lists something else than the catalog has of its server."""
-        return self.own_catalog(catalog) is not catalog
-
     def _keep(self, kind: Kind | None, fact: Listed) -> None:
         self._kept[kind] = fact
         self._seen = self._alike = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import attrs
 import trio
 
+from daemon.causes import Cause
 from daemon.errors import Overloaded, UpstreamUnavailable
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.states import ServerState
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.ports import Holder
     from daemon.upstreams.instances.choosing import Key
+    from daemon.upstreams.last_use import LastUse
     from daemon.upstreams.server_actors import ServerActors
 
 GRACE_SECONDS = 60.0
@@ -49,6 +51,8 @@ class RunningInstance(Generic[A]):
     lists: OwnLists
     """What it lists."""
     key: Key
+    use: LastUse
+    """When it was last used."""
     since: float
     """When it was made, in seconds since the epoch."""
     users: set[Hashable] = attrs.field(factory=set, repr=False)
@@ -63,11 +67,15 @@ class RunningInstance(Generic[A]):
         """The directory that it works in; None if its clients have named none."""
         return self.key[1]
 
+    @property
+    def has_lost_directory(self) -> bool:
+        """Whether it cannot be started because its workspace is gone; one of that name may be there again."""
+        status = self.actor.child.status.value
+        return status.cause is Cause.DIRECTORY_UNUSABLE and status.cause_data.get("directory") == self.workspace
+
 
 class ServerInstances(Generic[A]):
     """The instances of one server: `ports.Instances`."""
-
-    by_workspace = True
 
     def __init__(self, server: Server, actors: ServerActors[A], run: int, stats: CallStats) -> None:
         """Begin without any.
@@ -111,8 +119,7 @@ class ServerInstances(Generic[A]):
             found.users.add(holder.session)
             # Whoever uses it has not left, or is back.
             found.leaves_at = math.inf
-        if found.actor.use is not None:
-            found.actor.use.note()
+        found.use.note()
         return found.actor
 
     def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
@@ -133,22 +140,20 @@ class ServerInstances(Generic[A]):
         """End what is due, and return when to look again, both on trio's clock."""
         soonest = math.inf
         for each in list(self.running.values()):
-            use = each.actor.use
-            unused_at = math.inf if use is None else use.due
-            if min(unused_at, each.leaves_at) > now:
-                pass
-            elif each.actor.is_busy:
-                # What it is busy with is use; but whoever has left does not come back for it.
-                if use is not None:
-                    use.note()
-                    unused_at = use.due
-                if each.leaves_at <= now:
-                    each.leaves_at = now + BUSY_SECONDS
-            else:
-                left = each.leaves_at <= now
-                self.end(each, "its session has ended" if left else f"unused for {self._idle(each):g} s")
+            left = each.leaves_at <= now
+            if each.has_lost_directory:
+                # Nothing can run there, and who waits for it is to be told so.
+                self.end(each, "its directory cannot be used any more")
                 continue
-            soonest = min(soonest, unused_at, each.leaves_at)
+            if left or each.use.due <= now:
+                if not each.actor.is_busy:
+                    self.end(each, "its session has ended" if left else f"unused for {each.use.seconds:g} s")
+                    continue
+                # What it is busy with is use; but whoever has left does not come back for it.
+                each.use.note()
+                if left:
+                    each.leaves_at = now + BUSY_SECONDS
+            soonest = min(soonest, each.use.due, each.leaves_at)
         return soonest
 
     def end(self, instance: RunningInstance[A], reason: str, *, patient: bool = True) -> None:
@@ -195,10 +200,11 @@ class ServerInstances(Generic[A]):
             lambda status: self._on_status(key, lists, status),
         )
         actor.own = lists
-        if actor.use is not None:
-            actor.record = partial(actor.use.counted, stats=(actor.stats, self._stats))
+        assert actor.use is not None, "how long an instance lasts depends on it"
+        actor.record = partial(actor.use.counted, stats=(actor.stats, self._stats))
         self._actors.sooner.set()
-        return RunningInstance(actor=actor, lists=lists, key=key, since=self._actors.around.wall())
+        since = self._actors.around.wall()
+        return RunningInstance(actor=actor, lists=lists, key=key, use=actor.use, since=since)
 
     def _make_room(self) -> None:
         """Let there be room for one more.
@@ -210,18 +216,14 @@ class ServerInstances(Generic[A]):
         if len(self.running) < most:
             return
         latest = trio.current_time() - UNUSED_LEAST
-        unused = [
-            (each.actor.use.at, each)
-            for each in self.running.values()
-            if each.actor.use is not None and each.actor.use.at <= latest and not each.actor.is_busy
-        ]
+        unused = [each for each in self.running.values() if each.use.at <= latest and not each.actor.is_busy]
         if not unused:
             text = (
                 f"server {self.server.name} has {most} instances, as many as it may (limits.instances), and all"
                 " are at work. The call was not sent; try again when other clients need theirs no longer."
             )
             raise Overloaded(text, server=self.server.name, retryAfterMs=round(BUSY_SECONDS * 1000))
-        _at, longest = min(unused, key=lambda pair: pair[0])
+        longest = min(unused, key=lambda each: each.use.at)
         self.end(longest, "unused for longer than any other, and another client needed an instance")
 
     def _tell(self, fact: Fact) -> None:
@@ -236,7 +238,6 @@ class ServerInstances(Generic[A]):
         if status.incarnation > found.run:
             self._run += status.incarnation - found.run
             found.run = status.incarnation
+        if found.has_lost_directory:
+            self._actors.sooner.set()
         self.tell_status()
-
-    def _idle(self, instance: RunningInstance[A]) -> float:
-        return math.inf if instance.actor.use is None else instance.actor.use.seconds

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
+import trio
 
 from daemon import protocol
 from daemon.wire.envelope import INVALID_REQUEST, METHOD_NOT_FOUND
 from daemon.wire.peer_requests import PeerRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from msgspec import Raw
 
     from daemon.wire.envelope import Buffer
@@ -38,6 +41,7 @@ class RequestsOfServer:
         """Begin without any; `peer` is the server."""
         self._peer = peer
         self._open: dict[bytes, PeerRequest] = {}
+        self._ended = trio.Event()
 
     def __len__(self) -> int:
         """How many are open."""
@@ -58,7 +62,7 @@ class RequestsOfServer:
             text = f"open requests of this server have over {MAX_BYTES} bytes: wait for some to be answered"
             self._peer.refuse(request_id, INVALID_REQUEST, text)
         else:
-            request = PeerRequest(method, params, _WayBack(self._peer, request_id, self._open))
+            request = PeerRequest(method, params, _WayBack(self._peer, request_id, self._end))
             self._open[request_id] = request
             return request
         return None
@@ -66,16 +70,31 @@ class RequestsOfServer:
     def withdraw(self, params: Raw) -> None:
         """End the request that the server cancels; `params` are those of the notification."""
         with suppress(msgspec.MsgspecError, RecursionError):
-            request = self._open.pop(protocol.cancelled_id(params), None)
-            if request is not None:
+            if (request := self._end(protocol.cancelled_id(params))) is not None:
                 request.withdraw("the server has cancelled it")
 
     def lose_all(self, reason: str) -> None:
         """End all: the connection is lost."""
         requests = list(self._open.values())
         self._open.clear()
+        self._ended.set()
         for request in requests:
             request.withdraw(reason)
+
+    async def wait_answered(self) -> None:
+        """Return once those that are open now have ended; at once if none is."""
+        asked = set(self._open)
+        while not asked.isdisjoint(self._open):
+            if self._ended.is_set():
+                self._ended = trio.Event()
+            await self._ended.wait()
+
+    def _end(self, request_id: bytes) -> PeerRequest | None:
+        """Forget one; returns it, None if it has ended already."""
+        request = self._open.pop(request_id, None)
+        if request is not None:
+            self._ended.set()
+        return request
 
 
 @attrs.frozen(eq=False)
@@ -84,18 +103,18 @@ class _WayBack:
 
     _peer: Peer
     _request_id: bytes
-    _open: dict[bytes, PeerRequest]
+    _end: Callable[[bytes], PeerRequest | None]
 
     def answer(self, result: Buffer) -> None:
-        if self._open.pop(self._request_id, None) is not None:
+        if self._end(self._request_id) is not None:
             self._peer.answer(self._request_id, result)
 
     def refuse(self, code: int, message: str, data: object = None) -> None:
-        if self._open.pop(self._request_id, None) is not None:
+        if self._end(self._request_id) is not None:
             self._peer.refuse(self._request_id, code, message, data)
 
     def refuse_as(self, error: Buffer) -> None:
-        if self._open.pop(self._request_id, None) is not None:
+        if self._end(self._request_id) is not None:
             self._peer.refuse_as(self._request_id, error)
 
     def report(self, params: dict[str, Raw]) -> None:

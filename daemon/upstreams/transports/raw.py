@@ -51,6 +51,7 @@ class RawConnection:
         self._meta: dict[str, object] = {}
         self._own_meta: dict[str, bytes] = {}
         self._asked = RequestsOfServer(self._peer)
+        self.wait_answered = self._asked.wait_answered
         self.given_up = self._peer.requests.given_up
         """Calls that were given up (`ports.UpstreamConnection.given_up`)."""
 

@@ -157,6 +157,29 @@ async def test_a_call_that_needs_what_its_client_cannot_give_ends_with_an_error(
     assert guest.session.in_flight == 0
 
 
+@pytest.mark.parametrize("capabilities", [{}, {"elicitation": {}}])
+async def test_an_instance_with_a_workspace_gets_that_for_roots_which_its_client_has_not(
+    nursery: trio.Nursery, capabilities: object
+) -> None:
+    stage = Stage()
+    stage.alpha.roots = b'{"roots":[{"uri":"file:///w","name":"w"}]}'
+    client = (await greeted(stage, nursery, capabilities)).client
+    needs(stage, await called(stage, client), {"where": "roots/list"})
+    sent = await stage.alpha.wait_sent(2)
+    assert members(sent)["inputResponses"] == {"where": {"roots": [{"uri": "file:///w", "name": "w"}]}}
+    needs(stage, sent, {"what": "sampling/createMessage"})
+    assert error_of(await client.get())["code"] == "InputRefused"
+
+
+async def test_roots_of_its_own_are_passed_on_as_the_client_has_them(nursery: trio.Nursery) -> None:
+    stage = Stage()
+    stage.alpha.roots = b'{"roots":[]}'
+    client = (await greeted(stage, nursery)).client
+    needs(stage, await called(stage, client), {"where": "roots/list"})
+    await answer(client, ANSWERS["roots/list"])
+    assert members(await stage.alpha.wait_sent(2))["inputResponses"] == {"where": ANSWERS["roots/list"]}
+
+
 async def test_a_client_that_refuses_ends_its_call_and_is_asked_nothing_more(nursery: trio.Nursery) -> None:
     stage = Stage()
     client = (await greeted(stage, nursery)).client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -11,11 +12,14 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.catalog.snapshot import fold
 from daemon.clients.own_roots import WORKSPACE_SECONDS
 from daemon.clients.visitor import HERSELF
+from daemon.facts import ToolsListed
 from daemon.model import Kind
+from daemon.ports import Holder
 from daemon.protocol import HELLO, RESOURCE_UPDATED, ROOTS_CHANGED, SESSION_KEY
-from tests.fakes_upstream import MODERN, Stage, error_of
+from tests.fakes_upstream import MODERN, Stage, error_of, tools_of
 from tests.unit.clients.asking import answer, greeted, on_full_surface, question
 from tests.unit.clients.instanced import TestInstances, divided
 from tests.unit.clients.members import raw
@@ -52,10 +56,16 @@ async def called(stage: Stage, client: Client, instance: FakeUpstream, request_i
     assert (await client.get())["id"] == request_id
 
 
-async def newest(client: Client, instances: TestInstances, request_id: object = 7) -> FakeUpstream:
-    """The instance that a call of the client's arrives at."""
+async def newest(
+    client: Client, instances: TestInstances, request_id: object = 7, *, has_roots: bool = False
+) -> FakeUpstream:
+    """The instance that a call of the client's arrives at, which may be asked for its roots before that."""
     before = {each: len(each.sent) for each in instances.running.values()}
     await ask_echo(client, request_id)
+    if has_roots:
+        asked: Any = await client.get()
+        assert asked["method"] == "roots/list"
+        await answer(client, asked["id"], {"roots": []})
     with trio.fail_after(30):
         while True:
             await trio.testing.wait_all_tasks_blocked()
@@ -161,7 +171,7 @@ async def test_a_clients_capabilities_are_told_to_who_makes_its_instance(
     stage: Stage, nursery: trio.Nursery
 ) -> None:
     instances = divided(stage)
-    await newest((await greeted(stage, nursery, FORMLESS)).client, instances)
+    await newest((await greeted(stage, nursery, FORMLESS)).client, instances, has_roots=True)
     modern = await stage.client(nursery)
     meta = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
     await modern.request("tools/list", {"_meta": meta})
@@ -251,6 +261,41 @@ async def test_a_fault_is_looked_at_again_with_the_next_call(
     assert (await newest(client, instances)).name == f"alpha@{place}/new"
 
 
+async def test_a_first_call_is_judged_by_what_the_instance_lists_that_it_goes_to(
+    nursery: trio.Nursery,
+) -> None:
+    rules = [{"annotations": {"destructive": True}, "then": "deny"}]
+    stage = on_full_surface(profiles={"default": {"surface": "full", "permissions": rules}})
+    safe: dict[str, object] = {"name": "echo", "inputSchema": {}, "annotations": {"readOnlyHint": True}}
+    stage.lists("alpha", safe)
+    instances = divided(stage, by_workspace=True)
+    client = await stage.client(nursery)
+    instance = instances.of(Holder(session=None, number=0))
+    own = ToolsListed(server="alpha", incarnation=1, tools=tools_of("alpha", "echo"), quarantined={})
+    instance.own_catalog = partial(fold, fact=own)  # type: ignore[method-assign]
+    await ask_echo(client)
+    assert error_of(await client.get())["code"] == "ToolDisabled"
+    assert instance.sent == []
+
+
+async def test_a_directory_is_looked_at_again_once_the_instance_that_worked_in_it_has_ended(
+    stage: Stage, nursery: trio.Nursery, place: str
+) -> None:
+    instances = divided(stage, by_workspace=True)
+    client = await stage.client(nursery)
+    await trio.Path(place, "new").mkdir()
+    await client.tell(HELLO, {"workspace": f"{place}/new"})
+    first = await newest(client, instances, 1)
+    stage.answer(first.sent[-1])
+    await client.get()
+    await trio.Path(place, "new").rmdir()
+    instances.end(first)
+    await ask_echo(client, 2)
+    assert error_of(await client.get())["code"] == "NoWorkspace"
+    await trio.Path(place, "new").mkdir()
+    assert await newest(client, instances, 3) is not first
+
+
 async def test_what_a_server_lists_is_learned_from_the_clients_own_instance(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -293,14 +338,14 @@ async def test_a_log_level_is_only_for_the_instances_that_its_client_uses(
 ) -> None:
     instances = divided(stage)
     anna, ben = await greeted(stage, nursery), await greeted(stage, nursery)
-    hers = await newest(anna.client, instances, 1)
+    hers = await newest(anna.client, instances, 1, has_roots=True)
     await anna.client.request("logging/setLevel", {"level": "debug"}, request_id=2)
-    his = await newest(ben.client, instances, 1)
+    his = await newest(ben.client, instances, 1, has_roots=True)
     wishes = stage.context.audience.wishes
     assert [wishes(each).value.level for each in (hers.name, his.name, "beta")] == ["debug", None, "debug"]
     # It holds for an instance that is made later, too.
     instances.end(hers)
-    again = await newest(anna.client, instances, 3)
+    again = await newest(anna.client, instances, 3, has_roots=True)
     assert wishes(again.name).value.level == "debug"
 
 
@@ -332,8 +377,8 @@ async def test_only_the_client_of_an_instance_is_asked_for_its_roots(
 ) -> None:
     instances = divided(stage)
     anna, ben = await greeted(stage, nursery), await greeted(stage, nursery)
-    hers = await newest(anna.client, instances)
-    await newest(ben.client, instances)
+    hers = await newest(anna.client, instances, has_roots=True)
+    await newest(ben.client, instances, has_roots=True)
     asked = question("roots/list", server=hers.name)
     stage.context.audience.ask(asked.request)
     stage.outbox.flush()
@@ -364,13 +409,21 @@ async def test_a_resource_is_followed_at_the_clients_own_instance(stage: Stage, 
     instances.end(instance)
     stage.outbox.flush()
     assert (await client.get())["params"] == {"uri": named}
-    assert not audience.uses(instance.name)
+    await trio.testing.wait_all_tasks_blocked()
+    (other,) = instances.running.values()
+    assert other is not instance
+    assert audience.resources.wished(other.name) == {"file:///a"}
+    audience.settled(other.name, "file:///a", None)
+    audience.hear(other.name, RESOURCE_UPDATED, raw({"uri": "file:///a"}), None)
+    stage.outbox.flush()
+    assert (await client.get())["params"] == {"uri": named}
     assert (await client.request("resources/unsubscribe", {"uri": named}))["result"] == {}
+    assert not audience.uses(other.name)
 
 
 async def test_a_task_belongs_to_the_instance_that_works_on_it(stage: Stage, nursery: trio.Nursery) -> None:
     instances = divided(stage)
-    guest = await greeted(stage, nursery)
+    guest = await greeted(stage, nursery, {})
     params = {"name": "alpha__echo", "arguments": {}, "task": {"ttl": 60_000}}
     await guest.client.ask("tools/call", params)
     await trio.testing.wait_all_tasks_blocked()

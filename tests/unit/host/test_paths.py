@@ -164,6 +164,18 @@ def test_a_home_is_a_directory_that_is_there(tmp_path: Path) -> None:
     assert paths.home({"HOME": str(tmp_path / "file")}) == Path("/")
 
 
+@pytest.mark.parametrize("home", ["/home/me", "/home/me/"])
+def test_only_what_is_in_the_home_directory_is_abbreviated(home: str) -> None:
+    directories = ("/home/me", "/home/me/src", "/home/mel", "/srv/home/me", "")
+    shown = [paths.abbreviated(each, home) for each in directories]
+    assert shown == ["~", "~/src", "/home/mel", "/srv/home/me", ""]
+
+
+@pytest.mark.parametrize("home", ["", "/"])
+def test_nothing_is_abbreviated_without_a_home(home: str) -> None:
+    assert [paths.abbreviated(each, home) for each in ("/", "/srv")] == ["/", "/srv"]
+
+
 def test_the_fallback_directory_counts_only_if_nobody_else_has_made_it() -> None:
     """Anybody can make it in /tmp; it is then no reason to pass over the system's daemon."""
     with tempfile.TemporaryDirectory(prefix="mcpd-", dir=paths.FALLBACK) as directory:

@@ -114,7 +114,6 @@ class FakeUse:
 class FakeInstances:
     """The instances of a server that is divided: an operator gets the first; notes whom it was for."""
 
-    by_workspace = True
     begun = 3
     ended = 1
 

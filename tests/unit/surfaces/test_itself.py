@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.errors import ToolChanged, ToolDisabled, UnknownTool
+from daemon.errors import ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.facts import Switched
+from daemon.states import ServerState
 from daemon.surfaces.base import AwaitListing, Forward
 from daemon.surfaces.itself import ItselfSurface
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
@@ -81,7 +82,15 @@ def test_a_tool_that_has_changed_is_refused_once() -> None:
 def test_a_server_that_has_not_listed_is_waited_for() -> None:
     starting = after(BEFORE, [status("a")])
     assert SURFACE.awaits(seen(starting, "b")) == ("b",)
-    assert act(SURFACE, seen(starting, "b"), "x", b"{}") == AwaitListing(servers=("b",), calling=False)
+    assert act(SURFACE, seen(starting, "b"), "x", b"{}") == AwaitListing(servers=("b",), calling=True)
+
+
+def test_any_name_may_be_one_of_a_chosen_server_that_sleeps_and_never_listed() -> None:
+    asleep = after(BEFORE, [status("a", ServerState.DORMANT), status("b", ServerState.DORMANT)])
+    both = AwaitListing(servers=("a", "b"), calling=True)
+    assert act(SURFACE, seen(asleep, "a", "b"), "x", b"{}") == both
+    with pytest.raises(UpstreamUnavailable, match="server b has not listed its tools yet"):
+        SURFACE.call(seen(asleep, "b"), "x", b"{}", patient=False)
 
 
 def test_it_has_no_tools_of_its_own_and_nobody_names_it() -> None:

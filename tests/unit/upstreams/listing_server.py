@@ -60,6 +60,9 @@ class ListingServer:
 
     def cancel(self, key: int, reason: str) -> None: ...
 
+    async def wait_answered(self) -> None:
+        """Nothing is asked."""
+
     def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Any:
         return iter(())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -176,6 +177,29 @@ async def test_one_that_nobody_else_would_start_is_started_and_waited_for_by_who
         await stage.reach(DORMANT)
         wait = waking().for_list
         assert [await seconds(wait, stage) for _ in range(3)] == [PROBE + START, 0.0, 0.0]
+
+
+async def test_one_that_a_client_has_chosen_is_waited_for_whoever_started_it(autojump_clock: MockClock) -> None:
+    async with supervised(Actor(SLOW).spec()) as stage:
+        wait = waking().for_list
+        assert await seconds(wait, stage) == WAKE
+        assert await seconds(partial(wait, wholly=True), stage) == 20.0 - WAKE
+        assert stage.state is READY
+
+
+async def test_what_a_client_waits_for_starts_before_a_boot_and_after_calls(autojump_clock: MockClock) -> None:
+    lists = play(start=3.0, ready_for=math.inf)
+    others = [Actor(SLOW).spec(f"o{i}") for i in range(3)]
+    async with supervised(*others, starts=1) as stage, trio.open_nursery() as nursery:
+        await trio.testing.wait_all_tasks_blocked()
+        first, second, called = (stage.supervisor.add(Actor(lists).spec(f"l{i}", lazy=True)) for i in range(3))
+        for child in (first, second):
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(waking().for_list, child)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(waking().for_call, called)
+        ended = [(await child.status.wait_settled(), trio.current_time()) for child in (first, called, second)]
+        assert ended == [(True, 3.0), (True, 6.0), (True, 9.0)]
 
 
 async def test_who_asks_for_lists_wakes_what_is_down_without_putting_it_first(

@@ -70,6 +70,19 @@ async def test_a_crash_loop_of_one_instance_concerns_no_other(
         assert state_of(home) is ServerState.READY
 
 
+async def test_an_instance_whose_directory_is_gone_is_ended_so_that_the_next_one_starts_at_once(
+    tmp_path: Path, directories: tuple[str, str]
+) -> None:
+    place = directories[0]
+    async with house(tmp_path, of(s={**OWN, "share": "workspace"})) as home:
+        await trio.Path(place).rmdir()
+        lost = instanced(home).instances.of(Holder(session="one", number=1, workspace=place))
+        assert not await lost.wake()
+        await until(lambda: lost.is_gone, lambda: str(names(home)), seconds=PATIENCE)
+        await trio.Path(place).mkdir()
+        assert (await up(home, workspace=place)) is not lost
+
+
 GREEDY = "import os\nif os.path.exists('greedy'): kept = b'x' * (200 << 20)\n"
 """Takes memory where it is told to."""
 

@@ -53,8 +53,7 @@ async def test_a_call_is_sent_when_its_user_agrees_and_the_next_is_asked_about_a
         await call(client, surface, request_id)
         question = await asked(client)
         message = question["params"]["message"]
-        assert {"echo", "alpha"} <= set(message.split())
-        assert '"x": 1' in message
+        assert message.startswith('alpha/echo wants to run with {"x":1}\n')
         assert len(stage.alpha.sent) == request_id - 1
         await reply(client, question, accept())
         sent = await stage.alpha.wait_sent(request_id)
@@ -90,26 +89,33 @@ async def test_what_is_allowed_for_the_session_is_not_asked_about_again_until_it
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "why"),
     [
-        {"action": "decline"},
-        {"action": "cancel"},
-        accept("refuse"),
-        accept("whatever"),
-        {"action": "accept"},
-        {"action": "accept", "content": {"choice": ["allow once"]}},
-        {"action": "accept", "content": {}},
-        {},
+        ({"action": "decline"}, "or the client itself where it runs without one"),
+        ({"action": "cancel"}, "or the client itself where it runs without one"),
+        (accept("refuse"), "the user has refused"),
+        (accept("whatever"), "no choice that was offered"),
+        ({"action": "accept"}, "no choice that was offered"),
+        ({"action": "accept", "content": {"choice": ["allow once"]}}, "no choice that was offered"),
+        ({"action": "accept", "content": {}}, "no choice that was offered"),
+        ({}, "no choice that was offered"),
     ],
 )
-async def test_whatever_is_no_agreement_sends_nothing(nursery: trio.Nursery, answer: Any) -> None:
+async def test_whatever_is_no_agreement_sends_nothing_and_says_what_is_left_to_do(
+    nursery: trio.Nursery, answer: Any, why: str
+) -> None:
     stage = stage_of()
     client = await greeted(stage, nursery)
     await call(client)
     await reply(client, await asked(client), answer)
     error = error_of(await answer_to(client))
     assert error["code"] == "PermissionDenied"
-    assert "Do not call it again" in error["message"]
+    assert why in error["message"]
+    assert "Do not call it again unless the user asks you to" in error["message"]
+    # Where a user has chosen, nobody is told a way around that.
+    is_left = answer != accept("refuse")
+    assert error.get("allow") == ("mcpd allow 1 alpha/echo" if is_left else None)
+    assert ("`mcpd allow 1 alpha/echo` (for a while: --for 1h)" in error["message"]) is is_left
     assert not stage.alpha.sent
 
 
@@ -353,7 +359,7 @@ async def test_a_modern_client_that_brings_no_answer_is_asked_again(nursery: tri
     await again(client, state)
     _, state = await required(client, 2)
     await again(client, state, {"action": "decline"}, 3)
-    assert "The user has refused" in error_of(await answer_to(client, 3))["message"]
+    assert "the client has declined or cancelled" in error_of(await answer_to(client, 3))["message"]
     assert not stage.alpha.sent
 
 

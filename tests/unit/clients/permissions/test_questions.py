@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.clients.permissions.questions import MAX_SHOWN, UserChoice, choice_in, question
+from daemon.clients.permissions.questions import MAX_SHOWN, NoChoice, UserChoice, choice_in, question
 from daemon.config.redaction import Redactors
 from daemon.safety.escape import hidden_in
 from tests.unit.catalog.samples import tool
 from tests.unit.config.reading import config_of
 
+if TYPE_CHECKING:
+    from daemon.config.model import Profile
+    from daemon.model import Tool
+
 WRITE = tool("fs", "write")
 
 
-def asked(arguments: bytes, *, session: bool = True, redact: Any = None) -> dict[str, Any]:
-    made = question(WRITE, arguments, redact or Redactors().of("fs"), session=session)
+def profile_of(*rules: Any) -> Profile:
+    """The default profile, with these rules."""
+    return config_of({"profiles": {"default": {"permissions": list(rules)}}}).profiles["default"]
+
+
+ASKING = profile_of({"match": "fs/*", "annotations": {"readOnly": False}, "then": "ask"})
+
+
+def asked(
+    arguments: bytes,
+    *,
+    session: bool = True,
+    redact: Any = None,
+    about: Tool = WRITE,
+    profile: Profile = ASKING,
+) -> dict[str, Any]:
+    made = question(about, arguments, redact or Redactors().of("fs"), profile, session=session)
     found: dict[str, Any] = json.loads(bytes(made))
     return found
 
 
 def test_server_tool_and_arguments_are_shown_and_what_can_be_chosen() -> None:
-    params = asked(b'{"path":"/x","deep":{"list":[1,2]}}')
-    assert params["message"].startswith("The tool write of the MCP server fs is to be called. Arguments:\n{\n")
-    assert '"path": "/x",\n' in params["message"]
+    params = asked(b'{\n  "path": "/x", "deep": {"list": [1, 2]}\n}')
+    assert params["message"].splitlines() == [
+        'fs/write wants to run with {"path":"/x","deep":{"list":[1,2]}}',
+        "Annotations: destructive, open-world. Rule of profile default: fs/*, read-only: false.",
+    ]
     schema = params["requestedSchema"]
     assert schema["required"] == ["choice"]
     assert schema["properties"]["choice"]["enum"] == ["allow once", "allow for this session", "refuse"]
@@ -36,6 +57,32 @@ def test_server_tool_and_arguments_are_shown_and_what_can_be_chosen() -> None:
 def test_who_has_no_session_cannot_choose_one() -> None:
     schema = asked(b"{}", session=False)["requestedSchema"]
     assert schema["properties"]["choice"]["enum"] == ["allow once", "refuse"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "rules", "said"),
+    [
+        ({"readOnlyHint": True}, [{"match": "fs/write", "then": "ask"}], "read-only, open-world. * fs/write."),
+        ({"destructiveHint": False, "openWorldHint": False}, [], "not destructive."),
+        (
+            {},
+            [{"annotations": {"destructive": True}, "then": "ask"}],
+            "destructive, open-world. * destructive: true.",
+        ),
+    ],
+)
+def test_why_the_user_is_asked_stands_behind_the_call(annotations: Any, rules: Any, said: str) -> None:
+    about = tool("fs", "write", annotations=annotations)
+    message = asked(b"{}", about=about, profile=profile_of(*rules))["message"]
+    assert message.splitlines()[1] == "Annotations: " + said.replace("*", "Rule of profile default:")
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_arguments_stand_on_one_line_however_they_are_written(size: int) -> None:
+    arguments = b'{"text":\n\n\r\n\t"a\\nb",\n\n\n"more":"%b"}' % (b"x" * size)
+    first, *rest = asked(arguments)["message"].split("\n")
+    assert first.startswith("fs/write wants to run with ")
+    assert ('a\\nb"' in first, "\r" in first, len(rest)) == (True, False, 1)
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.none()))
@@ -64,7 +111,9 @@ def test_long_arguments_are_cut_and_it_is_said_how_long_they_are(length: int) ->
     arguments = json.dumps({"path": "/x", "text": "y" * length}).encode()
     message = asked(arguments)["message"]
     assert len(message) < MAX_SHOWN + 300
-    assert f"these are {len(arguments):,} bytes" in message
+    assert message.startswith(
+        f"fs/write wants to run with arguments of {len(arguments):,} bytes, of which this is"
+    )
     assert '"path"' in message
 
 
@@ -79,15 +128,15 @@ def test_what_cannot_be_laid_out_is_shown_as_it_is(arguments: bytes) -> None:
         ({"action": "accept", "content": {"choice": "allow once"}}, UserChoice.ONCE),
         ({"action": "accept", "content": {"choice": "allow for this session"}}, UserChoice.SESSION),
         ({"action": "accept", "content": {"choice": "refuse"}}, UserChoice.REFUSE),
-        ({"action": "decline"}, UserChoice.REFUSE),
-        ({"action": "cancel", "content": {"choice": "allow once"}}, UserChoice.REFUSE),
-        ({"action": "accept", "content": {"choice": "Allow once"}}, None),
-        ({"action": "accept", "content": {"choice": 1}}, None),
-        ({"action": "accept", "content": None}, None),
-        ({"action": "accept"}, None),
-        ({"content": {"choice": "allow once"}}, None),
-        ([], None),
+        ({"action": "decline"}, NoChoice.DECLINED),
+        ({"action": "cancel", "content": {"choice": "allow once"}}, NoChoice.DECLINED),
+        ({"action": "accept", "content": {"choice": "Allow once"}}, NoChoice.NOT_OFFERED),
+        ({"action": "accept", "content": {"choice": 1}}, NoChoice.NOT_OFFERED),
+        ({"action": "accept", "content": None}, NoChoice.NOT_OFFERED),
+        ({"action": "accept"}, NoChoice.NOT_OFFERED),
+        ({"content": {"choice": "allow once"}}, NoChoice.NOT_OFFERED),
+        ([], NoChoice.NOT_OFFERED),
     ],
 )
-def test_only_what_was_offered_counts_as_chosen(answer: Any, choice: UserChoice | None) -> None:
+def test_only_what_was_offered_counts_as_chosen(answer: Any, choice: UserChoice | NoChoice) -> None:
     assert choice_in(json.dumps(answer).encode()) is choice

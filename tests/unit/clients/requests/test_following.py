@@ -11,6 +11,8 @@ from daemon.clients.requests.following import SETTLED_SECONDS
 from daemon.model import Kind
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import MODERN, Client, Stage
+from tests.unit.clients.asking import answer, greeted
+from tests.unit.clients.instanced import divided
 from tests.unit.clients.members import raw
 
 if TYPE_CHECKING:
@@ -132,3 +134,76 @@ async def test_a_subscription_that_is_cancelled_before_it_is_agreed_on_is_never_
     await trio.testing.wait_all_tasks_blocked()
     assert not stage.context.audience.resources.wished("alpha")
     assert (await client.request("ping"))["result"] == {}
+
+
+# --- followed anew, when the server or the instance is no more ----------------------------------------------
+
+
+async def following(stage: Stage, client: Client, *, modern: bool = False) -> None:
+    """The client follows the resource."""
+    if modern:
+        wanted = {"notifications": {"resourceSubscriptions": [URI]}, "_meta": MODERN}
+        await client.ask("subscriptions/listen", wanted, request_id="s")
+    else:
+        await subscribe(client)
+    await agree(stage)
+    assert "error" not in await client.get()
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
+async def test_what_is_followed_at_a_server_that_is_no_more_is_followed_where_it_is_now(
+    stage: Stage, nursery: trio.Nursery, modern: bool
+) -> None:
+    client = await stage.client(nursery)
+    await following(stage, client, modern=modern)
+    stage.context.audience.gone("alpha")
+    stage.outbox.flush()
+    told = await client.get()
+    await agree(stage)
+    stage.context.audience.hear("alpha", UPDATED, raw({"uri": URI}), None)
+    stage.outbox.flush()
+    assert await client.get() == told
+    assert told["params"]["uri"] == URI
+    assert ("_meta" in told["params"]) is modern
+
+
+async def test_who_follows_it_no_more_is_not_subscribed_anew(stage: Stage, nursery: trio.Nursery) -> None:
+    client = (await greeted(stage, nursery)).client
+    await following(stage, client)
+    instances = divided(stage, by_workspace=True)
+    stage.context.audience.gone("alpha")
+    stage.outbox.flush()
+    assert (await client.get())["method"] == UPDATED
+    # Where it would be followed now depends on the client's roots.
+    asked = await client.get()
+    assert asked["method"] == "roots/list"
+    assert (await client.request("resources/unsubscribe", {"uri": URI}))["result"] == {}
+    await answer(client, asked["id"], {"roots": []})
+    await trio.testing.wait_all_tasks_blocked()
+    (instance,) = instances.names
+    assert not stage.context.audience.resources.wished(instance)
+
+
+async def test_a_server_that_is_not_up_is_asked_once_it_is(
+    stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    client = await stage.client(nursery)
+    await following(stage, client)
+    stage.alpha.up = False
+    stage.context.audience.gone("alpha")
+    await trio.sleep(2 * SETTLED_SECONDS)
+    assert stage.alpha.woken
+    assert stage.context.audience.resources.wished("alpha") == {URI}
+
+
+@pytest.mark.parametrize("why", ["it refuses", "it is not listed"])
+async def test_what_cannot_be_followed_anew_is_let_go(stage: Stage, nursery: trio.Nursery, why: str) -> None:
+    client = await stage.client(nursery)
+    await following(stage, client)
+    if why == "it is not listed":
+        stage.offers("alpha", Kind.RESOURCE)
+    stage.context.audience.gone("alpha")
+    if why == "it refuses":
+        await agree(stage, RemoteError(-32601, "no"))
+    await trio.testing.wait_all_tasks_blocked()
+    assert not stage.context.audience.resources.wished("alpha")

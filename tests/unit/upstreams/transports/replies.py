@@ -59,6 +59,9 @@ class TableConnection:
     def cancel(self, key: int, reason: str) -> None:
         raise NotImplementedError
 
+    async def wait_answered(self) -> None:
+        """Nothing is asked."""
+
     def expire(self, *, idle: float, total: float, alive: Iterable[int] = ()) -> Iterator[tuple[int, Exchange]]:
         return iter(())
 
