@@ -1,4 +1,4 @@
-"""The `category` surface: `get-category-tools`, `call-category-tool`, and a second call tool for what only reads.
+"""The `category` surface: `get-category-tools`, `call-category-tool`, and a call tool for what only reads.
 
 The first tool's description lists the categories, so a model knows them from the start, even when no server is
 up. A category's schemas come from the catalog; a call goes to the server with its payload as the client wrote
