@@ -1,8 +1,8 @@
-"""The `category` surface: two tools, `get-category-tools` and `call-category-tool` (seed 001).
+"""The `category` surface: `get-category-tools`, `call-category-tool`, and a call tool for what only reads.
 
 The first tool's description lists the categories, so a model knows them from the start, even when no server is
-up. A category's schemas come from the catalog; a call goes to the server with its
-payload as the client wrote it, unless that has to be repaired.
+up. A category's schemas come from the catalog; a call goes to the server with its payload as the client wrote
+it, unless that has to be repaired.
 """
 
 from __future__ import annotations
