@@ -88,7 +88,9 @@ class ServerEntry:
 
     @property
     def of_use(self) -> bool:
-        """Whether it is up and has the tools that it should have."""
+        """Whether it is up and has the tools that it should have, or will be as soon as somebody uses it."""
+        if self.status.state is ServerState.DORMANT:
+            return not self.disabled
         return self.available and (bool(self.tools) or self.status.state is ServerState.READY)
 
     @property

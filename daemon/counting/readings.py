@@ -226,9 +226,7 @@ def _definitions(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
 
 
 def _is_unavailable(entry: ServerEntry) -> bool:
-    if entry.disabled:
-        return False
-    return not (entry.of_use if entry.available else entry.usable)
+    return not entry.disabled and not entry.of_use
 
 
 def _whole(sources: Exporter) -> dict[str, Values]:

@@ -42,3 +42,10 @@ def test_other_lists_are_awaited_until_they_are_known_even_of_a_server_that_is_u
     known = fold(catalog, prompts("git", problem="timed out"))
     assert not git(known).awaits(Kind.PROMPT), "it was tried"
     assert not git(fold(catalog, switched("git"))).awaits(Kind.PROMPT)
+
+
+def test_a_server_that_begins_with_its_first_use_is_of_use_before_it_has_ever_listed() -> None:
+    dormant = fold(BEGUN, status("git", ServerState.DORMANT))
+    assert git(dormant).of_use
+    assert not git(fold(dormant, switched("git"))).of_use
+    assert not git(fold(BEGUN, status("git", ServerState.BACKOFF))).of_use

@@ -10,6 +10,7 @@ import pytest
 from daemon.clients.client import MAX_MOVED, Client, Moves
 from daemon.clients.visitor import HERSELF, local_user
 from daemon.surfaces.table import SURFACES
+from tests.fakes_upstream import FakeUpstream
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
@@ -144,3 +145,15 @@ def test_no_more_moves_are_remembered_than_anybody_makes() -> None:
     for number in range(MAX_MOVED + 1):
         moves.note(f"k{number}", "review")
     assert (moves.of("k0"), moves.of("k1"), moves.of(f"k{MAX_MOVED}")) == (None, "review", "review")
+
+
+def test_an_instance_is_for_those_who_use_it_until_it_has_ended_and_its_name_is_another_ones() -> None:
+    guest, instance = client(), FakeUpstream("alpha")
+    instance.name = "alpha#12"
+    assert not guest.has("alpha#12", {"alpha"})
+    guest.uses(instance)
+    assert guest.has("alpha#12", {"alpha"})
+    assert not guest.has("alpha#12", {"beta"})
+    instance.is_gone = True
+    assert not guest.has("alpha#12", {"alpha"})
+    assert guest.has("alpha", {"alpha"})
