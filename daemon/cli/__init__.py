@@ -8,6 +8,17 @@ Nothing but `sys` is imported here, because `mcpd connect` is started for every 
 import sys
 
 COMMANDS = {
+    "up": ("set everything up: import, service, install; asks before it changes anything", "mcpd up"),
+    "import": ("find the servers that clients on this machine have, and take them", "mcpd import --write"),
+    "install": ("put mcpd into a client's configuration", "mcpd install claude-code"),
+    "uninstall": ("take mcpd out of a client's configuration again", "mcpd uninstall claude-code"),
+    "add": ("add a server to the configuration", "mcpd add time -- uvx mcp-server-time"),
+    "remove": ("remove a server from the configuration", "mcpd remove time"),
+    "login": ("log in to a server that wants OAuth", "mcpd login notion"),
+    "logout": ("end a login and forget it", "mcpd logout notion"),
+    "service": ("install, remove or show the systemd user service", "mcpd service install"),
+    "start": ("start the daemon in the background, if none runs", "mcpd start"),
+    "stop": ("stop the daemon that runs in the background", "mcpd stop"),
     "run": ("run the daemon in the foreground", "mcpd run --config ~/.config/mcpd/mcpd.json"),
     "connect": ("bridge an MCP client on stdin and stdout to the daemon", "mcpd connect --profile default"),
     "status": ("show every server: its state, why, its numbers", "mcpd status --watch"),
@@ -30,9 +41,14 @@ COMMANDS = {
     "refresh": ("have a server list its tools again now", "mcpd refresh git"),
     "token": ("show, make, list or revoke tokens for clients over HTTP", "mcpd token new ci --profile reader"),
     "metrics": ("print what was counted, for Prometheus", "mcpd metrics"),
+    "version": ("print the version, and those of what it stands on", "mcpd version --json"),
+    "completions": ("print a shell's completions", "mcpd completions bash"),
     "schema": ("print the JSON Schema of the configuration", "mcpd schema > mcpd.schema.json"),
 }
 """Each command with what it does and an example; the module `daemon.cli.<command>` implements it."""
+
+_MODULES = {"import": "import_servers"}
+"""Where a command's module cannot have its name, which is a word of Python's."""
 
 EX_USAGE = 2
 """Wrong usage, as argparse reports it."""
@@ -79,7 +95,7 @@ def _dispatch(argv: list[str]) -> int:
         _never_fail_to_print()
         if command == "run":
             _collect_nothing()
-        status: int = importlib.import_module(f"daemon.cli.{command}").main(argv[1:])
+        status: int = importlib.import_module(f"daemon.cli.{_MODULES.get(command, command)}").main(argv[1:])
         return status
     if command in {"-h", "--help", "help"}:
         print(overview())

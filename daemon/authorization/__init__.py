@@ -1,0 +1,1 @@
+"""Logging in to servers that want OAuth, and what is kept of a login."""

@@ -1,0 +1,8 @@
+"""`mcpd remove`: removes a server from the configuration."""
+
+from __future__ import annotations
+
+
+def main(argv: list[str]) -> int:
+    """Not there yet."""
+    raise NotImplementedError

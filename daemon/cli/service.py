@@ -1,0 +1,8 @@
+"""`mcpd service`: the systemd user service."""
+
+from __future__ import annotations
+
+
+def main(argv: list[str]) -> int:
+    """Not there yet."""
+    raise NotImplementedError

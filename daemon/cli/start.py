@@ -1,0 +1,8 @@
+"""`mcpd start`: starts the daemon in the background."""
+
+from __future__ import annotations
+
+
+def main(argv: list[str]) -> int:
+    """Not there yet."""
+    raise NotImplementedError

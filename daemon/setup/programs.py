@@ -1,0 +1,75 @@
+"""The clients that mcpd knows: where each keeps its servers, and in which shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from daemon.documents.formats import Format
+
+
+@attrs.frozen(kw_only=True)
+class Machine:
+    """What places depend on."""
+
+    home: Path
+    """The user's home directory."""
+    directory: Path
+    """The directory that projects are looked for in: the working directory."""
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    """Variables that move places: XDG_CONFIG_HOME, CODEX_HOME, CLAUDE_CONFIG_DIR."""
+
+
+@attrs.frozen(kw_only=True)
+class Shape:
+    """How a client writes one server."""
+
+    read: Callable[[Mapping[str, Any]], dict[str, Any]]
+    """A client's entry in the keys of `mcpServers`: `command` and `args`, or `url` and `headers`."""
+    write: Callable[[str, Sequence[str]], dict[str, Any]]
+    """The client's entry for a command and its arguments."""
+    milliseconds: bool | None = None
+    """Whether its `timeout` is in milliseconds; None: it has none, or does not say."""
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """One object of one file, in which a client keeps servers."""
+
+    path: Path
+    """The file."""
+    form: Format
+    """Its format."""
+    trail: tuple[str, ...]
+    """Where in it the servers stand, by name."""
+    scope: str
+    """For whom: user, project, local, workspace."""
+    shape: Shape
+    """How a server is written there."""
+    listed: bool = False
+    """Whether the servers are a list whose items have a `name`, not an object."""
+
+
+@attrs.frozen(kw_only=True)
+class Program:
+    """A client."""
+
+    name: str
+    """As commands name it: `claude-code`."""
+    title: str
+    """As people know it: Claude Code."""
+    source: str
+    """The page of its documentation that says where it keeps its servers."""
+    places: Callable[[Machine], list[Place]]
+    """Where that is on a machine, whether or not the files are there; the first is where mcpd is put."""
+    aliases: tuple[str, ...] = ()
+    """Other names that commands understand."""
+
+
+PROGRAMS: dict[str, Program] = {}
+"""All clients, by name."""
