@@ -1,4 +1,4 @@
-"""Files of `KEY=VALUE` lines: `env` beside the configuration, read by systemd as well, and `envFile` of servers."""
+"""Files of `KEY=VALUE` lines: `env` beside the configuration, as systemd reads it, and `envFile` of servers."""
 
 from __future__ import annotations
 
