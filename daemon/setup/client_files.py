@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.documents.files import DocumentError
 from daemon.documents.formats import read_document
-from daemon.setup.programs import Place
+from daemon.setup.programs import OWN_NAME
 from daemon.setup.putting_in import put_in, without_own
 from daemon.setup.taking_out import Record, taken_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from daemon.documents.files import FoundFile
-    from daemon.setup.programs import Machine, Program
+    from daemon.setup.programs import Machine, ClientPlace, ClientProgram
     from daemon.setup.putting_in import Wanted
 
     Finder = Callable[[Path], Record | None]
-    Known = Callable[[Mapping[str, Any]], str | None]
+    Known = Callable[[ClientPlace, str, object], str | None]
 
 SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project", "workspace"})}
 """The scopes of places, by who else has the file: nobody, or everybody who works on the project."""
@@ -70,7 +70,7 @@ class Plan:
 
 
 def installing(
-    program: Program, machine: Machine, wanted: Wanted, scope: str, known: Known, record_of: Finder
+    program: ClientProgram, machine: Machine, wanted: Wanted, scope: str, known: Known, record_of: Finder
 ) -> list[Plan]:
     """How mcpd is put into a client.
 
@@ -101,7 +101,7 @@ def installing(
     return [put_into(path) for path in dict.fromkeys([into.path, *others])]
 
 
-def uninstalling(program: Program, machine: Machine, records: Sequence[Record], record_of: Finder) -> list[Plan]:
+def uninstalling(program: ClientProgram, machine: Machine, records: Sequence[Record], record_of: Finder) -> list[Plan]:
     """How mcpd is taken out of a client: out of every file that is recorded, and of all that has it nonetheless.
 
     Args:
@@ -134,8 +134,8 @@ def text_of(found: FoundFile) -> str | None:
 
 def _put_in(  # noqa: PLR0913 - what `installing` was given
     found: FoundFile,
-    places: list[Place],
-    into: Place | None,
+    places: list[ClientPlace],
+    into: ClientPlace | None,
     wanted: Wanted,
     known: Known,
     record_of: Finder,
@@ -155,22 +155,24 @@ def _put_in(  # noqa: PLR0913 - what `installing` was given
     )
 
 
-def _without(current: str, places: Sequence[Place], record: Record | None) -> str | None:
+def _without(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
     return without_own(current, places) if record is None else taken_out(record, current).text
 
 
-def _former_places(record: Record | None, places: Sequence[Place]) -> list[Place]:
+def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list[ClientPlace]:
     """Where servers were taken out before, as for another directory of a client's that keeps them by directory."""
     trails = dict.fromkeys(member.trail for member in record.members) if record else {}
     return [attrs.evolve(places[0], trail=trail) for trail in trails.keys() - {place.trail for place in places}]
 
 
-def _take_out(found: FoundFile, places: list[Place], former: Record | None) -> Change:
+def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None) -> Change:
     current = text_of(found)
     if current is None:
         return Change(found=found, after=None, record=None, former=former)
     if former is None:
-        return Change(found=found, after=without_own(current, places), record=None)
+        # One that does not even name mcpd is not read: it may be broken, and is none of our business.
+        after = without_own(current, places) if OWN_NAME in current else current
+        return Change(found=found, after=after, record=None)
     out = taken_out(former, current)
     return Change(
         found=found,
@@ -183,5 +185,5 @@ def _take_out(found: FoundFile, places: list[Place], former: Record | None) -> C
     )
 
 
-def _says(text: str, place: Place) -> object:
+def _says(text: str, place: ClientPlace) -> object:
     return read_document(text, place.form, source=str(place.path)).value()

@@ -22,10 +22,10 @@ class Member:
     """A server of a file, by its name."""
 
     trail: tuple[str, ...]
-    """Where the servers stand, as in `Place`."""
+    """Where the servers stand, as in `ClientPlace`."""
     name: str
     listed: bool = False
-    """Whether they are a list whose items have a `name`, as in `Place`."""
+    """Whether they are a list whose items have a `name`, as in `ClientPlace`."""
 
     def entry(self, value: object) -> object:
         """Its entry in the value of a file; None if it has none."""

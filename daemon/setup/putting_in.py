@@ -10,13 +10,13 @@ from daemon.documents.files import DocumentError
 from daemon.documents.formats import read_document
 from daemon.setup.members import Member, members
 from daemon.setup.own_entry import is_own
-from daemon.setup.programs import OWN_NAME, NotTaken
+from daemon.setup.programs import OWN_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from daemon.documents.formats import Document
-    from daemon.setup.programs import Place
+    from daemon.setup.programs import ClientPlace
 
 LAUNCH = frozenset({
     "args", "bearer_token_env_var", "cmd", "command", "cwd", "env", "envFile", "env_http_headers", "env_keys",
@@ -55,10 +55,10 @@ class PutIn:
 
 def put_in(
     text: str,
-    places: Sequence[Place],
-    into: Place | None,
+    places: Sequence[ClientPlace],
+    into: ClientPlace | None,
     wanted: Wanted,
-    known: Callable[[Mapping[str, Any]], str | None],
+    known: Callable[[ClientPlace, str, object], str | None],
 ) -> PutIn:
     """The text of a file with mcpd in it.
 
@@ -67,8 +67,8 @@ def put_in(
         places: where in it the client has servers.
         into: that of them which mcpd is put into; None if it is another file's.
         wanted: how.
-        known: the name in mcpd's configuration of a server, whose entry it is given in the keys of
-            `mcpServers`; None if it is not there.
+        known: the name in mcpd's configuration of a client's server, by its place, its name and its entry as
+            the client writes it; None if mcpd does not have it.
 
     Raises:
         ConfigError: the text is not of the file's format.
@@ -79,10 +79,7 @@ def put_in(
     for place in () if wanted.keep else places:
         for member in members(document.value(), place.trail, listed=place.listed):
             entry = member.entry(document.value())
-            read = place.shape.read(entry) if isinstance(entry, dict) else NotTaken(why="is no object")
-            if isinstance(read, NotTaken):
-                continue
-            name = known(read)
+            name = known(place, member.name, entry)
             if name is None:
                 left.append(member.name)
                 continue
@@ -119,7 +116,7 @@ def _rewrite(document: Document, member: Member, written: Mapping[str, Any]) -> 
             document.remove((*place, key))
 
 
-def without_own(text: str, places: Sequence[Place]) -> str:
+def without_own(text: str, places: Sequence[ClientPlace]) -> str:
     """The text of a file without the entries that are mcpd's.
 
     Raises:
