@@ -1,14 +1,14 @@
-"""Changing a client's files as planned: all of them or none, and nothing that somebody else writes meanwhile is lost."""
+"""Changing a client's files as planned: all or none, and nothing that others write meanwhile is lost."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.documents import files
 from daemon.documents.files import DocumentError
-from daemon.errors import ConfigError
 from daemon.setup.client_files import text_of
 
 if TYPE_CHECKING:
@@ -39,15 +39,13 @@ def carry_out(plans: Sequence[Plan], client: str, records: Records) -> list[Chan
         DocumentError: a file cannot be read or changed; what had been changed before is changed back.
         ConfigError: a file is broken; likewise.
     """
-    done = list[Change]()
-    with records.locked():
-        try:
-            for plan in plans:
-                done.append(_carry_out(plan, client, records))  # noqa: PERF401 - what is done is needed if one fails
-        except (DocumentError, ConfigError):
-            for change in reversed(done):
-                _change_back(change, client, records)
-            raise
+    done: list[Change] = []
+    with records.locked(), ExitStack() as undoing:
+        for plan in plans:
+            change = _carry_out(plan, client, records)
+            undoing.callback(_change_back, change, client, records)
+            done.append(change)
+        undoing.pop_all()
     return done
 
 

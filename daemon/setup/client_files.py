@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.documents.files import FoundFile
-    from daemon.setup.programs import Machine, ClientPlace, ClientProgram
+    from daemon.documents.formats import Format
+    from daemon.setup.programs import ClientPlace, ClientProgram, Machine
     from daemon.setup.putting_in import Wanted
 
     Finder = Callable[[Path], Record | None]
@@ -32,6 +33,8 @@ class Change:
     """One file of a client's, as it is and as it is to be."""
 
     found: FoundFile
+    form: Format
+    """The file's format."""
     after: str | None = attrs.field(repr=False)
     """None: there is to be no file."""
     record: Record | None
@@ -101,8 +104,10 @@ def installing(
     return [put_into(path) for path in dict.fromkeys([into.path, *others])]
 
 
-def uninstalling(program: ClientProgram, machine: Machine, records: Sequence[Record], record_of: Finder) -> list[Plan]:
-    """How mcpd is taken out of a client: out of every file that is recorded, and of all that has it nonetheless.
+def uninstalling(
+    program: ClientProgram, machine: Machine, records: Sequence[Record], record_of: Finder
+) -> list[Plan]:
+    """How mcpd is taken out of a client: of every file that is recorded, and of all that have it nonetheless.
 
     Args:
         program: the client.
@@ -132,7 +137,7 @@ def text_of(found: FoundFile) -> str | None:
         raise DocumentError(f"{found.path} is not UTF-8, so it is left alone: save it as UTF-8") from None
 
 
-def _put_in(  # noqa: PLR0913 - what `installing` was given
+def _put_in(
     found: FoundFile,
     places: list[ClientPlace],
     into: ClientPlace | None,
@@ -150,9 +155,8 @@ def _put_in(  # noqa: PLR0913 - what `installing` was given
     record = None
     if put.members and after is not None:
         record = Record(path=found.path, form=form, members=put.members, original=base, installed=after)
-    return Change(
-        found=found, after=after, record=record, former=former, taken=put.taken, left=put.left, exact=not put.members
-    )
+    change = Change(found=found, form=form, after=after, record=record, former=former)
+    return attrs.evolve(change, taken=put.taken, left=put.left)
 
 
 def _without(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
@@ -160,29 +164,22 @@ def _without(current: str, places: Sequence[ClientPlace], record: Record | None)
 
 
 def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list[ClientPlace]:
-    """Where servers were taken out before, as for another directory of a client's that keeps them by directory."""
+    """Where servers were taken out before: of another directory, where a client keeps them by directory."""
     trails = dict.fromkeys(member.trail for member in record.members) if record else {}
     return [attrs.evolve(places[0], trail=trail) for trail in trails.keys() - {place.trail for place in places}]
 
 
 def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None) -> Change:
     current = text_of(found)
+    form = former.form if former is not None else places[0].form
+    nothing = Change(found=found, form=form, after=current, record=None, former=former)
     if current is None:
-        return Change(found=found, after=None, record=None, former=former)
+        return nothing
     if former is None:
         # One that does not even name mcpd is not read: it may be broken, and is none of our business.
-        after = without_own(current, places) if OWN_NAME in current else current
-        return Change(found=found, after=after, record=None)
+        return attrs.evolve(nothing, after=without_own(current, places)) if OWN_NAME in current else nothing
     out = taken_out(former, current)
-    return Change(
-        found=found,
-        after=out.text,
-        record=None,
-        former=former,
-        back=out.back,
-        kept=out.kept,
-        exact=out.exact,
-    )
+    return attrs.evolve(nothing, after=out.text, back=out.back, kept=out.kept, exact=out.exact)
 
 
 def _says(text: str, place: ClientPlace) -> object:

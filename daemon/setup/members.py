@@ -78,12 +78,13 @@ def members(value: object, trail: tuple[str, ...], *, listed: bool) -> list[Memb
 def at(value: object, trail: Trail) -> object:
     """What stands at a trail of a value; None if nothing does."""
     for step in trail:
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
-        else:
-            return None
+        match value, step:
+            case dict(), _:
+                value = value.get(step)
+            case list(), int() if step < len(value):
+                value = value[step]
+            case _:
+                return None
     return value
 
 

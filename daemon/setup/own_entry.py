@@ -56,6 +56,6 @@ def _words(value: object) -> Iterator[str]:
             yield value
         case list():
             yield from (word for word in value if isinstance(word, str))
-        case {"path": str(path)}:
+        case {"path": str(path), **more}:
             yield path
-            yield from _words(value.get("args"))
+            yield from _words(more.get("args"))

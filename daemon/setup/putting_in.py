@@ -94,7 +94,7 @@ def put_in(
         own = Member(into.trail, OWN_NAME, into.listed)
         if own.entry(document.value()) is not None:
             raise DocumentError(
-                f"{into.path} has a server '{OWN_NAME}' that is not mcpd: give it another name there, then try again"
+                f"{into.path} has a server '{OWN_NAME}' that is not mcpd: rename it there, then try again"
             )
         own.put(document, into.shape.write(wanted.command, wanted.args))
         changed.append(own)
@@ -123,8 +123,9 @@ def without_own(text: str, places: Sequence[ClientPlace]) -> str:
         ConfigError: the text is not of the file's format.
     """
     document = read_document(text, places[0].form, source=str(places[0].path))
-    found = [member for place in places for member in members(document.value(), place.trail, listed=place.listed)]
-    own = [member for member in found if is_own(member.entry(document.value()))]
+    value = document.value()
+    found = [member for place in places for member in members(value, place.trail, listed=place.listed)]
+    own = [member for member in found if is_own(member.entry(value))]
     for member in own:
         member.remove(document)
     return document.text() if own else text

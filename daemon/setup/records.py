@@ -121,7 +121,7 @@ def _make_private(directory: Path) -> None:
         directory.chmod(0o700)
     except OSError as error:
         raise files.DocumentError(
-            f"{directory}, where backups are kept, cannot be made or used: {error.strerror}. Nothing was changed"
+            f"{directory}, where backups are kept, cannot be made: {error.strerror}. Nothing was changed"
         ) from None
 
 
@@ -130,7 +130,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    files.replace(files.look(path), text.encode())
+    files.replace(files.look(path), text.encode(), private=True)
 
 
 def _plain(record: Record) -> dict[str, Any]:

@@ -70,9 +70,7 @@ def taken_out(record: Record, current: str) -> TakenOut:
     installed = read_document(record.installed, record.form, source=str(record.path)).value()
     back, kept = list[str](), list[str]()
     for member in record.members:
-        before, then, now = (
-            member.entry(value) for value in (original, installed, document.value())
-        )
+        before, then, now = (member.entry(value) for value in (original, installed, document.value()))
         if before is None:
             if is_own(now):
                 member.remove(document)
