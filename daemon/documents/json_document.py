@@ -22,6 +22,7 @@ WIDTH = 80
 """Columns up to which a list of plain values stands on one line, as people write arguments."""
 
 _BETWEEN = re.compile(r"(?P<line>\r?\n)|(?P<comment>//[^\n]*?(?=\r?\n|\Z)|/\*.*?\*/)|(?P<comma>,)|.", re.DOTALL)
+_LINE_ENDS = re.compile(r"[^\S\n]*(?:\n|\Z)")
 _SPACE = re.compile(r"\s*")
 # Numbers as their texts: only where they end matters, and int() has a limit of its own.
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
@@ -54,6 +55,35 @@ class _Holder:
     members: list[_Member]
 
 
+@attrs.frozen(kw_only=True)
+class _Gap:
+    """What stands around a member: before it, and behind it."""
+
+    before: list[_Token]
+    behind: list[_Token]
+    start: int
+    """Where the member before it ends, or the object begins."""
+    after: int
+    """Where the next member begins, or the object ends."""
+    comma_before: int | None
+    comma_after: int | None
+
+    @property
+    def inner(self) -> int:
+        """Where what stands before it begins to be its own: behind the comma."""
+        return self.start if self.comma_before is None else self.comma_before + 1
+
+    @property
+    def is_on_a_line(self) -> bool:
+        """Whether it begins a line."""
+        return any(token.kind == "line" for token in self.before if token.start >= self.inner)
+
+    @property
+    def comma_is_first(self) -> bool:
+        """Whether the comma before it begins a line."""
+        return any(token.kind == "line" for token in self.before if token.start < self.inner)
+
+
 class JsonDocument(EditedText):
     """A JSON document, with comments and trailing commas where they stand there."""
 
@@ -70,15 +100,13 @@ class JsonDocument(EditedText):
         holder = self._holder(trail[:-1])
         if not holder.members:
             return self._first(holder, trail, value)
-        last = holder.members[-1]
-        behind = self._between(last.end, holder.closing)
-        comma = next((token.end for token in behind if token.kind == "comma"), None)
+        last, gap = holder.members[-1], self._gap(holder, -1)
+        comma = None if gap.comma_after is None else gap.comma_after + 1
         place = self._end_of_line(comma or last.end, holder.closing)
-        if (
-            self._stands_on_a_line(holder, -1)
-            or self.body[:place].endswith("\n")
-            or "//" in self._spelt(behind)
-        ):
+        ends_line = any(
+            self.body.startswith("//", token.start) for token in gap.behind if token.kind == "comment"
+        )
+        if gap.is_on_a_line or ends_line:
             indent = leading(self.body, last.start)
             text = f"{self.line_end}{indent}{self._labelled(trail[-1], value, indent)}"
             if comma is not None:
@@ -105,67 +133,86 @@ class JsonDocument(EditedText):
         holder = self._holder(trail[:-1])
         index = self._index(holder, trail)
         members = holder.members
-        member, is_last = members[index], index == len(members) - 1
-        before = members[index - 1].end if index else holder.opening + 1
-        after = holder.closing if is_last else members[index + 1].start
-        commas = [
-            next((token.start for token in self._between(*gap) if token.kind == "comma"), None)
-            for gap in ((before, member.start), (member.end, after))
-        ]
-        if self._stands_on_a_line(holder, index):
-            edits = self._lines_of(before, member, after, commas, is_last=is_last)
+        gap, last = self._gap(holder, index), index == len(members) - 1
+        if gap.is_on_a_line and (last or any(token.kind == "line" for token in gap.behind)):
+            edits = self._lines_of(members[index], gap, is_last=last)
         else:
-            edits = [self._inline_of(before, member, after, commas, is_last=is_last)]
-        left = _spliced(self.body, *edits)
+            edits = [self._inline_of(members[index], gap, is_last=last)]
+        left = _spliced(self.body, *[self._still_apart(gap, *edit) for edit in edits])
         if len(members) == 1:
-            removed = len(self.body) - len(left)
-            inner = slice(holder.opening + 1, holder.closing - removed)
+            inner = slice(holder.opening + 1, holder.closing - (len(self.body) - len(left)))
             if not left[inner].strip():
                 return left[: inner.start] + left[inner.stop :]
         return left
 
-    def _lines_of(
-        self, before: int, member: _Member, after: int, commas: list[int | None], *, is_last: bool
-    ) -> list[tuple[int, int, str]]:
-        """What is cut out with a member that stands on lines of its own."""
+    def _still_apart(self, gap: _Gap, start: int, end: int) -> tuple[int, int, str]:
+        """A cut, with the line's end left in it where a comment would otherwise swallow what follows."""
+        line = [token for token in gap.before if token.end <= start]
+        open_comment = bool(line) and next(
+            (
+                self.body.startswith("//", token.start)
+                for token in reversed(line)
+                if token.kind in {"comment", "line"}
+            ),
+            False,
+        )
+        ends = _LINE_ENDS.match(self.body, end) is not None
+        return start, end, self.line_end if open_comment and not ends else ""
+
+    def _lines_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
+        """What is cut out with a member that has lines of its own."""
         lines: list[list[_Token]] = []
-        for token in self._between(self._end_of_line(before, member.start), member.start):
+        for token in self._between(self._end_of_line(gap.inner, member.start), member.start):
             if token.kind == "line":
                 lines.append([])
-            if lines:
-                lines[-1].append(token)
-        # The last line is the member's own; what stands above it is its own as long as it is comments.
+            lines[-1:] = [[*line, token] for line in lines[-1:]]
+        # The last line is the member's; what stands above it is its own as long as it is comments.
         first = len(lines) - 1
         while first and any(token.kind == "comment" for token in lines[first - 1]):
             first -= 1
-        while is_last and first and all(token.kind in {None, "line"} for token in lines[first - 1]):
+        while is_last and first and all(token.kind != "comment" for token in lines[first - 1]):
             first -= 1
-        start, end = lines[first][0].start, self._end_of_line(member.end, after)
-        inside = [comma for comma in commas if comma is not None and start <= comma < end]
-        others = [comma for comma in commas if comma is not None and comma not in inside]
-        edits = [(start, end, "," if len(inside) > 1 else "")]
-        if not inside and others:
-            edits.append((others[-1], others[-1] + 1, ""))
-        return sorted(edits)
+        start, end = lines[first][0].start, self._end_of_line(member.end, gap.after)
+        spare = gap.comma_after if gap.comma_after is not None else gap.comma_before
+        if spare is None or start <= spare < end:
+            return [(start, end)]
+        return sorted([(start, end), (spare, spare + 1)])
 
-    def _inline_of(
-        self, before: int, member: _Member, after: int, commas: list[int | None], *, is_last: bool
-    ) -> tuple[int, int, str]:
-        """What is cut out with a member that shares its line with what stands before it."""
-        in_front, behind = commas
+    def _inline_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> tuple[int, int]:
+        """What is cut out with a member that shares a line with another."""
+        in_front, behind = gap.comma_before, gap.comma_after
         if not is_last:
             assert behind is not None
-            rest = self._end_of_line(behind + 1, after)
-            ended = rest if re.match(r"[^\S\n]*\n", self.body[rest:]) else behind + 1
-            return member.start, _SPACE.match(self.body, ended).end(), ""  # type: ignore[union-attr]
-        if in_front is not None:
-            return (
-                (in_front, self._end_of_line(member.end, after), "")
-                if behind is None
-                else (in_front + 1, behind + 1, "")
-            )
-        comments = [token.end for token in self._between(before, member.start) if token.kind == "comment"]
-        return comments[-1] if comments else before, self._end_of_line(member.end, after), ""
+            rest = self._end_of_line(behind + 1, gap.after)
+            ended = rest if _LINE_ENDS.match(self.body, rest, gap.after) else behind + 1
+            return member.start, _after_space(self.body, ended)
+        if in_front is None:
+            comments = [token.end for token in gap.before if token.kind == "comment"]
+            end = self._end_of_line(member.end if behind is None else behind + 1, gap.after)
+            return comments[-1] if comments else gap.inner, end
+        if behind is not None:
+            return in_front + 1, behind + 1
+        end = self._end_of_line(member.end, gap.after)
+        return len(self.body[:in_front].rstrip()) if gap.comma_is_first else in_front, end
+
+    def _gap(self, holder: _Holder, index: int) -> _Gap:
+        members, member = holder.members, holder.members[index]
+        index %= len(members)
+        start = members[index - 1].end if index else holder.opening + 1
+        after = members[index + 1].start if index + 1 < len(members) else holder.closing
+        before, behind = self._between(start, member.start), self._between(member.end, after)
+        commas = [
+            next((token.start for token in tokens if token.kind == "comma"), None)
+            for tokens in (before, behind)
+        ]
+        return _Gap(
+            before=before,
+            behind=behind,
+            start=start,
+            after=after,
+            comma_before=commas[0],
+            comma_after=commas[1],
+        )
 
     def _first(self, holder: _Holder, trail: Trail, value: object) -> str:
         """The text with the first member of an empty object."""
@@ -218,9 +265,6 @@ class JsonDocument(EditedText):
     def _between(self, start: int, end: int) -> list[_Token]:
         return [_Token(each.lastgroup, *each.span()) for each in _BETWEEN.finditer(self.body, start, end)]
 
-    def _spelt(self, tokens: list[_Token]) -> str:
-        return "".join(self.body[token.start : token.end][:2] for token in tokens if token.kind == "comment")
-
     def _end_of_line(self, start: int, end: int) -> int:
         """The end of the last comma or comment on the line of `start`; `start` itself without any."""
         for token in self._between(start, end):
@@ -229,11 +273,6 @@ class JsonDocument(EditedText):
             if token.kind in {"comma", "comment"}:
                 start = token.end
         return start
-
-    def _stands_on_a_line(self, holder: _Holder, index: int) -> bool:
-        index %= len(holder.members)
-        before = holder.members[index - 1].end if index else holder.opening + 1
-        return any(token.kind == "line" for token in self._between(before, holder.members[index].start))
 
     def _space_before(self, holder: _Holder) -> str:
         """The space between members that share a line."""
