@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
 from daemon.cli.options import parser
+from daemon.host.paths import config_file
 
 if TYPE_CHECKING:
     import argparse
@@ -28,9 +30,9 @@ def main(argv: list[str]) -> int:
     """
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
     from daemon.cli.consent import agreed  # noqa: PLC0415
+    from daemon.documents.files import DocumentError  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.setup.own_entry import NoProgram  # noqa: PLC0415
-    from daemon.setup.taken_over import taken_over  # noqa: PLC0415
 
     made = _parser()
     clients.add_clients(made)
@@ -47,12 +49,12 @@ def main(argv: list[str]) -> int:
             print(f"mcpd: {program.title} is not here: {_looked(program, machine)}", file=sys.stderr)
         return 1
     try:
-        known = taken_over(os.environ)
+        known = _known()
         wanted = _wanted(options)
     except ConfigError as error:
         print(f"mcpd: {error}\nNothing was changed: `mcpd check` says more.", file=sys.stderr)
         return EX_CONFIG
-    except NoProgram as error:
+    except (DocumentError, NoProgram) as error:
         print(f"mcpd: {error}", file=sys.stderr)
         return 1
     titles = ", ".join(program.title for program in programs)
@@ -117,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
             1: "a client was left as it is, which is said; the others were changed",
             EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
         },
-        reaches=False,
+        asks=False,
     )
 
 
@@ -145,7 +147,8 @@ def _wanted(options: argparse.Namespace) -> Wanted:
     from daemon.setup.own_entry import own_command  # noqa: PLC0415 - as above
     from daemon.setup.putting_in import Wanted  # noqa: PLC0415
 
-    named = (("--socket", options.socket), ("--profile", options.profile), ("--surface", options.surface))
+    socket = options.socket and str(Path(options.socket).absolute())
+    named = (("--socket", socket), ("--profile", options.profile), ("--surface", options.surface))
     given = tuple(word for name, value in named if value for word in (name, value))
     return Wanted(
         command=own_command(sys.argv[0]),
@@ -153,6 +156,25 @@ def _wanted(options: argparse.Namespace) -> Wanted:
         keep=options.keep,
         one_to_one=options.one_to_one,
     )
+
+
+def _known() -> TakenOver:
+    """The servers that mcpd has.
+
+    Raises:
+        ConfigError: its configuration is faulty.
+        DocumentError: it cannot be read.
+    """
+    from daemon.config.parse import load  # noqa: PLC0415 - as above
+    from daemon.setup.taken_over import TakenOver  # noqa: PLC0415
+    from daemon.setup.taking import read_present  # noqa: PLC0415
+
+    path = config_file(os.environ)
+    present = read_present(path)
+    if present.config.content is not None:
+        # A daemon with faults in its configuration does not start: then nothing is to be taken from a client.
+        load(path, os.environ)
+    return TakenOver(servers=present.servers, variables={**present.variables, **os.environ})
 
 
 def _looked(program: ClientProgram, machine: Machine) -> str:
