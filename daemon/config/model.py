@@ -319,3 +319,8 @@ class Config:
     """What is counted for Prometheus, and where."""
     watch: bool = False
     """true: the file is read again whenever it changes."""
+    autostart: bool = True
+    """false: `mcpd connect` starts no daemon where none runs."""
+    idle: Duration | None = None
+    """How long a daemon that `mcpd start` or `mcpd connect` has started may be without clients and calls before
+    it ends: 30m, 2h, 1d, off, or seconds; when absent: off."""
