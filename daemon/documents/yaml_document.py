@@ -1,0 +1,259 @@
+"""YAML, changed member by member: ruamel.yaml says where things stand and writes what is new."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+from daemon.documents.edited import EditedText
+from daemon.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from daemon.documents.edited import Trail
+
+_ONE_LINE = 1 << 30
+"""The width at which lines are broken: none is."""
+
+_REST = re.compile(r"[^\n]*?(?=\r?\n|\Z)")
+_ABOVE = re.compile(r"[ \t]*#[^\n]*")
+_ALIAS = re.compile(r"\s*\*[^\s,\]}]+")
+
+
+class _Place(NamedTuple):
+    """Where a member of a mapping, or an item of a sequence, stands."""
+
+    key: object
+    start: int
+    end: int
+    colon: int
+    """The end of the colon behind the key; of an item, its start."""
+
+
+@attrs.frozen
+class _Collection:
+    """Where a mapping or a sequence stands."""
+
+    start: int
+    end: int
+    column: int
+    is_flow: bool
+    is_sequence: bool
+    members: list[_Place]
+    nodes: list[Any]
+
+
+class YamlDocument(EditedText):
+    """A YAML document."""
+
+    def decode(self, text: str) -> object:
+        """See the base class; an empty text is an empty object."""
+        try:
+            value = YAML(typ="safe", pure=True).load(text)
+        except YAMLError as error:
+            mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+            place = "$" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
+            said = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
+            # Without what it quotes, which may be a secret.
+            said = re.sub(r'"[^"]*"', "...", said.partition("\n")[0])
+            raise ConfigError(self.source, [Fault(path=place, message=f"this is no YAML: {said}")]) from None
+        except ValueError:
+            message = "this is no YAML: a value cannot be read"
+            raise ConfigError(self.source, [Fault(path="$", message=message)]) from None
+        return {} if value is None else value
+
+    def with_new(self, trail: Trail, value: object) -> str:
+        """See the base class."""
+        root = self._root()
+        if root is None:
+            joint = self.line_end if self.body and not self.body.endswith("\n") else ""
+            return f"{self.body}{joint}{self._lines(trail[-1], value, 0)}{self.line_end}"
+        holder = self._holder(root, trail[:-1])
+        if holder is None or not holder.members:
+            return self._first(root, trail, value)
+        last = holder.members[-1]
+        if holder.is_flow:
+            return f"{self.body[: last.end]}, {self._flow(trail[-1], value)}{self.body[last.end :]}"
+        place = self._rest(last.end)
+        line = " " * holder.column + self._lines(trail[-1], value, holder.column)
+        return f"{self.body[:place]}{self.line_end}{line}{self.body[place:]}"
+
+    def with_other(self, trail: Trail, value: object) -> str:
+        """See the base class."""
+        root = self._root()
+        if not trail or root is None:
+            raise self.refusal(trail, "do it by hand")
+        holder = self._known(root, trail[:-1])
+        member = self._member(holder, trail)
+        written = (
+            self._flow(trail[-1], value) if holder.is_flow else self._lines(trail[-1], value, holder.column)
+        )
+        return self.body[: member.start] + written + self.body[member.end :]
+
+    def without(self, trail: Trail) -> str:
+        """See the base class."""
+        root = self._root()
+        assert root is not None
+        holder = self._known(root, trail[:-1])
+        member = self._member(holder, trail)
+        index = holder.members.index(member)
+        following = holder.members[index + 1] if index + 1 < len(holder.members) else None
+        body = self.body
+        if len(holder.members) == 1:
+            return self._emptied(root, holder, trail)
+        if holder.is_flow:
+            if following:
+                return body[: member.start] + body[following.start :]
+            return body[: holder.members[index - 1].end] + body[member.end :]
+        start = body.rfind("\n", 0, member.start) + 1
+        if body[start : member.start].strip():
+            assert following is not None
+            return body[: member.start] + body[following.start :]
+        return self._cut(start, member.end)
+
+    def _cut(self, start: int, end: int) -> str:
+        """The text without the lines from `start`, the comments directly above them, and what they end with."""
+        body = self.body
+        while start:
+            above = body.rfind("\n", 0, start - 1) + 1
+            if not _ABOVE.fullmatch(body[above : start - 1].rstrip("\r")):
+                break
+            start = above
+        end = self._rest(end)
+        if start:
+            start -= 2 if body[start - 2 : start] == "\r\n" else 1
+        else:
+            end += len(re.compile(r"(?:\r?\n)?").match(body, end)[0])  # type: ignore[index] # it fits everywhere
+        return body[:start] + body[end:]
+
+    def _emptied(self, root: Any, holder: _Collection, trail: Trail) -> str:
+        """The text in which an object, or a list, loses its only member."""
+        empty = "[]" if holder.is_sequence else "{}"
+        if holder.is_flow:
+            return self.body[: holder.start] + empty + self.body[holder.end :]
+        (member,) = holder.members
+        if len(trail) == 1:
+            return self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
+        before = self._member(self._known(root, trail[:-2]), trail[:-1]).colon
+        if "\n" not in self.body[before : member.start]:
+            return f"{self.body[:before]} {empty}{self.body[member.end :]}"
+        left = self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
+        return f"{left[:before]} {empty}{left[before:]}"
+
+    def _first(self, root: Any, trail: Trail, value: object) -> str:
+        """The text with the first member of an object that is `{}`, or null."""
+        body = self.body
+        if len(trail) == 1:
+            empty = self._collection(root)
+            return body[: empty.start] + self._lines(trail[0], value, 0) + body[empty.end :]
+        outer = self._known(root, trail[:-2])
+        member = self._member(outer, trail[:-1])
+        if outer.is_flow or outer.is_sequence:
+            written = "{" + self._flow(trail[-1], value) + "}"
+            return f"{body[: member.colon]} {written}{body[member.end :]}"
+        is_list = isinstance(trail[-1], int)
+        column = outer.column + (self._offset() if is_list else self._unit())
+        rest = body[member.end : (place := self._rest(member.end))]
+        line = " " * column + self._lines(trail[-1], value, column)
+        return f"{body[: member.colon]}{rest}{self.line_end}{line}{body[place:]}"
+
+    # --- where things stand
+
+    def _root(self) -> Any:
+        return YAML(pure=True).compose(self.body)
+
+    def _holder(self, root: Any, trail: Trail) -> _Collection | None:
+        """What stands at a trail; None if that is a null."""
+        node = root
+        for place, step in enumerate(trail):
+            at = self._known(root, trail[:place])
+            node = at.nodes[at.members.index(self._member(at, (*trail[:place], step)))]
+        return None if isinstance(node, ScalarNode) else self._collection(node)
+
+    def _known(self, root: Any, trail: Trail) -> _Collection:
+        found = self._holder(root, trail)
+        assert found is not None
+        return found
+
+    def _member(self, holder: _Collection, trail: Trail) -> _Place:
+        found = [each for each in holder.members if each.key == trail[-1]]
+        if len(found) != 1:
+            raise self.refusal(trail, "it comes from another place of the file; do it by hand")
+        return found[0]
+
+    def _collection(self, node: Any) -> _Collection:
+        members: list[_Place] = []
+        if isinstance(node, MappingNode):
+            for key, value in node.value:
+                colon = self.body.index(":", key.end_mark.index) + 1
+                end = self._end(value, colon)
+                members.append(_Place(key.value, key.start_mark.index, end, colon))
+            nodes = [value for _, value in node.value]
+        else:
+            nodes = node.value
+            for index, value in enumerate(nodes):
+                start = value.start_mark.index
+                if not node.flow_style:
+                    start = self.body.rindex("-", 0, start) if self.body[start] != "-" or start else start
+                members.append(_Place(index, start, self._end(value, value.start_mark.index), start))
+        return _Collection(
+            start=node.start_mark.index,
+            end=node.end_mark.index,
+            column=node.start_mark.column,
+            is_flow=bool(node.flow_style),
+            is_sequence=isinstance(node, SequenceNode),
+            members=members,
+            nodes=nodes,
+        )
+
+    def _end(self, node: Any, after: int) -> int:
+        """The end of a value, without the blanks and comments that ruamel counts to it."""
+        start, end = node.start_mark.index, node.end_mark.index
+        if (alias := _ALIAS.match(self.body, after)) is not None and start != after:
+            return alias.end()
+        if isinstance(node, ScalarNode):
+            return after if start == end else start + len(self.body[start:end].rstrip())
+        if node.flow_style or not node.value:
+            return int(end)
+        return self._collection(node).members[-1].end
+
+    def _rest(self, at: int) -> int:
+        """The end of the line of a position."""
+        found = _REST.match(self.body, at)
+        return found.end() if found else at
+
+    # --- how new things are written
+
+    def _unit(self) -> int:
+        """Columns of one step of indentation, as the file has it."""
+        found = re.search(r"^[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( +)[^\s#-]", self.body, re.MULTILINE)
+        return len(found[1]) if found else 2
+
+    def _offset(self) -> int:
+        """Columns by which the items of a list stand to the right of its key, as the file has it."""
+        found = re.search(r"^( *)[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( *)- ", self.body, re.MULTILINE)
+        return max(0, len(found[2]) - len(found[1])) if found else 2
+
+    def _lines(self, key: str | int, value: object, column: int) -> str:
+        """A member or an item in lines of its own; the first begins where it stands, others at `column`."""
+        whole = [value] if isinstance(key, int) else {key: value}
+        writer = YAML(pure=True)
+        writer.width, writer.default_flow_style = _ONE_LINE, False
+        offset = self._offset() if isinstance(key, str) else 0
+        writer.indent(mapping=self._unit(), sequence=offset + 2, offset=offset)
+        out = io.StringIO()
+        writer.dump(whole, out)
+        return out.getvalue().rstrip("\n").replace("\n", self.line_end + " " * column)
+
+    def _flow(self, key: str | int, value: object) -> str:
+        whole = [value] if isinstance(key, int) else {key: value}
+        writer = YAML(pure=True)
+        writer.width, writer.default_flow_style = _ONE_LINE, True
+        out = io.StringIO()
+        writer.dump(whole, out)
+        return out.getvalue().strip()[1:-1]
