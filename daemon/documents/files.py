@@ -57,10 +57,11 @@ def look(path: Path) -> FoundFile:
         raise DocumentError(f"{path} is a link that leads back to itself: remove it") from None
     except OSError as error:
         raise DocumentError(f"{path} cannot be read: {error.strerror}") from None
+    found = os.fstat(descriptor)
+    if problem := _unfit(found):
+        os.close(descriptor)
+        raise DocumentError(f"{path} {problem}")
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if problem := _unfit(found):
-            raise DocumentError(f"{path} {problem}")
         try:
             content = file.read(MAX_FILE + 1)
         except OSError as error:
