@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from daemon.cli.terminal import Screen
-    from daemon.setup.found import Findings, Origin
+    from daemon.setup.found import ClientServers, Origin
     from daemon.setup.importing import ImportPlan, PlannedServer
 
 
-def table(planned: ImportPlan, findings: Findings, screen: Screen, home: str) -> str:
+def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: str) -> str:
     """The servers that were found, what is to be known of each, and what could not be taken or read."""
     parts: list[RenderableType] = []
     if planned.added:
@@ -53,7 +53,7 @@ def _section(heading: str, lines: Sequence[str]) -> Iterator[RenderableType]:
         yield from (paragraph(line, indent=2) for line in lines)
 
 
-def _nothing(findings: Findings, home: str) -> Iterator[RenderableType]:
+def _nothing(findings: ClientServers, home: str) -> Iterator[RenderableType]:
     """Where servers were looked for, client by client."""
     yield Text("No servers were found.")
     for name, paths in findings.looked.items():
@@ -97,7 +97,7 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
         yield from (f"{finding.what} {finding.do}".strip() for finding in check(server.server))
 
 
-def data(planned: ImportPlan, findings: Findings) -> dict[str, Any]:
+def data(planned: ImportPlan, findings: ClientServers) -> dict[str, Any]:
     """The same for programs; holds no secrets."""
     return {
         "servers": [_server(server) for server in planned.servers],

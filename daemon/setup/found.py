@@ -71,7 +71,7 @@ class UnreadFile:
 
 
 @attrs.frozen(kw_only=True)
-class Findings:
+class ClientServers:
     """What the clients of a machine have."""
 
     servers: tuple[FoundServer, ...]
@@ -87,7 +87,7 @@ class Findings:
     """Those of them that exist."""
 
 
-def find(machine: Machine, programs: Iterable[ClientProgram]) -> Findings:
+def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
     """Every server that these clients have, in the order of clients and files. Blocks: it reads files."""
     servers: list[FoundServer] = []
     left: list[LeftServer] = []
@@ -107,7 +107,7 @@ def find(machine: Machine, programs: Iterable[ClientProgram]) -> Findings:
                         left.append(LeftServer(origin=origin, why=why))
                     case found:
                         servers.append(found)
-    return Findings(
+    return ClientServers(
         servers=tuple(servers),
         left=tuple(left),
         unread=tuple(files.unread),

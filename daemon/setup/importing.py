@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Server
     from daemon.config.translation import Note
-    from daemon.setup.found import Findings, FoundServer, Origin
+    from daemon.setup.found import ClientServers, FoundServer, Origin
 
 _EVERYWHERE = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER", "XDG_RUNTIME_DIR"})
 """Variables that every session and service of a user has, so that they need not be kept."""
@@ -77,7 +77,7 @@ class ImportPlan:
 
 
 def plan(
-    findings: Findings,
+    findings: ClientServers,
     *,
     written: Mapping[str, Any],
     kept: Mapping[str, str],

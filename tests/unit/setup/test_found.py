@@ -18,7 +18,7 @@ from tests.unit.setup.machines import machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.setup.found import Findings
+    from daemon.setup.found import ClientServers
 
 TIME = {"command": "uvx", "args": ["mcp-server-time", "--local-timezone=UTC"]}
 BRAVE = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-brave-search"]}
@@ -28,11 +28,11 @@ NOTION_BY_NAME = {**NOTION, "headers": {"Authorization": "Bearer ${NOTION_TOKEN}
 FILES = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}
 
 
-def found_of(client: str, at: Path) -> Findings:
+def found_of(client: str, at: Path) -> ClientServers:
     return find(machine(at, client), [PROGRAMS[client]])
 
 
-def entries(findings: Findings, *keys: str) -> dict[str, dict[str, Any]]:
+def entries(findings: ClientServers, *keys: str) -> dict[str, dict[str, Any]]:
     """What was found, by scope and name; of each entry what says which server it is."""
     kept = keys or ("command", "args", "env", "url", "headers", "cwd")
     return {

@@ -17,7 +17,7 @@ from tests.unit.setup.machines import machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.setup.found import Findings
+    from daemon.setup.found import ClientServers
 
 KEY = "bk-7Qm2xV9bT4Zr8Lw1"
 
@@ -29,7 +29,7 @@ def planned_and_found(
     written: dict[str, Any] | None = None,
     kept: dict[str, str] | None = None,
     environ: dict[str, str] | None = None,
-) -> tuple[ImportPlan, Findings]:
+) -> tuple[ImportPlan, ClientServers]:
     """The plan for clients with their own files, or with `mcpServers` written by name of the client."""
     here = machine(at, *clients, environ=environ)
     for client, servers in (files or {}).items():
