@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from daemon.config.jsonc import ROOT, below
 from daemon.documents.files import DocumentError
+from daemon.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,7 +158,11 @@ class EditedText(ABC):
         return whole[""]
 
     def _verify(self, trail: Trail, wanted: object) -> None:
-        if not _same(self.value(), wanted):
+        try:
+            done = _same(self.value(), wanted)
+        except ConfigError:
+            done = False
+        if not done:
             raise self.refusal(trail, "the file is written in a way that mcpd cannot edit; do it by hand")
 
 
