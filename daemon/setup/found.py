@@ -100,7 +100,7 @@ def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
         for place in places:
             for name, written in files.entries(program, place):
                 origin = Origin(program=program, place=place, name=name)
-                match _read(origin, written, machine):
+                match read_entry(origin, written, machine):
                     case None:
                         own.append(origin)
                     case str(why):
@@ -175,7 +175,7 @@ def _value(place: ClientPlace) -> object:
     raise AssertionError
 
 
-def _read(origin: Origin, written: object, machine: Machine) -> FoundServer | str | None:
+def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer | str | None:
     """A client's entry in mcpd's keys, or why it cannot be taken; None if it is mcpd's own."""
     if not isinstance(written, dict):
         return f"is not written as {origin.program.title} writes servers: it is no object"
