@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.config.env_file import read_env, with_variable
+from daemon.config.expand import ENV_FILE
 from daemon.config.parse import load, parse
 from daemon.config.redaction import secrets
+from daemon.config.taking import SERVERS, take
 from daemon.documents.files import DocumentError, look, replace
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
@@ -23,11 +25,6 @@ if TYPE_CHECKING:
     from daemon.documents.files import FoundFile
     from daemon.setup.importing import ImportPlan
 
-ENV_FILE = "env"
-"""The file beside the configuration that holds secrets."""
-
-SECTION = "mcpServers"
-
 
 @attrs.frozen(kw_only=True)
 class Present:
@@ -36,7 +33,7 @@ class Present:
     config: FoundFile
     env: FoundFile
     servers: Mapping[str, Any] = attrs.field(repr=False)
-    """The servers, as written."""
+    """The servers, in mcpd's keys."""
     variables: Mapping[str, str] = attrs.field(repr=False)
     """What the file of secrets holds."""
 
@@ -85,9 +82,9 @@ def read_present(path: Path) -> Present:
     """
     config, env = look(path), look(path.with_name(ENV_FILE))
     value = read_document(_text(config), Format.JSON, source=str(path)).value()
-    servers = value.get(SECTION, {}) if isinstance(value, dict) else None
+    servers = take(value).raw.get(SERVERS, {}) if isinstance(value, dict) else None
     if not isinstance(servers, dict):
-        raise ConfigError(str(path), [Fault(path=f"$.{SECTION}", message="expected an object, {...}")])
+        raise ConfigError(str(path), [Fault(path=f"$.{SERVERS}", message="expected an object, {...}")])
     try:
         variables = read_env(_text(env))
     except ValueError as error:
@@ -107,7 +104,7 @@ def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> D
     hidden = secrets(load(source, here)) if before.strip() else frozenset()
     document = read_document(before, Format.JSON, source=str(source))
     for server in plan.added:
-        document.put([SECTION, server.name], dict(server.entry))
+        document.put([SERVERS, server.name], dict(server.entry))
     for name, value in plan.variables.items():
         env = with_variable(env, name, value)
     config = document.text()

@@ -77,9 +77,9 @@ def test_what_is_written_there_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_second_time_nothing_changes(tmp_path: Path) -> None:
-    draft_of(tmp_path, "claude-code", "codex").write()
+    draft_of(tmp_path, *PROGRAMS).write()
     before = config(tmp_path).stat().st_ino
-    draft = draft_of(tmp_path, "claude-code", "codex")
+    draft = draft_of(tmp_path, *PROGRAMS)
     assert draft.diff() == ""
     draft.write()
     assert config(tmp_path).stat().st_ino == before
@@ -131,3 +131,9 @@ def test_an_empty_file_is_an_empty_configuration(tmp_path: Path) -> None:
     put(config(tmp_path), "\n")
     draft_of(tmp_path, "jetbrains").write()
     assert json.loads(config(tmp_path).read_text())["mcpServers"]["time"]["command"] == "uvx"
+
+
+def test_what_stands_there_in_the_words_of_another_client_counts(tmp_path: Path) -> None:
+    servers = {"My Time": {"type": "local", "command": ["uvx", "mcp-server-time", "--local-timezone=UTC"]}}
+    put(config(tmp_path), json.dumps({"servers": servers}))
+    assert json.loads(draft_of(tmp_path, "jetbrains").config)["mcpServers"].keys() == {"files"}
