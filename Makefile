@@ -41,7 +41,7 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json --state-dir .cache/state
 
 .PHONY: test
-test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/sdk/stamp haproxy chromium lint  ## everything: formatter, linter, types, then all tests
+test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp haproxy chromium lint  ## everything: formatter, linter, types, then all tests
 	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
 
 .PHONY: check
@@ -52,6 +52,10 @@ check: .venv/dev.stamp  ## the first thing after a change: linters, types and un
 systemd: .venv/dev.stamp  ## the units in a booted systemd (root, Debian): tests/systemd, in a container
 	scripts/systemd-container $(PYTEST_ARGS)
 
+.PHONY: bare
+bare: .venv/dev.stamp .cache/agents/stamp  ## the README's first screen on a bare Debian, with real agents (root, Debian): tests/bare
+	scripts/bare-debian $(PYTEST_ARGS)
+
 .PHONY: lint
 lint: .venv/dev.stamp  ## formatter, linter and types only
 	.venv/bin/ruff format --check
@@ -59,7 +63,7 @@ lint: .venv/dev.stamp  ## formatter, linter and types only
 	.venv/bin/mypy
 
 .PHONY: venv
-venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/sdk/stamp haproxy chromium  ## all that the tests need, installed
+venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp haproxy chromium  ## all that the tests need, installed
 
 .PHONY: clean
 clean:  ## removes what was installed and every cache
@@ -91,6 +95,10 @@ FORCE:
 
 .cache/node/stamp: tests/e2e/node/package.json tests/e2e/node/package-lock.json scripts/node
 	scripts/node tests/e2e/node .cache/node
+	@touch $@
+
+.cache/agents/stamp: tests/e2e/agents/package.json tests/e2e/agents/package-lock.json scripts/node
+	scripts/node tests/e2e/agents .cache/agents
 	@touch $@
 
 # Beside the node of the distribution, which runs all else: what needs this one is named in requirements/node24.in.

@@ -81,7 +81,7 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 def _built_with(server: Server) -> Server:
     """The server without what its actor does not depend on; a new key counts unless it is excluded here."""
-    return attrs.evolve(server, description="", substituted=frozenset(), credentials=frozenset())
+    return attrs.evolve(server, title="", description="", substituted=frozenset(), credentials=frozenset())
 
 
 def _different(old: Config, new: Config, keys: tuple[str, ...]) -> tuple[str, ...]:
