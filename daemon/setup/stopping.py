@@ -51,7 +51,7 @@ def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | Non
             return 0
     if pid is None:
         return None
-    _end(pid, seconds)
+    end(pid, seconds)
     return pid
 
 
@@ -64,7 +64,12 @@ def _is_of(manager: Systemctl, pid: int | None) -> bool:
     return shown[0].get("MainPID") == str(pid)
 
 
-def _end(pid: int, seconds: float) -> None:
+def end(pid: int, seconds: float) -> None:
+    """End a daemon, and wait until it has ended.
+
+    Raises:
+        NotStopped: it has not, or is another user's.
+    """
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Windows have a daemon started: one for all of them, not where that is unwanted, and are told why if none is."""
+"""Windows have a daemon started: one for all, not where that is unwanted, and are told why if none is."""
 
 from __future__ import annotations
 
