@@ -44,5 +44,7 @@ class Surroundings:
     """Where the state is stored."""
     file: WatchedFile
     """The configuration's file."""
+    unattended: bool = False
+    """Whether it was started by itself, and ends when it is not used (`idle` of the configuration)."""
     children: Children = attrs.field(factory=Children)
     """The daemon's child processes."""

@@ -27,8 +27,9 @@ from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.config.validate import listen_faults
-from daemon.errors import ConfigError, DaemonRunning
+from daemon.errors import ConfigError, CoreFailed, DaemonRunning
 from daemon.host import paths
+from daemon.host.log_file import LOG, LogFile
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.host.signals import Signals
 from daemon.host.sockets import private_directory
@@ -76,11 +77,14 @@ def main(argv: list[str]) -> int:
             opened_listeners(options.socket, config, inherited) as doors,
             _alone(place),
         ):
-            return _serve(config, doors, place, file, options, signals)
+            _serve(config, doors, place, file, options, signals)
+            return 0
     except ConfigError as error:
         print(f"mcpd: {error}", file=sys.stderr)
         turn_away(inherited.values())
         return EX_CONFIG
+    except CoreFailed:
+        return EX_SOFTWARE
     except (DaemonRunning, OSError) as error:
         print(f"mcpd: {error}", file=sys.stderr)
         return EX_UNAVAILABLE
@@ -160,7 +164,15 @@ def _parser() -> argparse.ArgumentParser:
         help=f"show tools on demand, on the surface {LAZY} unless a profile says otherwise; or all of them at"
         " once, whatever the profiles say (default: what the configuration says)",
     )
-    parser.add_argument("--log-format", choices=("text", "journal", "json"), help="default: fits the place")
+    parser.add_argument(
+        "--detached",
+        action="store_true",
+        help=f"write the log to {LOG} in the state directory, and obey `idle` of the configuration: what"
+        " `mcpd start` runs",
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "dated", "journal", "json"), help="default: fits the place"
+    )
     parser.add_argument("--log-level", default="INFO", metavar="L", type=str.upper, choices=LEVELS)
     return parser
 
@@ -215,7 +227,13 @@ def _serve(
     file: ConfigFile,
     options: argparse.Namespace,
     signals: Signals,
-) -> int:
+) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        CoreFailed: a fault of our own has ended it, and was logged.
+        OSError: the log's file cannot be written.
+    """
     # Imported here, after the sockets are bound: trio, loguru and tenacity take 0.2 s.
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
@@ -226,10 +244,11 @@ def _serve(
     from daemon.processes.children import Children  # noqa: PLC0415
     from daemon.surroundings import Surroundings  # noqa: PLC0415
 
-    style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
-    writer = logs.configure(style, options.log_level, file.redact)
-    own.take_charge(os.environ)
     state = (options.state_dir or paths.state_dir(os.environ)).absolute()
+    log = LogFile(state / LOG) if options.detached else None
+    style = options.log_format or _style(detached=options.detached)
+    writer = logs.configure(style, options.log_level, file.redact, log)
+    own.take_charge(os.environ)
     try:
         with _written_down(state) as (begun, unrecorded):
             around = Surroundings(
@@ -237,24 +256,31 @@ def _serve(
                 control=doors.control,
                 http=doors.http,
                 tls=doors.tls,
-                facts=_facts(doors, file, state, unrecorded),
+                facts=_facts(doors, file, state, unrecorded, log=str(state / LOG) if log else ""),
                 redact=file.redact,
                 notify=Notifier(os.environ),
                 watchdog=watchdog_seconds(os.environ),
                 place=place,
                 file=file,
+                unattended=options.detached,
                 children=Children(begun),
             )
             trio.run(lifetime.run, config, around, signals.listen)
-    except Exception:  # noqa: BLE001 - the last boundary: log it whole, end with a status that is restarted
+    except Exception as error:
+        # The last boundary: log it whole, end with a status that is restarted.
         logger.exception("a core actor failed: mcpd ends")
-        return EX_SOFTWARE
+        raise CoreFailed from error
     finally:
         writer.close()
-    return 0
 
 
-def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str) -> DaemonFacts:
+def _style(*, detached: bool) -> str:
+    if detached:
+        return "dated"
+    return "journal" if os.environ.get("JOURNAL_STREAM") else "text"
+
+
+def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log: str) -> DaemonFacts:
     from daemon.operators.base import DaemonFacts  # noqa: PLC0415 - see `_serve`
 
     return DaemonFacts(
@@ -266,6 +292,7 @@ def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str) -> 
         config=str(file.path),
         directory=str(Path.cwd()),
         state=str(state),
+        log=log,
         unrecorded=unrecorded,
         environ=dict(os.environ),
     )

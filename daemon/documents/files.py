@@ -49,22 +49,18 @@ def look(path: Path) -> FoundFile:
     """
     try:
         target = path.resolve()
-        # Without waiting: a pipe that nobody writes to would hold us for ever.
-        descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if problem := _unfit(target.stat()):
+            raise DocumentError(f"{path} {problem}")
+        # Without waiting: a pipe that has taken its place would hold us for ever.
+        with os.fdopen(os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            content = file.read(MAX_FILE + 1)
     except FileNotFoundError:
         return FoundFile(path=path, target=path.resolve(), content=None)
     except RuntimeError:  # how pathlib reports a circle of links before Python 3.13
         raise DocumentError(f"{path} is a link that leads back to itself: remove it") from None
     except OSError as error:
         raise DocumentError(f"{path} cannot be read: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if problem := _unfit(found):
-            raise DocumentError(f"{path} {problem}")
-        try:
-            content = file.read(MAX_FILE + 1)
-        except OSError as error:
-            raise DocumentError(f"{path} cannot be read: {error.strerror}") from None
     if len(content) > MAX_FILE:
         raise DocumentError(f"{path} {_TOO_LARGE}")
     return FoundFile(path=path, target=target, content=content, identity=_identity(found))

@@ -14,12 +14,10 @@ import attrs
 
 from daemon.config.jsonc import blank, decode
 from daemon.documents.edited import EditedText, leading
+from daemon.documents.json_writing import JsonWriting
 
 if TYPE_CHECKING:
     from daemon.documents.edited import Trail
-
-WIDTH = 80
-"""Columns up to which a list of plain values stands on one line, as people write arguments."""
 
 _BETWEEN = re.compile(r"(?P<line>\r?\n)|(?P<comment>//[^\n]*?(?=\r?\n|\Z)|/\*.*?\*/)|(?P<comma>,)|.", re.DOTALL)
 _LINE_ENDS = re.compile(r"[^\S\n]*(?:\n|\Z)")
@@ -94,8 +92,8 @@ class JsonDocument(EditedText):
     def with_new(self, trail: Trail, value: object) -> str:
         """See the base class."""
         if not self.body.strip():
-            return self._written({str(trail[0]): value}, "") + self.line_end
-        if self._is_null(trail[:-1]):
+            return self._writing.value({str(trail[0]): value}, "") + self.line_end
+        if self.body[slice(*self._span(trail[:-1]))] == "null":
             return self.with_other(trail[:-1], {trail[-1]: value})
         holder = self._holder(trail[:-1])
         if not holder.members:
@@ -108,12 +106,12 @@ class JsonDocument(EditedText):
         )
         if gap.is_on_a_line or ends_line:
             indent = leading(self.body, last.start)
-            text = f"{self.line_end}{indent}{self._labelled(trail[-1], value, indent)}"
+            text = f"{self.line_end}{indent}{self._writing.member(trail[-1], value, indent)}"
             if comma is not None:
                 return _spliced(self.body, (place, place, f"{text},"))
             return _spliced(self.body, (last.end, last.end, ","), (place, place, text))
         space = self._space_before(holder)
-        text = space + self._labelled(trail[-1], value, None, tight=not space)
+        text = space + self._writing.member(trail[-1], value, None, tight=not space)
         # Behind the comma that is there, else behind comments, which belong to the member before.
         return _spliced(self.body, (comma, comma, f"{text},") if comma else (place, place, f",{text}"))
 
@@ -125,7 +123,7 @@ class JsonDocument(EditedText):
         alone = not before.strip() or re.fullmatch(r'\s*"(?:[^"\\]|\\.)*"\s*:\s*', before) is not None
         on_lines = "\n" in old or (alone and not (old[0] in "{[" and old[1:-1].strip()))
         return _spliced(
-            self.body, (start, end, self._written(value, leading(self.body, start) if on_lines else None))
+            self.body, (start, end, self._writing.value(value, leading(self.body, start) if on_lines else None))
         )
 
     def without(self, trail: Trail) -> str:
@@ -162,7 +160,7 @@ class JsonDocument(EditedText):
     def _lines_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
         """What is cut out with a member that has lines of its own."""
         lines: list[list[_Token]] = []
-        for token in self._between(self._end_of_line(gap.inner, member.start), member.start):
+        for token in _between(self.body, self._end_of_line(gap.inner, member.start), member.start):
             if token.kind == "line":
                 lines.append([])
             lines[-1:] = [[*line, token] for line in lines[-1:]]
@@ -200,7 +198,7 @@ class JsonDocument(EditedText):
         index %= len(members)
         start = members[index - 1].end if index else holder.opening + 1
         after = members[index + 1].start if index + 1 < len(members) else holder.closing
-        before, behind = self._between(start, member.start), self._between(member.end, after)
+        before, behind = _between(self.body, start, member.start), _between(self.body, member.end, after)
         commas = [
             next((token.start for token in tokens if token.kind == "comma"), None)
             for tokens in (before, behind)
@@ -216,21 +214,26 @@ class JsonDocument(EditedText):
 
     def _first(self, holder: _Holder, trail: Trail, value: object) -> str:
         """The text with the first member of an empty object."""
-        inner, behind = holder.opening + 1, self._between(holder.opening + 1, holder.closing)
+        inner, behind = holder.opening + 1, _between(self.body, holder.opening + 1, holder.closing)
         base = leading(self.body, holder.opening)
-        indent = base + self._unit()
+        indent = base + self._writing.unit
         commented = any(token.kind == "comment" for token in behind)
         if commented and any(token.kind == "line" for token in behind):
             place = self._end_of_line(inner, holder.closing)
-            text = f"{self.line_end}{indent}{self._labelled(trail[-1], value, indent)}"
+            text = f"{self.line_end}{indent}{self._writing.member(trail[-1], value, indent)}"
             return _spliced(self.body, (place, place, text))
         if commented:
             place = self._end_of_line(inner, holder.closing)
-            return _spliced(self.body, (place, place, f" {self._labelled(trail[-1], value, None)}"))
+            return _spliced(self.body, (place, place, f" {self._writing.member(trail[-1], value, None)}"))
         if len(trail) > 1 and not (isinstance(value, dict) and value):
-            return _spliced(self.body, (inner, holder.closing, self._labelled(trail[-1], value, None)))
-        text = f"{self.line_end}{indent}{self._labelled(trail[-1], value, indent)}{self.line_end}{base}"
+            return _spliced(self.body, (inner, holder.closing, self._writing.member(trail[-1], value, None)))
+        text = f"{self.line_end}{indent}{self._writing.member(trail[-1], value, indent)}{self.line_end}{base}"
         return _spliced(self.body, (inner, holder.closing, text))
+
+    @property
+    def _writing(self) -> JsonWriting:
+        found = re.search(r"^([ \t]+)\S", blank(self.body), re.MULTILINE)
+        return JsonWriting(unit=found[1] if found else "  ", line_end=self.line_end)
 
     # --- where things stand
 
@@ -258,16 +261,9 @@ class JsonDocument(EditedText):
         member = holder.members[self._index(holder, trail)]
         return member.value, member.end
 
-    def _is_null(self, trail: Trail) -> bool:
-        start, end = self._span(trail)
-        return self.body[start:end] == "null"
-
-    def _between(self, start: int, end: int) -> list[_Token]:
-        return [_Token(each.lastgroup, *each.span()) for each in _BETWEEN.finditer(self.body, start, end)]
-
     def _end_of_line(self, start: int, end: int) -> int:
         """The end of the last comma or comment on the line of `start`; `start` itself without any."""
-        for token in self._between(start, end):
+        for token in _between(self.body, start, end):
             if token.kind == "line":
                 break
             if token.kind in {"comma", "comment"}:
@@ -283,33 +279,9 @@ class JsonDocument(EditedText):
                 return gap[1:]
         return " " if isinstance(last.key, int) or self.body[last.value - 1] == " " else ""
 
-    # --- how new things are written
 
-    def _unit(self) -> str:
-        """One step of indentation, as the file has it."""
-        found = re.search(r"^([ \t]+)\S", blank(self.body), re.MULTILINE)
-        return found[1] if found else "  "
-
-    def _labelled(self, key: str | int, value: object, indent: str | None, *, tight: bool = False) -> str:
-        written = self._written(value, indent, tight=tight)
-        colon = ":" if tight else ": "
-        return written if isinstance(key, int) else f"{json.dumps(key, ensure_ascii=False)}{colon}{written}"
-
-    def _written(self, value: object, indent: str | None, *, tight: bool = False) -> str:
-        """A value; on several lines if `indent`, that of its first line, is given."""
-        separators = (",", ":") if tight else (", ", ": ")
-        flat = json.dumps(value, ensure_ascii=False, separators=separators)
-        if indent is None or not isinstance(value, dict | list) or not value:
-            return flat
-        within = indent + self._unit()
-        if isinstance(value, list):
-            if not any(isinstance(item, dict | list) for item in value) and len(within) + len(flat) <= WIDTH:
-                return flat
-            items, (first, last) = [self._written(item, within) for item in value], "[]"
-        else:
-            items, (first, last) = [self._labelled(key, item, within) for key, item in value.items()], "{}"
-        lines = f",{self.line_end}{within}".join(items)
-        return f"{first}{self.line_end}{within}{lines}{self.line_end}{indent}{last}"
+def _between(text: str, start: int, end: int) -> list[_Token]:
+    return [_Token(each.lastgroup, *each.span()) for each in _BETWEEN.finditer(text, start, end)]
 
 
 def _members(blanked: str, opening: int) -> _Holder:

@@ -96,7 +96,7 @@ class TomlDocument(EditedText):
 
     def without(self, trail: Trail) -> str:
         """See the base class."""
-        self._refuse_items(trail, None)
+        self._refuse_items(trail, "")
         statements = _statements(self.body)
         holder = _assignment(statements, trail)
         if holder is not None and holder.trail != trail:
@@ -275,4 +275,4 @@ def _inline(value: object) -> Any:
 def _holds_null(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_null, value.values()))
-    return any(map(_holds_null, value)) if isinstance(value, list) else False
+    return any(map(_holds_null, value)) if isinstance(value, list) else value is None

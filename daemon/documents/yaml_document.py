@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,17 +11,21 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from daemon.documents.edited import EditedText
+from daemon.documents.yaml_writing import YamlWriting, writing_of
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
-    from daemon.documents.edited import Trail
+    from collections.abc import Iterator
 
-_ONE_LINE = 1 << 30
-"""The width at which lines are broken: none is."""
+    from daemon.documents.edited import Trail
 
 _REST = re.compile(r"[^\n]*?(?=\r?\n|\Z)")
 _ABOVE = re.compile(r"[ \t]*#[^\n]*")
 _ALIAS = re.compile(r"\s*\*[^\s,\]}]+")
+
+
+MAX_VALUES = 1_000_000
+"""Most values, those that aliases repeat included: a few lines of aliases stand for billions."""
 
 
 class _Place(NamedTuple):
@@ -62,25 +65,29 @@ class YamlDocument(EditedText):
             # Without what it quotes, which may be a secret.
             said = re.sub(r'"[^"]*"', "...", said.partition("\n")[0])
             raise ConfigError(self.source, [Fault(path=place, message=f"this is no YAML: {said}")]) from None
-        except ValueError:
+        except (ValueError, RecursionError):
             message = "this is no YAML: a value cannot be read"
             raise ConfigError(self.source, [Fault(path="$", message=message)]) from None
-        return {} if value is None else value
+        try:
+            return {} if value is None else _unshared(value, iter(range(MAX_VALUES)))
+        except (StopIteration, RecursionError):
+            message = f"more than {MAX_VALUES:,} values, or one that holds itself: this is no configuration"
+            raise ConfigError(self.source, [Fault(path="$", message=message)]) from None
 
     def with_new(self, trail: Trail, value: object) -> str:
         """See the base class."""
         root = self._root()
         if root is None:
             joint = self.line_end if self.body and not self.body.endswith("\n") else ""
-            return f"{self.body}{joint}{self._lines(trail[-1], value, 0)}{self.line_end}"
+            return f"{self.body}{joint}{self._writing.lines(trail[-1], value, 0)}{self.line_end}"
         holder = self._holder(root, trail[:-1])
         if holder is None or not holder.members:
             return self._first(root, trail, value)
         last = holder.members[-1]
         if holder.is_flow:
-            return f"{self.body[: last.end]}, {self._flow(trail[-1], value)}{self.body[last.end :]}"
+            return f"{self.body[: last.end]}, {self._writing.flow(trail[-1], value)}{self.body[last.end :]}"
         place = self._rest(last.end)
-        line = " " * holder.column + self._lines(trail[-1], value, holder.column)
+        line = " " * holder.column + self._writing.lines(trail[-1], value, holder.column)
         return f"{self.body[:place]}{self.line_end}{line}{self.body[place:]}"
 
     def with_other(self, trail: Trail, value: object) -> str:
@@ -91,7 +98,9 @@ class YamlDocument(EditedText):
         holder = self._known(root, trail[:-1])
         member = self._member(holder, trail)
         written = (
-            self._flow(trail[-1], value) if holder.is_flow else self._lines(trail[-1], value, holder.column)
+            self._writing.flow(trail[-1], value)
+            if holder.is_flow
+            else self._writing.lines(trail[-1], value, holder.column)
         )
         return self.body[: member.start] + written + self.body[member.end :]
 
@@ -150,17 +159,21 @@ class YamlDocument(EditedText):
         body = self.body
         if len(trail) == 1:
             empty = self._collection(root)
-            return body[: empty.start] + self._lines(trail[0], value, 0) + body[empty.end :]
+            return body[: empty.start] + self._writing.lines(trail[0], value, 0) + body[empty.end :]
         outer = self._known(root, trail[:-2])
         member = self._member(outer, trail[:-1])
         if outer.is_flow or outer.is_sequence:
-            written = "{" + self._flow(trail[-1], value) + "}"
+            written = "{" + self._writing.flow(trail[-1], value) + "}"
             return f"{body[: member.colon]} {written}{body[member.end :]}"
         is_list = isinstance(trail[-1], int)
-        column = outer.column + (self._offset() if is_list else self._unit())
+        column = outer.column + (self._writing.offset if is_list else self._writing.unit)
         rest = body[member.end : (place := self._rest(member.end))]
-        line = " " * column + self._lines(trail[-1], value, column)
+        line = " " * column + self._writing.lines(trail[-1], value, column)
         return f"{body[: member.colon]}{rest}{self.line_end}{line}{body[place:]}"
+
+    @property
+    def _writing(self) -> YamlWriting:
+        return writing_of(self.body, self.line_end)
 
     # --- where things stand
 
@@ -227,33 +240,14 @@ class YamlDocument(EditedText):
         found = _REST.match(self.body, at)
         return found.end() if found else at
 
-    # --- how new things are written
 
-    def _unit(self) -> int:
-        """Columns of one step of indentation, as the file has it."""
-        found = re.search(r"^[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( +)[^\s#-]", self.body, re.MULTILINE)
-        return len(found[1]) if found else 2
+def _unshared(value: object, left: Iterator[int]) -> object:
+    """A value in which aliases are copies: where one is changed, the others are not.
 
-    def _offset(self) -> int:
-        """Columns by which the items of a list stand to the right of its key, as the file has it."""
-        found = re.search(r"^( *)[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( *)- ", self.body, re.MULTILINE)
-        return max(0, len(found[2]) - len(found[1])) if found else 2
-
-    def _lines(self, key: str | int, value: object, column: int) -> str:
-        """A member or an item in lines of its own; the first begins where it stands, others at `column`."""
-        whole = [value] if isinstance(key, int) else {key: value}
-        writer = YAML(pure=True)
-        writer.width, writer.default_flow_style = _ONE_LINE, False
-        offset = self._offset() if isinstance(key, str) else 0
-        writer.indent(mapping=self._unit(), sequence=offset + 2, offset=offset)
-        out = io.StringIO()
-        writer.dump(whole, out)
-        return out.getvalue().rstrip("\n").replace("\n", self.line_end + " " * column)
-
-    def _flow(self, key: str | int, value: object) -> str:
-        whole = [value] if isinstance(key, int) else {key: value}
-        writer = YAML(pure=True)
-        writer.width, writer.default_flow_style = _ONE_LINE, True
-        out = io.StringIO()
-        writer.dump(whole, out)
-        return out.getvalue().strip()[1:-1]
+    Raises:
+        StopIteration: there are more values in it than `left` has.
+    """
+    next(left)
+    if isinstance(value, dict):
+        return {key: _unshared(item, left) for key, item in value.items()}
+    return [_unshared(item, left) for item in value] if isinstance(value, list) else value

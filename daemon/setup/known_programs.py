@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from daemon.documents.formats import Format
+from daemon.kit.wording import quoted, suggestion
 from daemon.setup.programs import ClientPlace, ClientProgram
-from daemon.setup.shapes import CODEX, CONTINUE, CONTINUE_JSON, GEMINI, GOOSE, MCP_SERVERS, OPENCODE, TYPED, ZED
+from daemon.setup.shapes import CONTINUE, CONTINUE_JSON, GEMINI, GOOSE, MCP_SERVERS, OPENCODE, TYPED, ZED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,7 +160,6 @@ _TABLE = (
         places=_places(
             (_moved("CODEX_HOME", ".codex", "config.toml"), "user"),
             (_project(".codex/config.toml"), "project"),
-            shape=CODEX,
             form=Format.TOML,
             trail=("mcp_servers",),
         ),
@@ -247,6 +246,4 @@ def named(name: str) -> ClientProgram:
     """
     if found := _NAMES.get(name.lower().replace("_", "-").replace(" ", "-")):
         return found
-    near = difflib.get_close_matches(name.lower(), _NAMES, n=2)
-    meant = f"did you mean {' or '.join(near)}?" if near else f"mcpd knows {', '.join(PROGRAMS)}"
-    raise LookupError(f"no client is called '{name}': {meant}")
+    raise LookupError(f"no client is called {quoted(name)}{suggestion(name, _NAMES)}")

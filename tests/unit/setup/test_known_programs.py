@@ -58,9 +58,9 @@ def test_opencode_is_read_and_changed_where_it_writes_itself(tmp_path: Path) -> 
 
 def test_a_client_is_found_by_its_other_names_and_a_typo_is_understood() -> None:
     assert named("claude") is named("Claude Code") is PROGRAMS["claude-code"]
-    with pytest.raises(LookupError, match="did you mean cursor"):
+    with pytest.raises(LookupError, match="did you mean 'cursor'"):
         named("cursr")
-    with pytest.raises(LookupError, match="mcpd knows claude-code, "):
+    with pytest.raises(LookupError, match="known are claude-code, "):
         named("xyzzy")
 
 
