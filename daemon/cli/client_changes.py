@@ -5,25 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
-from daemon.host.paths import abbreviated, home, state_dir
+from daemon.host.paths import abbreviated, state_dir
 from daemon.safety.escape import visible
 from daemon.setup.carrying_out import carry_out, preview
 from daemon.setup.differences import difference
 from daemon.setup.known_programs import PROGRAMS, named
-from daemon.setup.programs import Machine
 from daemon.setup.records import Records
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-    from daemon.setup.client_files import Change, Plan
-    from daemon.setup.programs import ClientProgram
+    from daemon.setup.client_files import FileChange, FilePlan
+    from daemon.setup.programs import ClientProgram, Machine
 
 
 def add_clients(parsed: argparse.ArgumentParser) -> None:
@@ -45,11 +44,6 @@ def chosen(parsed: argparse.ArgumentParser, options: argparse.Namespace) -> list
         parsed.error(str(error))
 
 
-def this_machine() -> Machine:
-    """The user's machine, from the working directory."""
-    return Machine(home=home(os.environ), directory=Path.cwd(), environ=os.environ)
-
-
 def records() -> Records:
     """What is kept of clients' files."""
     return Records(state_dir(os.environ))
@@ -59,9 +53,9 @@ def is_here(program: ClientProgram, machine: Machine) -> bool:
     """Whether a client is on this machine: one of its files, their directory, or a program of its name."""
     shared = {machine.home, machine.directory}
     paths = [place.path for place in program.places(machine)]
-    return any(
-        path.exists() or (path.parent not in shared and path.parent.is_dir()) for path in paths
-    ) or any(map(shutil.which, (program.name, *program.aliases)))
+    return any(path.exists() or (path.parent not in shared and path.parent.is_dir()) for path in paths) or any(
+        map(shutil.which, (program.name, *program.aliases))
+    )
 
 
 def shown(path: Path) -> str:
@@ -75,9 +69,9 @@ def say(text: str) -> None:
 
 
 def change_files(
-    program: ClientProgram, plans: Callable[[], list[Plan]], *, dry_run: bool = False
-) -> list[Change] | None:
-    """Change a client's files, or show what would change; None if it cannot be done, which is said."""
+    program: ClientProgram, plans: Callable[[], list[FilePlan]], *, dry_run: bool = False
+) -> list[FileChange] | None:
+    """FileChange a client's files, or show what would change; None if it cannot be done, which is said."""
     try:
         if not dry_run:
             return carry_out(plans(), program.name, records())
@@ -91,7 +85,7 @@ def change_files(
     return changes
 
 
-def installed_in_words(program: ClientProgram, changes: Sequence[Change]) -> list[str]:
+def installed_in_words(program: ClientProgram, changes: Sequence[FileChange]) -> list[str]:
     """What installing has done, or found done."""
     places = [shown(change.found.path) for change in changes if change.record is not None]
     taken = [name for change in changes for name in change.taken]
@@ -113,13 +107,13 @@ def _instead(taken: Sequence[str]) -> str:
     return f", and has {', '.join(dict.fromkeys(taken))} for it" if taken else ""
 
 
-def uninstalled_in_words(program: ClientProgram, changes: Sequence[Change]) -> list[str]:
+def uninstalled_in_words(program: ClientProgram, changes: Sequence[FileChange]) -> list[str]:
     """What uninstalling has done; nothing if mcpd was not there."""
     done = (change for change in changes if change.writes or change.former is not None)
     return [f"{program.title}: {_uninstalled(program, change)}" for change in done]
 
 
-def _uninstalled(program: ClientProgram, change: Change) -> str:
+def _uninstalled(program: ClientProgram, change: FileChange) -> str:
     path = shown(change.found.path)
     if change.former is None:
         return (

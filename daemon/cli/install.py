@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from daemon.setup.client_files import Plan
+    from daemon.setup.client_files import FilePlan
     from daemon.setup.programs import ClientProgram, Machine
     from daemon.setup.putting_in import Wanted
     from daemon.setup.taken_over import TakenOver
@@ -30,6 +30,7 @@ def main(argv: list[str]) -> int:
     """
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
     from daemon.cli.consent import agreed  # noqa: PLC0415
+    from daemon.cli.import_servers import here  # noqa: PLC0415
     from daemon.documents.files import DocumentError  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.setup.own_entry import NoProgram  # noqa: PLC0415
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> int:
     options = made.parse_args(argv)
     if options.one_to_one and (options.keep or options.surface):
         made.error("--one-to-one goes with neither --keep nor --surface: each server is itself then")
-    machine = clients.this_machine()
+    machine = here()
     programs = clients.chosen(made, options)
     if options.all:
         programs = [program for program in programs if clients.is_here(program, machine)]
@@ -72,7 +73,7 @@ def install(
     *,
     dry_run: bool = False,
 ) -> int:
-    """Put mcpd into these clients, and say what was done. Returns an exit status: 1 if one could not be changed."""
+    """Put mcpd into these clients, and say what was done. Returns 1 if one could not be changed, else 0."""
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
     from daemon.setup.client_files import installing  # noqa: PLC0415
 
@@ -80,7 +81,7 @@ def install(
     status, has_written = 0, False
     for program in programs:
 
-        def plans(program: ClientProgram = program) -> list[Plan]:
+        def plans(program: ClientProgram = program) -> list[FilePlan]:
             return installing(
                 program,
                 machine,
@@ -105,9 +106,10 @@ def install(
 def _parser() -> argparse.ArgumentParser:
     return parser(
         "install",
-        "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken out"
-        " there, so that they are not started twice; those that it does not have stay and are named. The rest of"
-        " the file, its comments and its order stay as they are. What it was is kept for `mcpd uninstall`.",
+        "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken"
+        " out there, so that they are not started twice; those that it does not have stay and are named. The"
+        " rest of the file, its comments and its order stay as they are. What it was is kept for `mcpd"
+        " uninstall`.",
         examples=(
             "mcpd install claude-code codex",
             "mcpd install --all --dry-run",
@@ -136,8 +138,8 @@ def _add_ways(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--one-to-one",
         action="store_true",
-        help="leave each server under its own name, and reach it through mcpd (`mcpd connect --server NAME`), so"
-        " that the client's own rules about its tools go on to hold",
+        help="leave each server under its own name, and reach it through mcpd (`mcpd connect --server NAME`),"
+        " so that the client's own rules about its tools go on to hold",
     )
     made.add_argument("--keep", action="store_true", help="leave the client's servers, those mcpd has too")
     made.add_argument("--yes", action="store_true", help="with --all: ask nothing")

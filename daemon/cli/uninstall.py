@@ -9,7 +9,7 @@ from daemon.cli.options import parser
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.setup.client_files import Plan
+    from daemon.setup.client_files import FilePlan
     from daemon.setup.programs import ClientProgram, Machine
 
 
@@ -20,11 +20,12 @@ def main(argv: list[str]) -> int:
         0: mcpd is in none of them any more; 1: it is still in one; 2: usage.
     """
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
+    from daemon.cli.import_servers import here  # noqa: PLC0415
 
     made = _parser()
     clients.add_clients(made)
     options = made.parse_args(argv)
-    machine = clients.this_machine()
+    machine = here()
     done = [_uninstall(program, machine, options) for program in clients.chosen(made, options)]
     if options.all and not any(lines for lines in done):
         print("There is nothing to do: mcpd is in no client's configuration.")
@@ -34,9 +35,9 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     return parser(
         "uninstall",
-        "Take mcpd out of a client's configuration again. A file that nobody has changed since is as it was before"
-        " `mcpd install`, byte for byte, and one that was made for it is removed. What was edited since stays:"
-        " then only mcpd's entry is removed, and the servers that it stood for are put back.",
+        "Take mcpd out of a client's configuration again. A file that nobody has changed since is as it was"
+        " before `mcpd install`, byte for byte, and one that was made for it is removed. What was edited since"
+        " stays: then only mcpd's entry is removed, and the servers that it stood for are put back.",
         examples=("mcpd uninstall claude-code", "mcpd uninstall --all --dry-run", "mcpd uninstall --all"),
         exits={0: "mcpd is in none of these clients", 1: "one could not be changed; the others were"},
         reaches=False,
@@ -50,7 +51,7 @@ def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Names
 
     kept = clients.records()
 
-    def plans() -> list[Plan]:
+    def plans() -> list[FilePlan]:
         return uninstalling(program, machine, kept.of(program.name), lambda path: kept.find(program.name, path))
 
     changes = clients.change_files(program, plans, dry_run=options.dry_run)

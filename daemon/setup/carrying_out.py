@@ -14,7 +14,7 @@ from daemon.setup.client_files import text_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daemon.setup.client_files import Change, Plan
+    from daemon.setup.client_files import FileChange, FilePlan
     from daemon.setup.records import Records
 
 ATTEMPTS = 5
@@ -22,7 +22,7 @@ ATTEMPTS = 5
 of a conversation, none all the time."""
 
 
-def preview(plans: Sequence[Plan]) -> list[Change]:
+def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
     """What would change now.
 
     Raises:
@@ -32,14 +32,14 @@ def preview(plans: Sequence[Plan]) -> list[Change]:
     return [plan.change(files.look(plan.path)) for plan in plans]
 
 
-def carry_out(plans: Sequence[Plan], client: str, records: Records) -> list[Change]:
-    """Change a client's files, and keep what is needed to change them back.
+def carry_out(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
+    """FileChange a client's files, and keep what is needed to change them back.
 
     Raises:
         DocumentError: a file cannot be read or changed; what had been changed before is changed back.
         ConfigError: a file is broken; likewise.
     """
-    done: list[Change] = []
+    done: list[FileChange] = []
     with records.locked(), ExitStack() as undoing:
         for plan in plans:
             change = _carry_out(plan, client, records)
@@ -49,7 +49,7 @@ def carry_out(plans: Sequence[Plan], client: str, records: Records) -> list[Chan
     return done
 
 
-def _carry_out(plan: Plan, client: str, records: Records) -> Change:
+def _carry_out(plan: FilePlan, client: str, records: Records) -> FileChange:
     for left in reversed(range(ATTEMPTS)):
         change = plan.change(files.look(plan.path))
         # Before the file: whatever ends us in between, there is a way back.
@@ -68,7 +68,7 @@ def _carry_out(plan: Plan, client: str, records: Records) -> Change:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _change_back(change: Change, client: str, records: Records) -> None:
+def _change_back(change: FileChange, client: str, records: Records) -> None:
     now = files.look(change.found.path)
     # What somebody has written since stays; the record then says what was done.
     if text_of(now) == change.after:
@@ -76,7 +76,7 @@ def _change_back(change: Change, client: str, records: Records) -> None:
         records.restore(client, change.found.path, change.former)
 
 
-def _write(change: Change) -> None:
+def _write(change: FileChange) -> None:
     if not change.writes:
         return
     if change.after is not None:

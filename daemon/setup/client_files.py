@@ -29,7 +29,7 @@ SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project",
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class FileChange:
     """One file of a client's, as it is and as it is to be."""
 
     found: FoundFile
@@ -64,17 +64,17 @@ class Change:
 
 
 @attrs.frozen
-class Plan:
+class FilePlan:
     """What is to become of a file, however it is found."""
 
     path: Path
-    change: Callable[[FoundFile], Change]
+    change: Callable[[FoundFile], FileChange]
     """Raises ConfigError, DocumentError: the file is broken, or mcpd cannot be put there."""
 
 
 def installing(
     program: ClientProgram, machine: Machine, wanted: Wanted, scope: str, known: Known, record_of: Finder
-) -> list[Plan]:
+) -> list[FilePlan]:
     """How mcpd is put into a client.
 
     Args:
@@ -93,9 +93,9 @@ def installing(
         raise DocumentError(f"{program.title} has no file for the scope '{scope}' here")
     into = places[0]
 
-    def put_into(path: Path) -> Plan:
+    def put_into(path: Path) -> FilePlan:
         here = [place for place in places if place.path == path]
-        return Plan(
+        return FilePlan(
             path,
             lambda found: _put_in(found, here, into if path == into.path else None, wanted, known, record_of),
         )
@@ -106,7 +106,7 @@ def installing(
 
 def uninstalling(
     program: ClientProgram, machine: Machine, records: Sequence[Record], record_of: Finder
-) -> list[Plan]:
+) -> list[FilePlan]:
     """How mcpd is taken out of a client: of every file that is recorded, and of all that have it nonetheless.
 
     Args:
@@ -118,9 +118,9 @@ def uninstalling(
     places = program.places(machine)
     paths = [place.path for place in places] + [record.path for record in records]
 
-    def take_out_of(path: Path) -> Plan:
+    def take_out_of(path: Path) -> FilePlan:
         here = [place for place in places if place.path == path]
-        return Plan(path, lambda found: _take_out(found, here, record_of(path)))
+        return FilePlan(path, lambda found: _take_out(found, here, record_of(path)))
 
     return [take_out_of(path) for path in dict.fromkeys(paths)]
 
@@ -144,7 +144,7 @@ def _put_in(
     wanted: Wanted,
     known: Known,
     record_of: Finder,
-) -> Change:
+) -> FileChange:
     current, former = text_of(found), record_of(found.path)
     base = None if current is None else _without(current, places, former)
     form = places[0].form
@@ -155,7 +155,7 @@ def _put_in(
     record = None
     if put.members and after is not None:
         record = Record(path=found.path, form=form, members=put.members, original=base, installed=after)
-    change = Change(found=found, form=form, after=after, record=record, former=former)
+    change = FileChange(found=found, form=form, after=after, record=record, former=former)
     return attrs.evolve(change, taken=put.taken, left=put.left)
 
 
@@ -169,10 +169,10 @@ def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list
     return [attrs.evolve(places[0], trail=trail) for trail in trails.keys() - {place.trail for place in places}]
 
 
-def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None) -> Change:
+def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None) -> FileChange:
     current = text_of(found)
     form = former.form if former is not None else places[0].form
-    nothing = Change(found=found, form=form, after=current, record=None, former=former)
+    nothing = FileChange(found=found, form=form, after=current, record=None, former=former)
     if current is None:
         return nothing
     if former is None:

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.errors import McpdError
+from daemon.setup.found import is_own as starts_bridge
 from daemon.setup.programs import OWN_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BRIDGE = "connect"
-
 
 class NoProgram(McpdError):
-    """It is not known where the `mcpd` is that clients are to start; the text says what to do."""
+    """There is no `mcpd` that others could start; the text says what to do."""
 
 
 def own_command(called: str) -> str:
@@ -29,24 +28,21 @@ def own_command(called: str) -> str:
     Raises:
         NoProgram: it was not called as a program, and there is none beside the interpreter or on PATH.
     """
-    named = Path(called) if "/" in called and Path(called).name == OWN_NAME else None
-    beside = Path(sys.executable).with_name(OWN_NAME)
-    on_path = shutil.which(OWN_NAME)
-    for place in (named, on_path if called == OWN_NAME else None, beside, on_path):
-        if place is not None and Path(place).is_file():
-            return str(Path(place).absolute())
-    raise NoProgram(
-        "there is no program `mcpd` beside this interpreter or on PATH that clients could start: install mcpd"
-        " (`pipx install mcpd-supervisor`) and run that"
-    )
+    named, beside = Path(called), Path(sys.executable).with_name(OWN_NAME)
+    if named.name == OWN_NAME and named.is_file():
+        return str(named.absolute())
+    found = str(beside) if beside.is_file() else shutil.which(OWN_NAME)
+    if found is None:
+        raise NoProgram("there is no program `mcpd` beside this interpreter or on PATH: install mcpd first")
+    return str(Path(found).absolute())
 
 
 def is_own(entry: object) -> bool:
     """Whether a server, as any client writes it, is mcpd itself: `mcpd connect`, wherever the program lies."""
     if not isinstance(entry, dict):
         return False
-    program, bridge, *_ = [*_words(entry.get("command", entry.get("cmd"))), *_words(entry.get("args")), "", ""]
-    return program.rpartition("/")[2] == OWN_NAME and bridge == _BRIDGE
+    words = [*_words(entry.get("command", entry.get("cmd"))), *_words(entry.get("args"))]
+    return bool(words) and starts_bridge(words[0], words[1:])
 
 
 def _words(value: object) -> Iterator[str]:

@@ -131,6 +131,15 @@ def _as_written(record: Record, current: str, document: Document) -> str:
             value = read_document(merged, record.form, source=str(record.path)).value()
         except ConfigError:
             return document.text()
-        if value == document.value():
+        if _in_no_order(value, record) == _in_no_order(document.value(), record):
             return merged
     return document.text()
+
+
+def _in_no_order(value: object, record: Record) -> object:
+    """A file's value, which may be changed, with lists of servers sorted: which comes first says nothing."""
+    for trail in {member.trail for member in record.members if member.listed}:
+        servers = at(value, trail)
+        if isinstance(servers, list):
+            servers.sort(key=repr)
+    return value

@@ -30,9 +30,8 @@ PLACES = dict(_EACH.values())
 
 NAMES = ["git", "time", "files", "Brave Search", "my.server"]
 
-programs = st.fixed_dictionaries(
-    {"command": st.sampled_from(["uvx", "npx", "/opt/x"]), "args": st.lists(st.sampled_from(["-y", "a", "b c"]))}
-)
+words = st.lists(st.sampled_from(["-y", "a", "b c"]))
+programs = st.fixed_dictionaries({"command": st.sampled_from(["uvx", "npx", "/opt/x"]), "args": words})
 servers = st.dictionaries(
     st.sampled_from(NAMES),
     st.tuples(programs, st.dictionaries(st.sampled_from(["A", "B"]), st.sampled_from(["1", "é"]))),
@@ -55,7 +54,8 @@ def _json(place: ClientPlace, given: dict[str, dict[str, Any]], dice: random.Ran
     value: object = list(given.values()) if place.listed else given
     for step in reversed(place.trail):
         value = {"theme": "dark", step: value} if dice.random() < 0.5 else {step: value, "last": [1]}
-    return sprinkled(value, dice) if dice.random() < 0.7 else json.dumps(value, indent=dice.choice([2, 4, "\t"]))
+    indents: list[int | str] = [2, 4, "\t"]
+    return sprinkled(value, dice) if dice.random() < 0.7 else json.dumps(value, indent=dice.choice(indents))
 
 
 def _toml(place: ClientPlace, given: dict[str, dict[str, Any]], dice: random.Random) -> str:

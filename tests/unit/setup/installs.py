@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,8 +14,9 @@ from daemon.setup.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from pathlib import Path
 
-    from daemon.setup.client_files import Change
+    from daemon.setup.client_files import FileChange
     from daemon.setup.programs import ClientPlace, Machine
 
 MCPD = Wanted(command="/opt/bin/mcpd", args=("connect",))
@@ -54,7 +54,7 @@ class Installs:
         known: Collection[str] | _Everything = EVERYTHING,
         wanted: Wanted = MCPD,
         scope: str = "user",
-    ) -> list[Change]:
+    ) -> list[FileChange]:
         """`mcpd install`."""
         program, records = PROGRAMS[client], self.records
         plans = installing(
@@ -62,7 +62,7 @@ class Installs:
         )
         return carry_out(plans, client, records)
 
-    def uninstall(self, client: str) -> list[Change]:
+    def uninstall(self, client: str) -> list[FileChange]:
         """`mcpd uninstall`."""
         records = self.records
         plans = uninstalling(

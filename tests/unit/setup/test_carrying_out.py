@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -18,7 +18,9 @@ from tests.unit.setup.machines import machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-WAYS = {
+    from daemon.setup.putting_in import Wanted
+
+WAYS: dict[str, tuple[Any, Wanted]] = {
     "all": (EVERYTHING, MCPD),
     "none": ((), MCPD),
     "keep": (EVERYTHING, attrs.evolve(MCPD, keep=True)),
@@ -57,9 +59,7 @@ def test_uninstalling_leaves_every_byte_as_it_was(tmp_path: Path, client: str, s
 
 
 def _has_project(installs: Installs, client: str) -> bool:
-    return any(
-        place.scope in {"project", "workspace"} for place in PROGRAMS[client].places(installs.machine)
-    )
+    return any(place.scope in {"project", "workspace"} for place in PROGRAMS[client].places(installs.machine))
 
 
 @pytest.mark.parametrize("client", PROGRAMS)
