@@ -1,0 +1,172 @@
+"""Adding what was planned to mcpd's configuration and to the file of secrets beside it: both or none."""
+
+from __future__ import annotations
+
+import difflib
+import stat
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.config.env_file import read_env, with_variable
+from daemon.config.parse import load, parse
+from daemon.config.redaction import secrets
+from daemon.documents.files import DocumentError, look, replace
+from daemon.documents.formats import Format, read_document
+from daemon.errors import ConfigError, Fault
+from daemon.safety.redact import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from daemon.documents.files import FoundFile
+    from daemon.setup.importing import ImportPlan
+
+ENV_FILE = "env"
+"""The file beside the configuration that holds secrets."""
+
+SECTION = "mcpServers"
+
+
+@attrs.frozen(kw_only=True)
+class Present:
+    """mcpd's configuration and the file of secrets as they are, whether or not they are there."""
+
+    config: FoundFile
+    env: FoundFile
+    servers: Mapping[str, Any] = attrs.field(repr=False)
+    """The servers, as written."""
+    variables: Mapping[str, str] = attrs.field(repr=False)
+    """What the file of secrets holds."""
+
+
+@attrs.frozen(kw_only=True)
+class Draft:
+    """Both files as they are to be, checked."""
+
+    present: Present
+    config: str
+    env: str = attrs.field(repr=False)
+    secrets: frozenset[str] = attrs.field(repr=False)
+    """What the configuration must not show."""
+
+    def diff(self) -> str:
+        """What changes, as a unified diff, with names in place of secrets; empty if nothing does."""
+        config, env = self.present.config, self.present.env
+        told = _diff(config, _text(config), self.config)
+        told = Redactor(self.secrets)(told, len(told))
+        return told + _diff(env, _hidden(_text(env)), _hidden(self.env))
+
+    def write(self) -> None:
+        """Write both files, or neither.
+
+        Raises:
+            DocumentError: one cannot be written, or was changed meanwhile.
+        """
+        present = self.present
+        if self.env != _text(present.env):
+            _make_private(present.env)
+            replace(present.env, self.env.encode(), private=True)
+        try:
+            if self.config != _text(present.config):
+                replace(present.config, self.config.encode(), private=True)
+        except DocumentError:
+            _put_back(present.env)
+            raise
+
+
+def read_present(path: Path) -> Present:
+    """The configuration at `path`, and the secrets beside it.
+
+    Raises:
+        ConfigError: the configuration is not JSON, or its servers are no object.
+        DocumentError: one of the files cannot be read.
+    """
+    config, env = look(path), look(path.with_name(ENV_FILE))
+    value = read_document(_text(config), Format.JSON, source=str(path)).value()
+    servers = value.get(SECTION, {}) if isinstance(value, dict) else None
+    if not isinstance(servers, dict):
+        raise ConfigError(str(path), [Fault(path=f"$.{SECTION}", message="expected an object, {...}")])
+    try:
+        variables = read_env(_text(env))
+    except ValueError as error:
+        raise DocumentError(f"{env.path}: {error}: write one KEY=VALUE a line") from None
+    return Present(config=config, env=env, servers=servers, variables=variables)
+
+
+def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> Draft:
+    """Both files with what was planned, if mcpd can run with them.
+
+    Raises:
+        ConfigError: the configuration has faults already, or would have them.
+        DocumentError: it is written in a way that cannot be edited.
+    """
+    source, before, env = present.config.path, _text(present.config), _text(present.env)
+    here = {**present.variables, **environ}
+    hidden = secrets(load(source, here)) if before.strip() else frozenset()
+    document = read_document(before, Format.JSON, source=str(source))
+    for server in plan.added:
+        document.put([SECTION, server.name], dict(server.entry))
+    for name, value in plan.variables.items():
+        env = with_variable(env, name, value)
+    config = document.text()
+    # What the text alone lacks, such as profiles in files of their own, it lacked before.
+    known = {(fault.path, fault.message) for fault in _faults(before or "{}", source, here)}
+    faults = _faults(config, source, {**read_env(env), **environ})
+    if new := [fault for fault in faults if (fault.path, fault.message) not in known]:
+        raise ConfigError(str(source), new)
+    return Draft(present=present, config=config, env=env, secrets=hidden)
+
+
+def _faults(text: str, source: Path, environ: Mapping[str, str]) -> tuple[Fault, ...]:
+    try:
+        parse(text, source=str(source), environ=environ)
+    except ConfigError as error:
+        return tuple(error.faults)
+    return ()
+
+
+def _text(found: FoundFile) -> str:
+    """What a file holds; nothing if it is not there.
+
+    Raises:
+        DocumentError: it is not UTF-8.
+    """
+    try:
+        return (found.content or b"").decode()
+    except UnicodeDecodeError:
+        raise DocumentError(f"{found.path} is not UTF-8: save it as UTF-8") from None
+
+
+def _make_private(env: FoundFile) -> None:
+    """Take away what others may do with the file, before secrets are in it."""
+    if env.content is None:
+        return
+    try:
+        mode = stat.S_IMODE(env.target.stat().st_mode)
+        if mode & 0o077:
+            env.target.chmod(mode & ~0o077)
+    except OSError as error:
+        raise DocumentError(
+            f"{env.path} may be read by others, which cannot be changed: {error.strerror}; nothing was written"
+        ) from None
+
+
+def _put_back(env: FoundFile) -> None:
+    """Give the file of secrets its former content."""
+    if env.content is None:
+        env.target.unlink(missing_ok=True)
+    else:
+        replace(look(env.path), env.content)
+
+
+def _hidden(env: str) -> str:
+    """A file of variables as it may be shown: by their names alone."""
+    return "".join(f"{name}=(a secret)\n" for name in read_env(env))
+
+
+def _diff(found: FoundFile, before: str, after: str) -> str:
+    name = str(found.path)
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
+    return "".join(f"{line}\n" for line in lines)
