@@ -27,7 +27,7 @@ def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.
             " that you have, write that into its headers"
         )
     return (
-        f"{issuer} does not register clients by itself{answered(last)}: register one there by hand, with the"
+        f"{issuer} does not register mcpd as a client{answered(last)}: register it there by hand, with the"
         f" redirect URI {redirect}, and write its clientId and that port into the entry of {server}"
     )
 

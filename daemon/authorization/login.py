@@ -25,7 +25,12 @@ from daemon.authorization import device, explaining
 from daemon.authorization.guarded_http import UnsafeAddress, refuse_unsafe
 from daemon.authorization.logins import Login
 from daemon.authorization.messages import LoginPage, NoLogin
-from daemon.authorization.sdk_client import SECRET_METHODS, DeviceAwareProvider, Memory, registered_by_hand
+from daemon.authorization.sdk_client import (
+    SECRET_METHODS,
+    DeviceAwareProvider,
+    TransientStorage,
+    registered_by_hand,
+)
 from daemon.authorization.token_endpoint import OK, credentials, times
 from daemon.config.addresses import is_loopback
 from daemon.host.network_errors import reason
@@ -91,7 +96,7 @@ class LoginFlow:
         """
         self._wish, self._redirect, self._client, self._say = wish, redirect, client, say
         self._local = is_loopback(httpx2.URL(wish.url).host)
-        self._memory = Memory(registered_by_hand(wish, redirect))
+        self._memory = TransientStorage(registered_by_hand(wish, redirect))
         self._last: httpx2.Response | None = None
         self._ready: httpx2.Response | None = None
         self._asked = False
