@@ -35,7 +35,7 @@ _CREDENTIAL = re.compile(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
 
 _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
 
-_EXPANDED = ("command", "args", "env", "cwd", "url", "headers")
+_EXPANDED = ("command", "args", "env", "cwd", "url", "headers", "oauth")
 """The keys of a server in which references are looked up."""
 
 _OF_WORKSPACES = ("command", "args", "env", "cwd")

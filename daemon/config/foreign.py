@@ -49,7 +49,6 @@ FOREIGN: Mapping[type, Mapping[str, str]] = {
         "envFile": 'name the variables, "env": {"KEY": "${KEY}"}, or read one from a file with ${file:PATH}',
         "bearer_token_env_var": _AUTH,
         "auth": _AUTH,
-        "oauth": _AUTH,
         "authProviderType": _AUTH,
         "disabledTools": _BY_CATEGORY,
         "enabledTools": _BY_CATEGORY,
