@@ -22,7 +22,7 @@ class LoginPlace(StrEnum):
     """Where logins are kept."""
 
     FILES = "files"
-    SECRET_SERVICE = "secret-service"
+    KEYRING = "secret-service"
 
 
 @attrs.frozen(kw_only=True)

@@ -64,4 +64,4 @@ def test_what_makes_no_sense_is_a_fault(entry: dict[str, Any], path: str, words:
 
 def test_where_logins_are_kept_can_be_chosen() -> None:
     assert config_of({}).state.logins is LoginPlace.FILES
-    assert config_of({"state": {"logins": "secret-service"}}).state.logins is LoginPlace.SECRET_SERVICE
+    assert config_of({"state": {"logins": "secret-service"}}).state.logins is LoginPlace.KEYRING
