@@ -220,6 +220,9 @@ def _serve(
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 
+    from daemon.authorization.logins import FileLogins  # noqa: PLC0415
+    from daemon.authorization.running import LoginRuns  # noqa: PLC0415
+    from daemon.authorization.server_logins import ServerLogins  # noqa: PLC0415
     from daemon.cli import lifetime  # noqa: PLC0415
     from daemon.host import logs  # noqa: PLC0415
     from daemon.processes import own  # noqa: PLC0415
@@ -232,6 +235,8 @@ def _serve(
     state = (options.state_dir or paths.state_dir(os.environ)).absolute()
     try:
         with _written_down(state) as (begun, unrecorded):
+            children = Children(begun)
+            logins = ServerLogins(FileLogins(state))
             around = Surroundings(
                 front=doors.front,
                 control=doors.control,
@@ -243,7 +248,8 @@ def _serve(
                 watchdog=watchdog_seconds(os.environ),
                 place=place,
                 file=file,
-                children=Children(begun),
+                logins=LoginRuns(logins, state, children),
+                children=children,
             )
             trio.run(lifetime.run, config, around, signals.listen)
     except Exception:  # noqa: BLE001 - the last boundary: log it whole, end with a status that is restarted
