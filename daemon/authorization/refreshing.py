@@ -7,11 +7,9 @@ once that is held. What was renewed is on the disk before anybody has it.
 
 from __future__ import annotations
 
-import base64
 import time
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import attrs
@@ -20,6 +18,7 @@ import msgspec
 import trio
 
 from daemon.authorization.guarded_http import guarded_client
+from daemon.authorization.token_endpoint import OK, TokenGrant, credentials, error_code, times
 from daemon.errors import McpdError
 
 if TYPE_CHECKING:
@@ -27,19 +26,13 @@ if TYPE_CHECKING:
 
     from daemon.authorization.logins import Login, Logins
 
-MARGIN_SECONDS = 60.0
-"""Before an access token ends it is renewed: time for a request to arrive, and for clocks that differ."""
-
-MARGIN_SHARE = 0.2
-"""Of a token's life, at most, is that margin: one of a minute would else be renewed for each call."""
-
 RENEWAL_SECONDS = 30.0
 """For a renewal, which is not given up in the middle: the token that answers a lost request is lost, too."""
 
 OVER = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "unsupported_grant_type"})
 """The errors by which an authorization server says that it renews no more (RFC 6749, section 5.2)."""
 
-SUCCESS, CLIENT_ERROR = 200, range(400, 500)
+CLIENT_ERROR = range(400, 500)
 
 
 class LoginOver(McpdError):
@@ -48,23 +41,6 @@ class LoginOver(McpdError):
 
 class AuthorizationUnavailable(httpx2.TransportError):
     """An authorization server does not answer as it should just now; the login stays as it is."""
-
-
-class TokenGrant(msgspec.Struct):
-    """What a token endpoint grants (RFC 6749, section 5.1)."""
-
-    access_token: str
-    token_type: str = "Bearer"  # noqa: S105 - a type, no token
-    expires_in: float | str | None = None
-    refresh_token: str | None = None
-    scope: str | None = None
-
-    def __repr__(self) -> str:
-        return "TokenGrant()"
-
-
-class _Refusal(msgspec.Struct):
-    error: str
 
 
 @attrs.define(eq=False)
@@ -190,7 +166,7 @@ async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
     if login.resource is not None:
         form["resource"] = login.resource
     response = await _posted(client, login.token_endpoint, login, form)
-    if response.status_code != SUCCESS:
+    if response.status_code != OK:
         raise _refused(response)
     try:
         grant = msgspec.json.decode(response.content, type=TokenGrant)
@@ -212,22 +188,6 @@ def with_grant(login: Login, grant: TokenGrant, now: float) -> Login:
     )
 
 
-def times(expires_in: float | str | None, now: float) -> tuple[float | None, float | None]:
-    """When a token is renewed and when it ends, in seconds since the epoch; None if nobody knows.
-
-    Args:
-        expires_in: seconds, as the authorization server wrote them, which may be a string.
-        now: seconds since the epoch.
-    """
-    try:
-        seconds = float(expires_in) if expires_in is not None else None
-    except ValueError:
-        seconds = None
-    if seconds is None or not 0 < seconds < float("inf"):
-        return None, None
-    return now + seconds - min(MARGIN_SECONDS, seconds * MARGIN_SHARE), now + seconds
-
-
 async def revoke(login: Login) -> bool:
     """End a login at its authorization server (RFC 7009); whether that could be told.
 
@@ -245,7 +205,7 @@ async def revoke(login: Login) -> bool:
                 continue
             form = {"token": token, "token_type_hint": hint}
             response = await _posted(client, login.revocation_endpoint, login, form)
-            if response.status_code != SUCCESS:
+            if response.status_code != OK:
                 raise AuthorizationUnavailable(f"the authorization server answered HTTP {response.status_code}")
     return True
 
@@ -264,23 +224,10 @@ async def _posted(
     raise AuthorizationUnavailable(f"the authorization server has not answered for {RENEWAL_SECONDS:g} s")
 
 
-def credentials(client_id: str, secret: str | None, method: str) -> tuple[dict[str, str], dict[str, str]]:
-    """How a client shows who it is (RFC 6749, section 2.3.1): headers, and fields of the form."""
-    if secret is None or method == "none":
-        return {}, {"client_id": client_id}
-    if method == "client_secret_post":
-        return {}, {"client_id": client_id, "client_secret": secret}
-    pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
-    return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}, {}
-
-
 def _refused(response: httpx2.Response) -> Exception:
     """What a refusal means; its description may say anything, so only the code is read."""
     status = response.status_code
-    try:
-        code = msgspec.json.decode(response.content, type=_Refusal).error
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        code = ""
+    code = error_code(response.content)
     if status in CLIENT_ERROR and code in OVER:
         return LoginOver(f"the authorization server renews it no more ({code})")
     return AuthorizationUnavailable(f"the authorization server answered HTTP {status} to a renewal")

@@ -30,8 +30,9 @@ from daemon.errors import (
     UpstreamLost,
     UpstreamUnavailable,
 )
+from daemon.host.network_errors import reason
 from daemon.upstreams.transports.headers import SESSION_HEADER
-from daemon.upstreams.transports.network import is_untrusted, opening_error, reason
+from daemon.upstreams.transports.network import is_untrusted, opening_error
 from daemon.wire import envelope
 from daemon.wire.error_objects import read_error
 
