@@ -19,8 +19,8 @@ from loguru import logger
 
 import daemon
 from daemon.authorization.challenges import union
-from daemon.authorization.logins import LoginsTrouble
-from daemon.authorization.messages import Answer, DeviceCode, Done, Failed, Link, Said, Wish
+from daemon.authorization.logins import FileLogins, LoginsTrouble
+from daemon.authorization.messages import Answer, DeviceCode, Done, Failed, LoginPage, Said, Wish
 from daemon.authorization.server_logins import login_url
 from daemon.errors import McpdError, RunError
 
@@ -70,7 +70,7 @@ class LoginRun:
     def __init__(self, wish: Wish) -> None:
         """Begin; nothing is started."""
         self.wish = wish
-        self.shown: Link | DeviceCode | None = None
+        self.shown: LoginPage | DeviceCode | None = None
         """What the user has to open; None: not known yet, or never."""
         self.outcome: Done | Failed | None = None
         """How it ended; None: it is under way."""
@@ -95,7 +95,7 @@ class LoginRun:
         if not self._participants:
             self.end(Failed("nobody waits for this login any more"))
 
-    async def wait_shown(self) -> Link | DeviceCode | None:
+    async def wait_shown(self) -> LoginPage | DeviceCode | None:
         """Return what the user has to open, once it is known; None if the login ends before."""
         await self._shown.wait()
         return self.shown
@@ -117,7 +117,7 @@ class LoginRun:
         except trio.WouldBlock:
             raise LoginRefused("several answers are waiting already: one is enough") from None
 
-    def show(self, page: Link | DeviceCode) -> None:
+    def show(self, page: LoginPage | DeviceCode) -> None:
         """Show those who wait what the user has to open."""
         self.shown = page
         self._shown.set()
@@ -218,6 +218,7 @@ class LoginRuns:
             server=server.name,
             url=url,
             directory=str(self._state),
+            secret_service=not isinstance(self.logins.kept, FileLogins),
             scope=scope,
             client_id=oauth.client_id,
             client_secret=oauth.client_secret,

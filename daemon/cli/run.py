@@ -23,11 +23,12 @@ from daemon.cli.listeners import held_address, opened_listeners, turn_away
 from daemon.config.files import files_beside
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
 from daemon.config.model import DEFAULT_PROFILE
+from daemon.config.oauth import LoginPlace
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.config.validate import listen_faults
-from daemon.errors import ConfigError, DaemonRunning
+from daemon.errors import ConfigError, DaemonRunning, Fault
 from daemon.host import paths
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.host.signals import Signals
@@ -38,6 +39,7 @@ from daemon.surfaces.table import LAZY, SURFACES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daemon.authorization.logins import Logins
     from daemon.cli.listeners import Listeners
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
@@ -220,7 +222,6 @@ def _serve(
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 
-    from daemon.authorization.logins import FileLogins  # noqa: PLC0415
     from daemon.authorization.running import LoginRuns  # noqa: PLC0415
     from daemon.authorization.server_logins import ServerLogins  # noqa: PLC0415
     from daemon.cli import lifetime  # noqa: PLC0415
@@ -233,10 +234,10 @@ def _serve(
     writer = logs.configure(style, options.log_level, file.redact)
     own.take_charge(os.environ)
     state = (options.state_dir or paths.state_dir(os.environ)).absolute()
+    kept = _kept_logins(config, state, file)
     try:
         with _written_down(state) as (begun, unrecorded):
             children = Children(begun)
-            logins = ServerLogins(FileLogins(state))
             around = Surroundings(
                 front=doors.front,
                 control=doors.control,
@@ -248,7 +249,7 @@ def _serve(
                 watchdog=watchdog_seconds(os.environ),
                 place=place,
                 file=file,
-                logins=LoginRuns(logins, state, children),
+                logins=LoginRuns(ServerLogins(kept), state, children),
                 children=children,
             )
             trio.run(lifetime.run, config, around, signals.listen)
@@ -258,6 +259,21 @@ def _serve(
     finally:
         writer.close()
     return 0
+
+
+def _kept_logins(config: Config, state: Path, file: ConfigFile) -> Logins:
+    """Where logins are kept.
+
+    Raises:
+        ConfigError: in the Secret Service, for which a package is missing.
+    """
+    from daemon.authorization.stores import logins_in  # noqa: PLC0415 - see `_serve`
+
+    try:
+        return logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING)
+    except ImportError:
+        message = "this needs an extra: pip install 'mcpd-supervisor[secret-service]'"
+        raise ConfigError(str(file.path), [Fault(path="$.state.logins", message=message)]) from None
 
 
 def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str) -> DaemonFacts:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from daemon.authorization.messages import Failed, Link
+from daemon.authorization.messages import Failed, LoginPage
 from daemon.authorization.running import LOGIN_SECONDS
 from daemon.operators.base import OUTCOME_SECONDS, Command, Refused
 from daemon.operators.instances import named
@@ -125,7 +125,7 @@ async def _carried_out(context: OperatorContext, run: LoginRun) -> Done | Failed
     return await run.wait_over()
 
 
-def _told(page: Link | DeviceCode) -> tuple[str, object]:
-    if isinstance(page, Link):
+def _told(page: LoginPage | DeviceCode) -> tuple[str, object]:
+    if isinstance(page, LoginPage):
         return LINK, {"url": page.url, "redirect": page.redirect}
     return DEVICE_CODE, {"url": page.url, "code": page.code, "completeUrl": page.complete_url}

@@ -20,9 +20,9 @@ from daemon.authorization.logins import LoginsTrouble
 from daemon.authorization.refreshing import LoginOver, fresh
 from daemon.authorization.server_logins import login_url
 from daemon.causes import Cause
+from daemon.host.network_errors import reason
 from daemon.upstreams.transports.failures import Failure, LoginFailed
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, read_body
-from daemon.upstreams.transports.network import reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

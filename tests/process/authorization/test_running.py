@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from daemon.authorization.logins import FileLogins, Login
-from daemon.authorization.messages import DeviceCode, Done, Failed, Link
+from daemon.authorization.messages import DeviceCode, Done, Failed, LoginPage
 from daemon.authorization.running import MAX_RUNNING, LoginRefused, LoginRuns
 from daemon.authorization.server_logins import ServerLogins
 from daemon.config.model import OAuth, Server, TransportType
@@ -52,7 +52,7 @@ async def test_a_link_is_shown_an_answer_is_handed_on_and_the_server_is_told_of_
 ) -> None:
     async with running(tmp_path) as (runs, changed):
         run = await runs.join(server())
-        assert await run.wait_shown() == Link(login_process.URL, "http://127.0.0.1:1/callback")
+        assert await run.wait_shown() == LoginPage(login_process.URL, "http://127.0.0.1:1/callback")
         assert runs.under_way("s") is run
         run.answer("http://127.0.0.1:1/callback?code=c")
         assert await run.wait_over() == Done("http://127.0.0.1:1/callback?code=c", 12.5)
@@ -101,6 +101,7 @@ async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
         "server": "s",
         "url": "https://mcp.example/mcp",
         "directory": str(tmp_path),
+        "secretService": False,
         "scope": "a b c d",
         "clientId": "c",
         "clientSecret": SECRET,
