@@ -74,7 +74,7 @@ def _written_by(pid: int | None) -> Path:
     return stderr if stderr.name == LOG else usual
 
 
-def _read_journal(last: int, *, follow: bool) -> NoReturn | None:
+def _read_journal(last: int, *, follow: bool) -> None:
     """Become journalctl; returns if there is none."""
     program = shutil.which("journalctl")
     if program is not None:
