@@ -7,6 +7,11 @@ import sys
 _YES = frozenset({"", "y", "yes"})
 
 
+def has_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def agreed(question: str, *, yes: bool) -> bool:
     """Whether the user agrees; without a terminal nobody is asked, which is said, and nobody agrees.
 
@@ -16,13 +21,10 @@ def agreed(question: str, *, yes: bool) -> bool:
     """
     if yes:
         return True
-    if not (sys.stdin and sys.stdin.isatty()):
-        print("mcpd: there is no terminal to ask in: nothing was changed. --yes agrees", file=sys.stderr)
+    if not has_terminal():
+        print("mcpd: there is no terminal to ask in: --yes agrees", file=sys.stderr)
         return False
-    print(f"{question} [Y/n] ", end="", flush=True)
+    print(f"{question} [Y/n] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     # Without a line there is no answer: the terminal is gone.
-    if answer and answer.strip().lower() in _YES:
-        return True
-    print("Nothing was changed.")
-    return False
+    return bool(answer) and answer.strip().lower() in _YES

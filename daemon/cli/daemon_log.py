@@ -18,7 +18,7 @@ from daemon.setup.systemctl import SERVICE, Systemctl, installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import NoReturn, TextIO
+    from typing import TextIO
 
 LAST = 200
 """Lines that are shown if nobody says how many: the last start of the daemon, and what came of it."""
@@ -81,7 +81,6 @@ def _read_journal(last: int, *, follow: bool) -> None:
         words = ["--user", "--no-pager", "-u", SERVICE, "-n", str(last), *(["-f"] if follow else [])]
         sys.stdout.flush()
         os.execv(program, [program, *words])  # noqa: S606
-    return None
 
 
 def _print_end(file: Path, last: int, *, follow: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ def main(argv: list[str]) -> int:
         return 1
     titles = ", ".join(program.title for program in programs)
     if options.all and not options.dry_run and not agreed(f"Put mcpd into {titles}?", yes=options.yes):
+        print("mcpd: nothing was changed", file=sys.stderr)
         return 1
     return install(programs, machine, wanted, known, options.scope, dry_run=options.dry_run)
 
@@ -72,35 +74,47 @@ def install(
     scope: str = "user",
     *,
     dry_run: bool = False,
+    tells_more: bool = True,
 ) -> int:
     """Put mcpd into these clients, and say what was done. Returns 1 if one could not be changed, else 0."""
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
-    from daemon.setup.client_files import installing  # noqa: PLC0415
 
-    kept = clients.records()
     status, has_written = 0, False
     for program in programs:
-
-        def plans(program: ClientProgram = program) -> list[FilePlan]:
-            return installing(
-                program,
-                machine,
-                wanted,
-                scope,
-                known.lookup(program, machine),
-                lambda path: kept.find(program.name, path),
-            )
-
-        changes = clients.change_files(program, plans, dry_run=dry_run)
+        changes = clients.change_files(
+            program, partial(_plans, program, machine, wanted, known, scope), dry_run=dry_run
+        )
         if changes is None:
             status = 1
         elif not dry_run:
             has_written = has_written or any(change.writes for change in changes)
             for line in clients.installed_in_words(program, changes):
                 clients.say(line)
-    if has_written:
+    if has_written and tells_more:
         print("It takes effect when a client is started anew. Undo: `mcpd uninstall CLIENT`, or --all.")
     return status
+
+
+def is_pending(program: ClientProgram, machine: Machine, wanted: Wanted, known: TakenOver) -> bool:
+    """Whether there is something to do for a client, or something that keeps it from being done."""
+    from daemon.documents.files import DocumentError  # noqa: PLC0415 - as above
+    from daemon.errors import ConfigError  # noqa: PLC0415
+    from daemon.setup.carrying_out import preview  # noqa: PLC0415
+
+    try:
+        return any(change.writes for change in preview(_plans(program, machine, wanted, known)))
+    except (ConfigError, DocumentError):
+        return True
+
+
+def _plans(
+    program: ClientProgram, machine: Machine, wanted: Wanted, known: TakenOver, scope: str = "user"
+) -> list[FilePlan]:
+    from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
+    from daemon.setup.client_files import installing  # noqa: PLC0415
+
+    find = partial(records().find, program.name)
+    return installing(program, machine, wanted, scope, known.lookup(program, machine), find)
 
 
 def _parser() -> argparse.ArgumentParser:

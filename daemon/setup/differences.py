@@ -57,7 +57,8 @@ def _secrets(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         yield from secrets_of(_as_server(value))[0]
         for name, item in value.items():
-            if isinstance(item, str) and names_credential(str(name)):
+            # Codex names variables that hold tokens.
+            if isinstance(item, str) and names_credential(str(name)) and not name.endswith("_env_var"):
                 yield item
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for item in items:
