@@ -62,6 +62,10 @@ class DaemonRunning(McpdError):
     """Another daemon already serves the socket."""
 
 
+class CoreFailed(McpdError):
+    """The daemon ends because of a fault of its own, which was logged."""
+
+
 # --- errors of a call -------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FIXED = ("listen", "state", "limits", "search")
 """Keys that the running daemon was built with: changing them needs a restart."""
 
-APPLIED = ("categories", "lazy", "metrics", "profiles", "summaries", "watch")
+APPLIED = ("autostart", "categories", "idle", "lazy", "metrics", "profiles", "summaries", "watch")
 """Keys other than `mcpServers` that are read from the catalog on each use, so that changes apply at once."""
 
 

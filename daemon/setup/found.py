@@ -13,6 +13,7 @@ from daemon.config.translation import translated
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
+from daemon.setup.moved_secrets import asked_as_variables
 from daemon.setup.programs import OWN_NAME, NotTaken
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
     except (AttributeError, TypeError, ValueError):
         # Values of other types than documented; which they are, the client itself says best.
         return f"is not written as {origin.program.title} writes servers"
-    entry = dict(meant.entry)
+    entry: dict[str, Any] = asked_as_variables(meant.entry)
     command, args = entry.get("command"), entry.get("args", [])
     if not isinstance(command, str) and not isinstance(entry.get("url"), str):
         return "has neither a command nor a url"

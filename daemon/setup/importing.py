@@ -14,7 +14,7 @@ from daemon.config.redaction import secrets_of
 from daemon.config.translation import translated
 from daemon.errors import ConfigError
 from daemon.setup.found import LeftServer
-from daemon.setup.moved_secrets import Variables, asked_as_variables, references, with_references
+from daemon.setup.moved_secrets import Variables, references, with_references
 from daemon.setup.same import identity
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def plan(
 
     Args:
         findings: what clients have.
-        written: `mcpServers` of mcpd's configuration, as written.
+        written: the servers of mcpd's configuration.
         kept: the variables of the file `env` beside it.
         environ: the environment, which counts more.
         source: the configuration, from whose directory relative paths start.
@@ -129,8 +129,7 @@ class _Planning:
 
     def missing(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
         """The variables that an entry needs and that are set nowhere."""
-        needed = references(asked_as_variables(entry))
-        return tuple(each for each in needed if each not in self.variables.known)
+        return tuple(each for each in references(entry) if each not in self.variables.known)
 
     def take(self, servers: Sequence[FoundServer]) -> None:
         """Take over servers that are the same one."""
@@ -197,9 +196,8 @@ class _Planning:
         Raises:
             ConfigError: it has faults.
         """
-        plain = asked_as_variables(entry)
-        environ = {**dict.fromkeys(references(plain), _UNSET), **self.variables.known}
-        text = json.dumps({"mcpServers": {name: {**plain, "enabled": True}}})
+        environ = {**dict.fromkeys(references(entry), _UNSET), **self.variables.known}
+        text = json.dumps({"mcpServers": {name: {**entry, "enabled": True}}})
         return parse(text, source=str(self._source), environ=environ).mcp_servers[name]
 
 

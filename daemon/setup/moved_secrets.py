@@ -66,7 +66,7 @@ def with_references(
         hidden: the texts in it that are secrets (`config.redaction.secrets_of`).
         variables: those there are.
     """
-    made: dict[str, Any] = asked_as_variables(entry)
+    made = dict(entry)
     secrets = sorted(hidden, key=len, reverse=True)
 
     def is_secret(key: str, value: object) -> bool:

@@ -1,1 +1,1 @@
-"""Tests of daemon/cli that start processes or use the network."""
+"""Tests of `daemon.setup` that start processes."""

@@ -13,7 +13,7 @@ from daemon.errors import ConfigError
 from daemon.setup.found import find
 from daemon.setup.importing import plan
 from daemon.setup.known_programs import PROGRAMS
-from daemon.setup.taking import Draft, changed, drafted, read_present, written_as
+from daemon.setup.taking import Draft, changed, drafted, read_present
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ def test_what_is_written_there_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_second_time_nothing_changes(tmp_path: Path) -> None:
-    draft_of(tmp_path, "claude-code", "codex").write()
+    draft_of(tmp_path, *PROGRAMS).write()
     before = config(tmp_path).stat().st_ino
-    draft = draft_of(tmp_path, "claude-code", "codex")
+    draft = draft_of(tmp_path, *PROGRAMS)
     assert draft.diff() == ""
     draft.write()
     assert config(tmp_path).stat().st_ino == before
@@ -159,6 +159,20 @@ def adding_x(path: Path) -> Draft:
     return draft
 
 
-def test_a_server_is_found_under_its_title() -> None:
-    assert written_as("brave-search", ["a", "Brave Search"]) == "Brave Search"
-    assert written_as("b", ["a"]) is None
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"mcpServers": {"Brave Search": {}}}', ("mcpServers", "Brave Search")),
+        ('{"servers": {"Brave Search": {}}, "mcpServers": {}}', ("servers", "Brave Search")),
+        ('{"mcp": {"servers": {"brave-search": {}}}}', ("mcp", "servers", "brave-search")),
+    ],
+)
+def test_a_server_is_found_where_it_is_written(text: str, place: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "c").write_text(text)
+    assert read_present(tmp_path / "c").places == {"brave-search": place}
+
+
+def test_what_stands_there_in_the_words_of_another_client_counts(tmp_path: Path) -> None:
+    servers = {"My Time": {"type": "local", "command": ["uvx", "mcp-server-time", "--local-timezone=UTC"]}}
+    put(config(tmp_path), json.dumps({"servers": servers}))
+    assert json.loads(draft_of(tmp_path, "jetbrains").config)["mcpServers"].keys() == {"files"}
