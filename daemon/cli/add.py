@@ -94,12 +94,11 @@ def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int
     from daemon.config.taking import SERVERS  # noqa: PLC0415 - as above
     from daemon.setup.adding import wanted  # noqa: PLC0415
     from daemon.setup.moved_secrets import Variables  # noqa: PLC0415
-    from daemon.setup.taking import changed, read_present, written_as  # noqa: PLC0415
+    from daemon.setup.taking import changed, read_present  # noqa: PLC0415
 
     server = wanted(options.words, command)
     present = read_present(path)
-    key = written_as(server.name, present.servers)
-    if key is not None and not options.replace:
+    if server.name in present.servers and not options.replace:
         print(
             f"mcpd: there is a server '{server.name}' in {visible(str(path))}: `mcpd remove {server.name}`, or"
             " --replace it; nothing was changed",
@@ -109,9 +108,8 @@ def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int
     variables = Variables(known={**present.variables, **os.environ})
     server = _pinned(_completed(options, server))
     entry = _without_secrets(server, variables, path)
-    draft = changed(
-        present, lambda text: text.put([SERVERS, key or server.name], entry), variables.kept, os.environ
-    )
+    place = present.places.get(server.name, (SERVERS, server.name))
+    draft = changed(present, lambda text: text.put(place, entry), variables.kept, os.environ)
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
         return 0

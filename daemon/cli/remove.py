@@ -67,23 +67,21 @@ def main(argv: list[str]) -> int:
 
 
 def _remove(options: argparse.Namespace, path: Path) -> int:
-    from daemon.config.taking import SERVERS  # noqa: PLC0415 - as above
-    from daemon.setup.taking import changed, read_present, written_as  # noqa: PLC0415
+    from daemon.setup.taking import changed, read_present  # noqa: PLC0415 - as above
 
     name = options.server
     present = read_present(path)
-    key = written_as(name, present.servers)
-    if key is None:
+    if name not in present.servers:
         near = suggestion(name, present.servers)
         print(visible(f"mcpd: there is no server '{name}' in {path}{near}"), file=sys.stderr)
         return EX_NOT_DONE
-    draft = changed(present, lambda text: text.remove([SERVERS, key]), {}, os.environ)
+    draft = changed(present, lambda text: text.remove(present.places[name]), {}, os.environ)
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
         return 0
     draft.write()
     print(visible(f"removed {name} from {path}"))
-    if spare := _only_of(key, present, draft.config):
+    if spare := _only_of(name, present, draft.config):
         print(
             visible(f"mcpd: {present.env.path} still holds what only this server used: {', '.join(spare)}"),
             file=sys.stderr,

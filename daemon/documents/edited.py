@@ -38,7 +38,7 @@ class EditedText(ABC):
         self.source = source
         self.line_end = "\r\n" if re.search(r"^[^\n]*\r\n", self.body) else "\n"
         self._mark = text[: len(text) - len(self.body)]
-        self.decode(self.body)
+        self._decoded = self.body, self.decode(self.body)
 
     def value(self) -> object:
         """What it says, in plain types."""
@@ -57,7 +57,9 @@ class EditedText(ABC):
         path, before = tuple(trail), self.body
         wanted = self._with(path, value)
         try:
-            self._approach(path, value)
+            while self._at(path[:-1]) is _ABSENT:
+                path, value = path[:-1], {path[-1]: value}
+            self._approach(path, self._at(path), value)
             self._verify(path, wanted)
         except BaseException:
             self.body = before
@@ -77,7 +79,7 @@ class EditedText(ABC):
         try:
             self.body = self.without(path)
             if not self.keeps_empty:
-                wanted = self._less_empty(wanted, path)
+                wanted = _less_empty(wanted, path, self._now())
             self._verify(path, wanted)
         except BaseException:
             self.body = before
@@ -107,35 +109,28 @@ class EditedText(ABC):
         """The error for a change that is not made."""
         return DocumentError(f"{self.source}: {spelt(trail)} cannot be changed: {why}")
 
-    def _approach(self, trail: Trail, value: object) -> None:
-        old = self._at(trail)
+    def _approach(self, trail: Trail, old: object, value: object) -> None:
         if _same(old, value):
             return
         if isinstance(old, dict) and isinstance(value, dict) and old and value:
             for key, item in value.items():
-                self._approach((*trail, key), item)
+                self._approach((*trail, key), old.get(key, _ABSENT), item)
             for key in [key for key in old if key not in value]:
                 self.body = self.without((*trail, key))
-        elif old is not _ABSENT:
-            self.body = self.with_other(trail, value)
         else:
-            while self._at(trail[:-1]) is _ABSENT:
-                trail, value = trail[:-1], {trail[-1]: value}
-            self.body = self.with_new(trail, value)
+            self.body = (self.with_new if old is _ABSENT else self.with_other)(trail, value)
+
+    def _now(self) -> object:
+        """The value, which is not to be changed: some files have megabytes, so each text is decoded once."""
+        if self._decoded[0] is not self.body:
+            self._decoded = self.body, self.decode(self.body)
+        return self._decoded[1]
 
     def _at(self, trail: Trail) -> object:
         try:
-            return _within(self.value(), trail)
+            return _within(self._now(), trail)
         except (KeyError, IndexError, TypeError):
             return _ABSENT
-
-    def _less_empty(self, wanted: object, trail: Trail) -> object:
-        """The value without the objects on a trail that hold nothing, as far as the text has none of them."""
-        for end in range(len(trail) - 1, 0, -1):
-            if _within(wanted, trail[:end]) or self._at(trail[:end]) is not _ABSENT:
-                break
-            del _within(wanted, trail[: end - 1])[trail[end - 1]]
-        return wanted
 
     def _with(self, trail: Trail, value: object) -> object:
         """The whole value as it is to become."""
@@ -159,7 +154,7 @@ class EditedText(ABC):
 
     def _verify(self, trail: Trail, wanted: object) -> None:
         try:
-            done = _same(self.value(), wanted)
+            done = _same(self._now(), wanted)
         except ConfigError:
             done = False
         if not done:
@@ -186,6 +181,19 @@ def _within(value: object, trail: Trail) -> Any:
             raise TypeError
         at = at[step]
     return at
+
+
+def _less_empty(wanted: object, trail: Trail, now: object) -> object:
+    """The wanted value without the objects on a trail that hold nothing, as far as they are not there now."""
+    for end in range(len(trail) - 1, 0, -1):
+        try:
+            _within(now, trail[:end])
+        except (KeyError, IndexError, TypeError):
+            if not _within(wanted, trail[:end]):
+                del _within(wanted, trail[: end - 1])[trail[end - 1]]
+                continue
+        break
+    return wanted
 
 
 def _same(one: object, other: object) -> bool:

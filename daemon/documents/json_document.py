@@ -85,6 +85,8 @@ class _Gap:
 class JsonDocument(EditedText):
     """A JSON document, with comments and trailing commas where they stand there."""
 
+    _blanks = "", ""
+
     def decode(self, text: str) -> object:
         """See the base class; an empty text is an empty object."""
         return decode(text, source=self.source)[0] if re.search(r"\S", text) else {}
@@ -100,7 +102,7 @@ class JsonDocument(EditedText):
             return self._first(holder, trail, value)
         last, gap = holder.members[-1], self._gap(holder, -1)
         comma = None if gap.comma_after is None else gap.comma_after + 1
-        place = self._end_of_line(comma or last.end, holder.closing)
+        place = _end_of_line(self.body, comma or last.end, holder.closing)
         ends_line = any(
             self.body.startswith("//", token.start) for token in gap.behind if token.kind == "comment"
         )
@@ -160,7 +162,7 @@ class JsonDocument(EditedText):
     def _lines_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
         """What is cut out with a member that has lines of its own."""
         lines: list[list[_Token]] = []
-        for token in _between(self.body, self._end_of_line(gap.inner, member.start), member.start):
+        for token in _between(self.body, _end_of_line(self.body, gap.inner, member.start), member.start):
             if token.kind == "line":
                 lines.append([])
             lines[-1:] = [[*line, token] for line in lines[-1:]]
@@ -170,7 +172,7 @@ class JsonDocument(EditedText):
             first -= 1
         while is_last and first and all(token.kind != "comment" for token in lines[first - 1]):
             first -= 1
-        start, end = lines[first][0].start, self._end_of_line(member.end, gap.after)
+        start, end = lines[first][0].start, _end_of_line(self.body, member.end, gap.after)
         spare = gap.comma_after if gap.comma_after is not None else gap.comma_before
         if spare is None or start <= spare < end:
             return [(start, end)]
@@ -181,16 +183,16 @@ class JsonDocument(EditedText):
         in_front, behind = gap.comma_before, gap.comma_after
         if not is_last:
             assert behind is not None
-            rest = self._end_of_line(behind + 1, gap.after)
+            rest = _end_of_line(self.body, behind + 1, gap.after)
             ended = rest if _LINE_ENDS.match(self.body, rest, gap.after) else behind + 1
             return member.start, _after_space(self.body, ended)
         if in_front is None:
             comments = [token.end for token in gap.before if token.kind == "comment"]
-            end = self._end_of_line(member.end if behind is None else behind + 1, gap.after)
+            end = _end_of_line(self.body, member.end if behind is None else behind + 1, gap.after)
             return comments[-1] if comments else gap.inner, end
         if behind is not None:
             return in_front + 1, behind + 1
-        end = self._end_of_line(member.end, gap.after)
+        end = _end_of_line(self.body, member.end, gap.after)
         return len(self.body[:in_front].rstrip()) if gap.comma_is_first else in_front, end
 
     def _gap(self, holder: _Holder, index: int) -> _Gap:
@@ -219,11 +221,11 @@ class JsonDocument(EditedText):
         indent = base + self._writing.unit
         commented = any(token.kind == "comment" for token in behind)
         if commented and any(token.kind == "line" for token in behind):
-            place = self._end_of_line(inner, holder.closing)
+            place = _end_of_line(self.body, inner, holder.closing)
             text = f"{self.line_end}{indent}{self._writing.member(trail[-1], value, indent)}"
             return _spliced(self.body, (place, place, text))
         if commented:
-            place = self._end_of_line(inner, holder.closing)
+            place = _end_of_line(self.body, inner, holder.closing)
             return _spliced(self.body, (place, place, f" {self._writing.member(trail[-1], value, None)}"))
         if len(trail) > 1 and not (isinstance(value, dict) and value):
             return _spliced(self.body, (inner, holder.closing, self._writing.member(trail[-1], value, None)))
@@ -231,14 +233,21 @@ class JsonDocument(EditedText):
         return _spliced(self.body, (inner, holder.closing, text))
 
     @property
+    def _blanked(self) -> str:
+        """The text with blanks in place of comments, made once for each text."""
+        if self._blanks[0] is not self.body:
+            self._blanks = self.body, blank(self.body)
+        return self._blanks[1]
+
+    @property
     def _writing(self) -> JsonWriting:
-        found = re.search(r"^([ \t]+)\S", blank(self.body), re.MULTILINE)
+        found = re.search(r"^([ \t]+)\S", self._blanked, re.MULTILINE)
         return JsonWriting(unit=found[1] if found else "  ", line_end=self.line_end)
 
     # --- where things stand
 
     def _holder(self, trail: Trail) -> _Holder:
-        blanked = blank(self.body)
+        blanked = self._blanked
         start = _after_space(blanked, 0)
         holder = _members(blanked, start)
         for place, _ in enumerate(trail):
@@ -254,21 +263,12 @@ class JsonDocument(EditedText):
 
     def _span(self, trail: Trail) -> tuple[int, int]:
         if not trail:
-            blanked = blank(self.body)
+            blanked = self._blanked
             start = _after_space(blanked, 0)
             return start, _DECODER.raw_decode(blanked, start)[1]
         holder = self._holder(trail[:-1])
         member = holder.members[self._index(holder, trail)]
         return member.value, member.end
-
-    def _end_of_line(self, start: int, end: int) -> int:
-        """The end of the last comma or comment on the line of `start`; `start` itself without any."""
-        for token in _between(self.body, start, end):
-            if token.kind == "line":
-                break
-            if token.kind in {"comma", "comment"}:
-                start = token.end
-        return start
 
     def _space_before(self, holder: _Holder) -> str:
         """The space between members that share a line."""
@@ -282,6 +282,16 @@ class JsonDocument(EditedText):
 
 def _between(text: str, start: int, end: int) -> list[_Token]:
     return [_Token(each.lastgroup, *each.span()) for each in _BETWEEN.finditer(text, start, end)]
+
+
+def _end_of_line(text: str, start: int, end: int) -> int:
+    """The end of the last comma or comment on the line of `start`; `start` itself without any."""
+    for token in _between(text, start, end):
+        if token.kind == "line":
+            break
+        if token.kind in {"comma", "comment"}:
+            start = token.end
+    return start
 
 
 def _members(blanked: str, opening: int) -> _Holder:

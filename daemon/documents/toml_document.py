@@ -14,6 +14,7 @@ import attrs
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
+from daemon.config.jsonc import ROOT
 from daemon.documents.edited import EditedText, leading
 from daemon.errors import ConfigError, Fault
 
@@ -55,11 +56,11 @@ class TomlDocument(EditedText):
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            said = str(error)
-            place = re.search(r"\(at ([^()]*)\)$", said)
-            fault = Fault(
-                path=place[1] if place else "$", message=f"this is no TOML: {said.partition(' (at ')[0]}"
-            )
+            said, _, place = str(error).partition(" (at ")
+            numbers = [int(number) for number in re.findall(r"\d+", place)]
+            # At the end of the file, it names no line.
+            line, column = numbers or (text.count("\n") + 1, 1)
+            fault = Fault(path=ROOT, message=f"this is no TOML: {said}", line=line, column=column)
             raise ConfigError(self.source, [fault]) from None
 
     def with_new(self, trail: Trail, value: object) -> str:

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
+from daemon.config.jsonc import ROOT
 from daemon.documents.edited import EditedText
 from daemon.documents.yaml_writing import YamlWriting, writing_of
 from daemon.errors import ConfigError, Fault
@@ -60,19 +61,18 @@ class YamlDocument(EditedText):
             value = YAML(typ="safe", pure=True).load(text)
         except YAMLError as error:
             mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
-            place = "$" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
             said = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
             # Without what it quotes, which may be a secret.
             said = re.sub(r'"[^"]*"', "...", said.partition("\n")[0])
-            raise ConfigError(self.source, [Fault(path=place, message=f"this is no YAML: {said}")]) from None
+            raise ConfigError(self.source, [_fault(f"this is no YAML: {said}", mark)]) from None
         except (ValueError, RecursionError):
             message = "this is no YAML: a value cannot be read"
-            raise ConfigError(self.source, [Fault(path="$", message=message)]) from None
+            raise ConfigError(self.source, [_fault(message)]) from None
         try:
             return {} if value is None else _unshared(value, iter(range(MAX_VALUES)))
         except (StopIteration, RecursionError):
             message = f"more than {MAX_VALUES:,} values, or one that holds itself: this is no configuration"
-            raise ConfigError(self.source, [Fault(path="$", message=message)]) from None
+            raise ConfigError(self.source, [_fault(message)]) from None
 
     def with_new(self, trail: Trail, value: object) -> str:
         """See the base class."""
@@ -239,6 +239,12 @@ class YamlDocument(EditedText):
         """The end of the line of a position."""
         found = _REST.match(self.body, at)
         return found.end() if found else at
+
+
+def _fault(message: str, mark: Any = None) -> Fault:
+    if mark is None:
+        return Fault(path=ROOT, message=message)
+    return Fault(path=ROOT, message=message, line=mark.line + 1, column=mark.column + 1)
 
 
 def _unshared(value: object, left: Iterator[int]) -> object:

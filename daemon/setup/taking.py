@@ -10,17 +10,17 @@ import attrs
 
 from daemon.config.env_file import read_env, with_variable
 from daemon.config.expand import ENV_FILE
-from daemon.config.names import slug
 from daemon.config.parse import load, parse
 from daemon.config.redaction import secrets
-from daemon.config.taking import SERVERS, take
+from daemon.config.taking import SERVERS, Taken, take
+from daemon.documents.edited import spelt
 from daemon.documents.files import DocumentError, look, replace
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.safety.redact import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from daemon.documents.files import FoundFile
@@ -36,6 +36,8 @@ class Present:
     env: FoundFile
     servers: Mapping[str, Any] = attrs.field(repr=False)
     """The servers, in mcpd's keys."""
+    places: Mapping[str, tuple[str, ...]]
+    """The trail at which each is written."""
     variables: Mapping[str, str] = attrs.field(repr=False)
     """What the file of secrets holds."""
 
@@ -99,20 +101,29 @@ def read_present(path: Path) -> Present:
     """
     config, env = look(path), look(path.with_name(ENV_FILE))
     value = read_document(_text(config), Format.JSON, source=str(path)).value()
-    servers = take(value).raw.get(SERVERS, {}) if isinstance(value, dict) else None
-    if not isinstance(servers, dict):
+    taken = take(value) if isinstance(value, dict) else Taken({})
+    servers = taken.raw.setdefault(SERVERS, {}) if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(servers, dict):
         raise ConfigError(str(path), [Fault(path=f"$.{SERVERS}", message="expected an object, {...}")])
     try:
         variables = read_env(_text(env))
     except ValueError as error:
         raise DocumentError(f"{env.path}: {error}: write one KEY=VALUE a line") from None
-    return Present(config=config, env=env, servers=servers, variables=variables)
+    return Present(config=config, env=env, servers=servers, places=_places(value, taken), variables=variables)
 
 
-def written_as(name: str, servers: Iterable[str]) -> str | None:
-    """The key under which a server is written, which may be a title: `Brave Search` is `brave-search`."""
-    keys = [*servers]
-    return name if name in keys else next((key for key in keys if slug(key) == name), None)
+def _places(value: Mapping[str, Any], taken: Taken) -> dict[str, tuple[str, ...]]:
+    """The trail at which each server is written, which may be in a client's section and under a title."""
+    trails: list[tuple[str, ...]] = [
+        (section, key) for section, held in value.items() if isinstance(held, dict) for key in held
+    ]
+    within = value.get("mcp")
+    if isinstance(within, dict) and isinstance(within.get("servers"), dict):
+        trails += [("mcp", "servers", key) for key in within["servers"]]
+    written = {spelt(trail): trail for trail in trails}
+    names = [*taken.raw[SERVERS]]
+    found = taken.written(Fault(path=spelt((SERVERS, name)), message="") for name in names)
+    return {name: written[fault.path] for name, fault in zip(names, found, strict=True)}
 
 
 def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> Draft:

@@ -93,5 +93,5 @@ def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(
 def test_a_fault_has_its_place_and_nothing_of_the_line() -> None:
     with pytest.raises(ConfigError) as caught:
         TomlDocument('a = 1\ntoken = "secret\n', "x.toml")
-    assert caught.value.faults[0].path.startswith("line 2, column")
+    assert caught.value.faults[0].line == 2
     assert "secret" not in str(caught.value)

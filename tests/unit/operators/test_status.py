@@ -142,6 +142,7 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "directory": "/home/me",
         "stateDirectory": "/state",
         "unrecorded": "",
+        "log": "",
         "environment": {"PATH": "/bin"},
         "variables": ["PATH", "TOKEN"],
     }

@@ -13,7 +13,7 @@ from daemon.errors import ConfigError
 from daemon.setup.found import find
 from daemon.setup.importing import plan
 from daemon.setup.known_programs import PROGRAMS
-from daemon.setup.taking import Draft, drafted, read_present
+from daemon.setup.taking import Draft, changed, drafted, read_present
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
@@ -131,6 +131,45 @@ def test_an_empty_file_is_an_empty_configuration(tmp_path: Path) -> None:
     put(config(tmp_path), "\n")
     draft_of(tmp_path, "jetbrains").write()
     assert json.loads(config(tmp_path).read_text())["mcpServers"]["time"]["command"] == "uvx"
+
+
+@pytest.mark.parametrize("before", [WRITTEN, None])
+def test_what_was_written_is_taken_back_unless_somebody_else_has_written_since(
+    before: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "mcpd.json"
+    if before is not None:
+        path.write_text(before)
+    adding_x(path).undo()
+    assert (path.read_text() if path.exists() else None) == before
+    assert not (tmp_path / "env").exists()
+    draft = adding_x(path)
+    path.write_text("theirs")
+    with pytest.raises(DocumentError, match="somebody else"):
+        draft.undo()
+    assert path.read_text() == "theirs"
+
+
+def adding_x(path: Path) -> Draft:
+    """A draft that is written."""
+    draft = changed(
+        read_present(path), lambda text: text.put(["mcpServers", "x"], {"command": "x"}), {"A": "b"}, {}
+    )
+    draft.write()
+    return draft
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"mcpServers": {"Brave Search": {}}}', ("mcpServers", "Brave Search")),
+        ('{"servers": {"Brave Search": {}}, "mcpServers": {}}', ("servers", "Brave Search")),
+        ('{"mcp": {"servers": {"brave-search": {}}}}', ("mcp", "servers", "brave-search")),
+    ],
+)
+def test_a_server_is_found_where_it_is_written(text: str, place: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "c").write_text(text)
+    assert read_present(tmp_path / "c").places == {"brave-search": place}
 
 
 def test_what_stands_there_in_the_words_of_another_client_counts(tmp_path: Path) -> None:
