@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from daemon.setup.programs import Machine
 
-User = "Callable[..., Machine]"
-
 
 @pytest.fixture(autouse=True)
 def mcpd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -47,7 +45,7 @@ def test_servers_that_mcpd_has_give_way_to_it(
     own = {"type": "stdio", "command": mcpd, "args": ["connect", "--socket", "/s", "--profile", "reader"]}
     assert servers(here, ".claude.json") == {"mcpd": own}
     out, _ = capsys.readouterr()
-    assert "Claude Code: mcpd is in ~/.claude.json, and has time, notion, brave-search for it" in out
+    assert "Claude Code: mcpd is in ~/.claude.json, and has time, notion, brave-search, git for it" in out
     assert "`mcpd uninstall CLIENT`" in out
 
 
@@ -116,7 +114,7 @@ def test_a_client_that_is_not_known_is_usage(
     user()
     with pytest.raises(SystemExit, match="2"):
         main(["curser"])
-    assert "did you mean cursor" in capsys.readouterr()[1]
+    assert "did you mean 'cursor'?" in capsys.readouterr()[1]
 
 
 @pytest.mark.parametrize("words", [[], ["codex", "--all"], ["codex", "--one-to-one", "--keep"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,6 @@ from tests.unit.setup.test_found import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from daemon.setup.programs import Machine
 
@@ -32,9 +32,8 @@ def here(user: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.Monke
 def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_was(
     user: Callable[..., Machine], here: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = {
-        path: path.read_bytes() for path in (here.home / ".claude.json", here.home / ".codex/config.toml")
-    }
+    paths = (here.home / ".claude.json", here.home / ".codex" / "config.toml")
+    before = {path: path.read_bytes() for path in paths}
     install.main(["claude-code", "codex"])
     capsys.readouterr()
     assert main(["--all"]) == 0
@@ -65,8 +64,8 @@ def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(
     out, _ = capsys.readouterr()
     assert "edited since: that stays; notion, brave-search" in out
     assert "time not put back" in out
-    backup = out.strip().rpartition(" ")[2].replace("~", str(here.home))
-    assert "time" in json.loads(open(backup).read())["mcpServers"]  # noqa: PTH123, SIM115
+    backup = Path(out.strip().rpartition(" ")[2].replace("~", str(here.home)))
+    assert "uvx" in json.loads(backup.read_text())["mcpServers"]["time"]["command"]
     assert json.loads(path.read_text())["mcpServers"]["time"] == {"command": "mine"}
 
 
