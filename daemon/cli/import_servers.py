@@ -144,14 +144,11 @@ def _print_diff(draft: Draft, *, as_json: bool) -> None:
 
 def _wanted(planned: ImportPlan, present: Present) -> bool:
     """Whether the user wants what the table shows."""
-    if not sys.stdin or not sys.stdin.isatty():
-        print("mcpd: this asks before it writes, and there is no terminal: add --yes", file=sys.stderr)
-        return False
+    from daemon.cli.consent import agreed  # noqa: PLC0415 - as above
+
     number = len(planned.added)
     servers = "this server" if number == 1 else f"these {number} servers"
-    print(f"\nAdd {servers} to {present.config.path}? [Y/n] ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline()
-    if answer.strip().lower() in {"", "y", "yes"} and answer:
+    if agreed(f"\nAdd {servers} to {present.config.path}?", yes=False):
         return True
     print("mcpd: nothing was written", file=sys.stderr)
     return False

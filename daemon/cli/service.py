@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -16,6 +14,7 @@ from daemon.cli.options import add_json, parser
 from daemon.errors import McpdError
 from daemon.safety.escape import document, visible
 from daemon.setup import service
+from daemon.setup.own_entry import own_command
 
 if TYPE_CHECKING:
     from daemon.setup.service import Change, Plan, State
@@ -87,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _install(options: argparse.Namespace) -> int:
-    plan = service.planned(os.environ, program())
+    plan = service.planned(os.environ, own_command(sys.argv[0]))
     if options.dry_run:
         _show_plan(plan)
         return 0
@@ -138,18 +137,6 @@ def _difference(change: Change) -> str:
     return visible("".join(difflib.unified_diff(before, after, old, str(change.path))), lines=True)
 
 
-def program() -> str:
-    """The absolute path of the mcpd that runs; links stay, because an upgrade changes where they lead."""
-    called = Path(sys.argv[0])
-    if called.name == "mcpd" and called.exists():
-        return str(called.absolute())
-    beside = Path(sys.executable).with_name("mcpd")
-    found = str(beside) if beside.exists() else shutil.which("mcpd")
-    if found is None:
-        raise service.ServiceRefused("there is no program `mcpd` that a service could run: install mcpd first")
-    return str(Path(found).absolute())
-
-
 # --- uninstall, status ------------------------------------------------------------------------------------
 
 
@@ -164,7 +151,7 @@ def _uninstall(_: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    found = service.state(os.environ, program())
+    found = service.state(os.environ, own_command(sys.argv[0]))
     print(document(attrs.asdict(found)) if options.json else "\n".join(_in_words(found)))
     return 0 if found.installed and found.enabled and found.active else EX_FAULT
 
