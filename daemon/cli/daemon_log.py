@@ -1,4 +1,4 @@
-"""The daemon's own log: the journal where systemd runs it, else the file that a daemon in the background writes."""
+"""The daemon's own log: the journal where systemd runs it, else the file of one in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daemon.setup.systemctl import SERVICE, Systemctl, installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import NoReturn, TextIO
+    from typing import TextIO
 
 LAST = 200
 """Lines that are shown if nobody says how many: the last start of the daemon, and what came of it."""
@@ -74,14 +74,13 @@ def _written_by(pid: int | None) -> Path:
     return stderr if stderr.name == LOG else usual
 
 
-def _read_journal(last: int, *, follow: bool) -> NoReturn | None:
+def _read_journal(last: int, *, follow: bool) -> None:
     """Become journalctl; returns if there is none."""
     program = shutil.which("journalctl")
     if program is not None:
         words = ["--user", "--no-pager", "-u", SERVICE, "-n", str(last), *(["-f"] if follow else [])]
         sys.stdout.flush()
         os.execv(program, [program, *words])  # noqa: S606
-    return None
 
 
 def _print_end(file: Path, last: int, *, follow: bool) -> None:
