@@ -23,11 +23,12 @@ from daemon.cli.listeners import held_address, opened_listeners, turn_away
 from daemon.config.files import files_beside
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
 from daemon.config.model import DEFAULT_PROFILE
+from daemon.config.oauth import LoginPlace
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.config.validate import listen_faults
-from daemon.errors import ConfigError, CoreFailed, DaemonRunning
+from daemon.errors import ConfigError, CoreFailed, DaemonRunning, Fault
 from daemon.host import paths
 from daemon.host.log_file import LOG, LogFile
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
@@ -39,6 +40,7 @@ from daemon.surfaces.table import LAZY, SURFACES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daemon.authorization.logins import Logins
     from daemon.cli.listeners import Listeners
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
@@ -238,6 +240,8 @@ def _serve(
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 
+    from daemon.authorization.running import LoginRuns  # noqa: PLC0415
+    from daemon.authorization.server_logins import ServerLogins  # noqa: PLC0415
     from daemon.cli import lifetime  # noqa: PLC0415
     from daemon.host import logs  # noqa: PLC0415
     from daemon.processes import own  # noqa: PLC0415
@@ -245,12 +249,14 @@ def _serve(
     from daemon.surroundings import Surroundings  # noqa: PLC0415
 
     state = (options.state_dir or paths.state_dir(os.environ)).absolute()
+    kept = _kept_logins(config, state, file)
     log = LogFile(state / LOG) if options.detached else None
     style = options.log_format or _style(detached=options.detached)
     writer = logs.configure(style, options.log_level, file.redact, log)
     own.take_charge(os.environ)
     try:
         with _written_down(state) as (begun, unrecorded):
+            children = Children(begun)
             around = Surroundings(
                 front=doors.front,
                 control=doors.control,
@@ -263,7 +269,8 @@ def _serve(
                 place=place,
                 file=file,
                 unattended=options.detached,
-                children=Children(begun),
+                logins=LoginRuns(ServerLogins(kept), state, children),
+                children=children,
             )
             trio.run(lifetime.run, config, around, signals.listen)
     except Exception as error:
@@ -278,6 +285,21 @@ def _style(*, detached: bool) -> str:
     if detached:
         return "dated"
     return "journal" if os.environ.get("JOURNAL_STREAM") else "text"
+
+
+def _kept_logins(config: Config, state: Path, file: ConfigFile) -> Logins:
+    """Where logins are kept.
+
+    Raises:
+        ConfigError: in the Secret Service, for which a package is missing.
+    """
+    from daemon.authorization.stores import logins_in  # noqa: PLC0415 - see `_serve`
+
+    try:
+        return logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING)
+    except ImportError:
+        message = "this needs an extra: pip install 'mcpd-supervisor[secret-service]'"
+        raise ConfigError(str(file.path), [Fault(path="$.state.logins", message=message)]) from None
 
 
 def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log: str) -> DaemonFacts:

@@ -41,7 +41,7 @@ ENV_FILE = "env"
 
 _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
 
-_EXPANDED = ("command", "args", "env", "envFile", "cwd", "url", "headers")
+_EXPANDED = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth")
 """The keys of a server in which references are looked up."""
 
 _OF_WORKSPACES = ("command", "args", "env", "cwd")

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from daemon.config.jsonc import below
-from daemon.config.model import WORKSPACE, Server, ServerLimits, Share, StartMode, TransportType
+from daemon.config.model import (
+    LOGIN_TYPES,
+    MAX_PORT,
+    WORKSPACE,
+    Server,
+    ServerLimits,
+    Share,
+    StartMode,
+    TransportType,
+)
 from daemon.config.names import SERVER_NAME
+from daemon.config.oauth import OAuth, oauth_faults
 from daemon.errors import Fault
 from daemon.kit.wording import camel
 
@@ -57,6 +67,7 @@ def server_faults(server: Server, trail: str) -> Iterator[Fault]:
     yield from _environment(server, trail)
     yield from _tuning(server, trail)
     yield from _sharing(server, trail)
+    yield from _login(server, below(trail, "oauth"))
 
 
 def eager_faults(raw: Mapping[str, object], trail: str) -> Iterator[Fault]:
@@ -140,6 +151,17 @@ def _sharing(server: Server, trail: str) -> Iterator[Fault]:
     if server.shared_by is Share.ALL and server.limits.instances != ServerLimits().instances:
         message = 'all clients share one instance: remove this key, or write "share": "workspace" or "session"'
         yield Fault(path=below(below(trail, "limits"), "instances"), message=message)
+
+
+def _login(server: Server, here: str) -> Iterator[Fault]:
+    if not isinstance(server.oauth, OAuth):
+        return
+    if server.type not in LOGIN_TYPES:
+        yield Fault(path=here, message=f"a server of type {server.type} has no login: remove it")
+    elif server.login is None:
+        message = "the header Authorization counts more than a login: remove one of the two"
+        yield Fault(path=here, message=message)
+    yield from oauth_faults(server.oauth, here, MAX_PORT)
 
 
 def _environment(server: Server, trail: str) -> Iterator[Fault]:

@@ -20,6 +20,7 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from daemon.config.foreign import unknown_key
 from daemon.config.jsonc import below
+from daemon.config.oauth import OAuth
 from daemon.config.tuning import AtLeast, MoreThan, OrText
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
@@ -216,6 +217,15 @@ def _text_or_list(value: object, kind: Any) -> object:
     return _items(value, next(each for each in get_args(kind) if _made_of(each, tuple)))
 
 
+def _oauth(value: object, _: object) -> object:
+    """The hook for `OAuth | bool`."""
+    if type(value) is bool:
+        return value
+    if not isinstance(value, dict):
+        raise Misfit(expected("true, false or an object, {...}", value))
+    return _CONVERTER.structure(value, OAuth)
+
+
 def _entries(value: object, kind: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Misfit(expected("an object, {...}", value))
@@ -265,6 +275,7 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook_func(lambda kind: _made_of(kind, tuple), _items)
     converter.register_structure_hook_func(lambda kind: _made_of(kind, Mapping), _entries)
     converter.register_structure_hook_func(_is_text_or_list, _text_or_list)
+    converter.register_structure_hook_func(lambda kind: kind == OAuth | bool, _oauth)
     converter.register_structure_hook_factory(attrs.has, _object_hook)
     return converter
 

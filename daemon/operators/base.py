@@ -21,6 +21,7 @@ from daemon.states import COMING, ServerState
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from daemon.authorization.running import LoginRuns
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Moves
@@ -297,6 +298,8 @@ class OperatorContext:
     """The daemon's outbox."""
     wall: Callable[[], float]
     """Returns the time in seconds since the epoch."""
+    logins: LoginRuns
+    """The logins at servers, those under way included."""
     access: Access | None = None
     """The tokens that let clients in over HTTP; None if nobody comes in that way."""
     operator: OperatorPeer | None = None

@@ -10,6 +10,7 @@ import attrs
 
 from daemon.config.env_file import read_env, with_variable
 from daemon.config.expand import ENV_FILE
+from daemon.config.names import slug
 from daemon.config.parse import load, parse
 from daemon.config.redaction import secrets
 from daemon.config.taking import SERVERS, take
@@ -19,10 +20,11 @@ from daemon.errors import ConfigError, Fault
 from daemon.safety.redact import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from daemon.documents.files import FoundFile
+    from daemon.documents.formats import Document
     from daemon.setup.importing import ImportPlan
 
 
@@ -72,6 +74,21 @@ class Draft:
             _put_back(present.env)
             raise
 
+    def undo(self) -> None:
+        """Give both files, which were written, their former content.
+
+        Raises:
+            DocumentError: one was changed since, or cannot be written.
+        """
+        present = self.present
+        for found, text in ((present.config, self.config), (present.env, self.env)):
+            if text == _text(found):
+                continue
+            now = look(found.path)
+            if now.content != text.encode():
+                raise DocumentError(f"{found.path} was changed by somebody else since: it stays as it is")
+            _put_back(found)
+
 
 def read_present(path: Path) -> Present:
     """The configuration at `path`, and the secrets beside it.
@@ -92,8 +109,35 @@ def read_present(path: Path) -> Present:
     return Present(config=config, env=env, servers=servers, variables=variables)
 
 
+def written_as(name: str, servers: Iterable[str]) -> str | None:
+    """The key under which a server is written, which may be a title: `Brave Search` is `brave-search`."""
+    keys = [*servers]
+    return name if name in keys else next((key for key in keys if slug(key) == name), None)
+
+
 def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> Draft:
-    """Both files with what was planned, if mcpd can run with them.
+    """Both files with what was planned, if mcpd can run with them; raises what `changed` does."""
+
+    def add(document: Document) -> None:
+        for server in plan.added:
+            document.put([SERVERS, server.name], dict(server.entry))
+
+    return changed(present, add, plan.variables, environ)
+
+
+def changed(
+    present: Present,
+    change: Callable[[Document], None],
+    variables: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> Draft:
+    """Both files after a change, if mcpd can run with them.
+
+    Args:
+        present: the files as they are.
+        change: changes the configuration.
+        variables: what is to be kept in the file of secrets besides.
+        environ: the environment, which counts more than that file.
 
     Raises:
         ConfigError: the configuration has faults already, or would have them.
@@ -103,9 +147,8 @@ def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> D
     here = {**present.variables, **environ}
     hidden = secrets(load(source, here)) if before.strip() else frozenset()
     document = read_document(before, Format.JSON, source=str(source))
-    for server in plan.added:
-        document.put([SERVERS, server.name], dict(server.entry))
-    for name, value in plan.variables.items():
+    change(document)
+    for name, value in variables.items():
         env = with_variable(env, name, value)
     config = document.text()
     # What the text alone lacks, such as profiles in files of their own, it lacked before.
@@ -150,12 +193,12 @@ def _make_private(env: FoundFile) -> None:
         ) from None
 
 
-def _put_back(env: FoundFile) -> None:
-    """Give the file of secrets its former content."""
-    if env.content is None:
-        env.target.unlink(missing_ok=True)
+def _put_back(found: FoundFile) -> None:
+    """Give a file its former content."""
+    if found.content is None:
+        found.target.unlink(missing_ok=True)
     else:
-        replace(look(env.path), env.content)
+        replace(look(found.path), found.content)
 
 
 def _hidden(env: str) -> str:
