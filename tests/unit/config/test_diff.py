@@ -103,8 +103,6 @@ def test_what_is_read_from_the_catalog_counts_at_once() -> None:
             "lazy": False,
             "metrics": {"enabled": True},
             "watch": True,
-            "autostart": False,
-            "idle": "2h",
             "summaries": {"baseUrl": "https://example.org/v1", "model": "m"},
             "profiles": {"p": {"surface": "load"}},
             "categories": {"c": {"server": "s"}},

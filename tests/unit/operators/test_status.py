@@ -143,7 +143,6 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "stateDirectory": "/state",
         "log": "",
         "unrecorded": "",
-        "log": "",
         "environment": {"PATH": "/bin"},
         "variables": ["PATH", "TOKEN"],
     }
