@@ -21,7 +21,7 @@ IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .PHONY: help
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 	@echo "another interpreter: make test PYTHON=python3.12 (the environments are rebuilt when it changes)"
 
 # Of the locks alone, hashes compared, as `pip install .` and pipx do not; the build backend is among them.
@@ -41,7 +41,7 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json --state-dir .cache/state
 
 .PHONY: test
-test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp haproxy chromium lint  ## everything: formatter, linter, types, then all tests
+test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium lint  ## everything: formatter, linter, types, then all tests
 	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
 
 .PHONY: check
@@ -56,6 +56,23 @@ systemd: .venv/dev.stamp  ## the units in a booted systemd (root, Debian): tests
 bare: .venv/dev.stamp .cache/agents/stamp  ## the README's first screen on a bare Debian, with real agents (root, Debian): tests/bare
 	scripts/bare-debian $(PYTEST_ARGS)
 
+.PHONY: interpreters
+interpreters: .venv/dev.stamp  ## the unit tests on every Python from 3.11 on that this machine has
+	scripts/interpreters $(PYTEST_ARGS)
+
+.PHONY: man
+man: .venv/dev.stamp  ## the manual pages, from what the commands say of themselves: man/
+	rm -rf man
+	.venv/bin/python scripts/manpages man
+
+.PHONY: dist
+dist: .venv/dev.stamp  ## the packages for PyPI: a wheel and a source distribution, in dist/
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/hatchling build
+
+.PHONY: deb
+deb: .venv/dev.stamp .cache/wheels/stamp  ## a package for this Debian, in dist/
+	scripts/deb dist
+
 .PHONY: lint
 lint: .venv/dev.stamp  ## formatter, linter and types only
 	.venv/bin/ruff format --check
@@ -63,7 +80,7 @@ lint: .venv/dev.stamp  ## formatter, linter and types only
 	.venv/bin/mypy
 
 .PHONY: venv
-venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp haproxy chromium  ## all that the tests need, installed
+venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium  ## all that the tests need, installed
 
 .PHONY: clean
 clean:  ## removes what was installed and every cache
@@ -112,6 +129,13 @@ FORCE:
 	scripts/sdist .venv/bin/python $(@D)
 	@touch $@
 
+# All that mcpd needs, to install it from: by the tests of its packages, which reach no index, and by `make deb`.
+.cache/wheels/stamp: .venv/demo.stamp requirements/runtime.txt requirements/packages.txt
+	rm -rf $(@D)
+	.venv/bin/python -m pip download --quiet --require-hashes --only-binary :all: --dest $(@D) \
+	  -r requirements/runtime.txt -r requirements/packages.txt
+	@touch $@
+
 # Where Debian keeps it is on the PATH of root only.
 .PHONY: haproxy
 haproxy:
@@ -135,9 +159,11 @@ lock: .cache/interpreter  ## rewrites the locks; `make lock UPGRADE=1` takes the
 	$(COMPILE) pyproject.toml requirements/build.in --group dev --group servers -o requirements/dev.txt
 	$(COMPILE) pyproject.toml requirements/build.in --group servers -c requirements/dev.txt -o requirements/demo.txt
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/runtime.txt
+	"$(PYTHON)" scripts/pins
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/mcp1.in -o requirements/mcp1.txt
 	$(COMPILE) requirements/node24.in -o requirements/node24.txt
+	$(COMPILE) requirements/packages.in -o requirements/packages.txt
 	$(COMPILE) requirements/sdk.in -c requirements/dev.txt -o requirements/sdk.txt
 	cd tests/e2e/node && npm install --package-lock-only --omit-lockfile-registry-resolved=true \
 	  --ignore-scripts --no-audit --no-fund --loglevel=error

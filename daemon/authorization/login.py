@@ -52,7 +52,7 @@ PROBE_HEADERS = {
     "mcp-protocol-version": HANDSHAKE_VERSIONS[-1],
 }
 
-UNAUTHORIZED, FORBIDDEN = 401, 403
+UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
 
 
 class _ServerMetadata(msgspec.Struct):
@@ -99,6 +99,7 @@ class LoginFlow:
         self._memory = TransientStorage(registered_by_hand(wish, redirect))
         self._last: httpx2.Response | None = None
         self._ready: httpx2.Response | None = None
+        self._unwell: httpx2.Response | None = None
         self._asked = False
         try:
             self._provider = DeviceAwareProvider(
@@ -141,7 +142,9 @@ class LoginFlow:
         except OAuthTokenError:
             raise NoLogin(explaining.not_granted(self._issuer, self._last)) from None
         except OAuthFlowError:
-            text = explaining.not_trusted(self._wish.server, self._expected, self._last, was_asked=self._asked)
+            text = explaining.not_trusted(
+                self._wish.server, self._expected, self._unwell, was_asked=self._asked
+            )
             raise NoLogin(text) from None
         except (ValueError, httpx2.InvalidURL):
             raise NoLogin("the authorization server answered what cannot be understood") from None
@@ -166,6 +169,8 @@ class LoginFlow:
                     self._last = response = self._ready
                 else:
                     self._last = response = await self._client.send(outgoing)
+                    if response.status_code == TOO_MANY or response.is_server_error:
+                        self._unwell = response
                     self._fit(response)
 
     async def _probed(self, probe: httpx2.Request) -> httpx2.Response:

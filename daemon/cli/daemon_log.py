@@ -1,4 +1,4 @@
-"""The daemon's own log: the journal where systemd runs it, else the file that a daemon in the background writes."""
+"""The daemon's own log: the journal where systemd runs it, else the file of one in the background."""
 
 from __future__ import annotations
 

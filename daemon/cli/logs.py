@@ -72,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--daemon",
         action="store_true",
-        help="show the daemon's own log, whether it runs or not: the journal of mcpd.service, or daemon.log in the"
-        " state directory",
+        help="show the daemon's own log, whether it runs or not: the journal of mcpd.service, or daemon.log in"
+        " the state directory",
     )
     made.add_argument(
         "-f", "--follow", action="store_true", help="go on with each new line, also over restarts, until Ctrl-C"

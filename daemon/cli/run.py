@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mcpd run",
         description="Run the daemon in the foreground: supervise the configured MCP servers and serve clients.",
-        epilog="example:\n  mcpd run --config ~/.config/mcpd/mcpd.json\n\nexit status: 0 stopped by a signal,"
+        epilog="examples:\n  mcpd run --config ~/.config/mcpd/mcpd.json\n\nexit status: 0 stopped by a signal,"
         " 78 faulty configuration, 69 socket not available, 70 a fault of mcpd's own",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

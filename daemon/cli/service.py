@@ -17,7 +17,7 @@ from daemon.setup import service
 from daemon.setup.own_entry import own_command
 
 if TYPE_CHECKING:
-    from daemon.setup.service import Change, Plan, State
+    from daemon.setup.service import ServiceState, UnitChange, UnitPlan
 
 EX_FAULT, EX_USAGE = 1, 2
 
@@ -123,14 +123,14 @@ def _wants_linger(options: argparse.Namespace) -> bool | None:
     return answer.strip().lower() in {"", "y", "yes"}
 
 
-def _show_plan(plan: Plan) -> None:
+def _show_plan(plan: UnitPlan) -> None:
     for change in plan.changes:
         print(_difference(change), end="")
     print(f"PATH, from {plan.source}: {visible(plan.path)}")
     print(f"{len(plan.changes)} files would be written; nothing was changed.")
 
 
-def _difference(change: Change) -> str:
+def _difference(change: UnitChange) -> str:
     before = (change.found.content or b"").decode(errors="replace").splitlines(keepends=True)
     after = change.after.decode().splitlines(keepends=True)
     old = str(change.path) if change.found.content is not None else "/dev/null"
@@ -156,7 +156,7 @@ def _status(options: argparse.Namespace) -> int:
     return 0 if found.installed and found.enabled and found.active else EX_FAULT
 
 
-def _in_words(found: State) -> list[str]:
+def _in_words(found: ServiceState) -> list[str]:
     if not found.manager:
         return ["This user's systemd does not answer: `mcpd connect` and `mcpd start` start the daemon."]
     if not found.installed:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daemon.setup.importing import ImportPlan
     from daemon.setup.programs import ClientProgram, Machine
     from daemon.setup.putting_in import Wanted
-    from daemon.setup.service import Plan
+    from daemon.setup.service import UnitPlan
     from daemon.setup.taken_over import TakenOver
     from daemon.setup.taking import Draft, Present
 
@@ -43,7 +43,7 @@ class _Offer(NamedTuple):
     planned: ImportPlan
     present: Present
     """mcpd's configuration as it is."""
-    service: Plan | None
+    service: UnitPlan | None
     """The service that is to be installed; None if it is, cannot be or is not wanted."""
     known: TakenOver
     """What mcpd will have."""
@@ -189,7 +189,7 @@ def _of_the_user(found: ClientServers) -> ClientServers:
     )
 
 
-def _service(options: argparse.Namespace, command: str) -> Plan | None:
+def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
     from daemon.setup import service  # noqa: PLC0415 - as above
 
     # A service has the usual configuration and the usual socket.

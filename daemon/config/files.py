@@ -148,6 +148,16 @@ class ProfileFiles:
 
 
 def files_beside(config: Path) -> list[Path]:
+    """The files that belong to a configuration: its profiles, and its variables if there are any.
+
+    Raises:
+        OSError: the folder of profiles cannot be listed.
+    """
+    variables = config.parent / ENV_FILE
+    return [*_profiles_beside(config), *([variables] if variables.exists() else [])]
+
+
+def _profiles_beside(config: Path) -> list[Path]:
     """The profile files that belong to a configuration, sorted by name; none without a folder.
 
     Names that begin with a dot are skipped: lock files of editors, metadata that macOS keeps beside a file.
@@ -166,7 +176,7 @@ def read_beside(config: Path) -> ProfileFiles:
     """Read the profiles in files of their own beside a configuration."""
     found = ProfileFiles()
     try:
-        paths = files_beside(config)
+        paths = _profiles_beside(config)
     except OSError as error:
         found.faults.append(Fault(path=FOLDER, message=f"cannot be looked into: {error.strerror}"))
         return found

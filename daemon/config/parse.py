@@ -131,7 +131,7 @@ def _parse(
     faults += check(config, named, faults)
     if faults:
         raise ConfigError(source, placed(files.placed(taken.written(_once(faults))), text))
-    notes = (*variables.notes, *placed(taken.notes, text))
+    notes = (*variables.notes, *sorted(placed(taken.notes, text), key=lambda note: (note.line, note.column)))
     return CheckedConfig(config=config, notes=notes, text=text, taken=taken)
 
 

@@ -92,6 +92,7 @@ class _Work:
         self.entry = entry
         self.notes: list[Note] = []
         self._milliseconds = milliseconds
+        self._is_opencodes = entry.get("type") in (LOCAL, REMOTE)
 
     def take(self, key: str) -> None:
         """Take over one key of the entry as it was written; unknown ones, and mcpd's own, stay."""
@@ -103,7 +104,9 @@ class _Work:
         elif folded in _WAITS:
             wait = _WAITS[folded]
             known = self._milliseconds if wait.milliseconds is None else wait.milliseconds
-            self._wait(key, wait.key, milliseconds=known)
+            # OpenCode's is for the list of tools: 5 s of it would be too short for calls.
+            ours = "list" if self._is_opencodes and key == "timeout" else wait.key
+            self._wait(key, ours, milliseconds=known)
         elif folded in _SHAPED:
             self._shaped(key, folded)
         elif folded in _NOT_TAKEN:
@@ -118,7 +121,8 @@ class _Work:
     def _own(self, key: str) -> None:
         value = self.entry[key]
         if key == "type" and value == LOCAL:
-            self._become(key, key, "stdio")
+            self.entry[key] = "stdio"
+            self.notes.append(Note(key=key, message='understood as "stdio"', becomes=key))
         elif key == "type" and value == REMOTE:
             self._drop(key, "ignored: it follows from the url")
         elif key == "oauth" and isinstance(value, dict):
@@ -185,7 +189,7 @@ class _Work:
                 value = value / 1000
             else:
                 said = f" of {value:g} seconds"
-            longer = _LONGER[ours]
+            longer = _LONGER.get(ours, ours)
             if value > getattr(Timeouts(), longer) and camel(longer) not in timeouts:
                 timeouts = {**timeouts, camel(longer): value}
         del self.entry[key]

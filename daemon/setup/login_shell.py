@@ -22,6 +22,9 @@ MOST_BYTES = 256 * 1024
 USUAL = ("/usr/local/bin", "/usr/bin", "/bin")
 """Directories that are in every PATH."""
 
+FLEETING = ("/tmp/", "/run/user/")  # noqa: S108
+"""Where directories are made for one session, as fnm does for each shell."""
+
 _MARK = "mcpd-path:"
 _COMMAND = f"printf '\\n{_MARK}%s:{_MARK}\\n' \"$PATH\""
 _KEPT = ("HOME", "USER", "LOGNAME", "LANG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR")
@@ -86,7 +89,7 @@ def _sound(path: str, environ: Mapping[str, str]) -> str:
 
 
 def _lasting(path: str, environ: Mapping[str, str]) -> Iterator[str]:
-    fleeting = ("/tmp/", "/run/user/", environ.get("XDG_RUNTIME_DIR", "/run/user").rstrip("/") + "/")  # noqa: S108
+    fleeting = (*FLEETING, environ.get("XDG_RUNTIME_DIR", "/run/user").rstrip("/") + "/")
     for each in path.split(":"):
         if each.startswith("/") and each.isprintable() and not f"{each}/".startswith(fleeting):
             with contextlib.suppress(OSError):

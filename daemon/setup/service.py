@@ -45,7 +45,7 @@ class ServiceRefused(McpdError):
 
 
 @attrs.frozen(kw_only=True)
-class Change:
+class UnitChange:
     """One file that is written."""
 
     path: Path
@@ -54,10 +54,10 @@ class Change:
 
 
 @attrs.frozen(kw_only=True)
-class Plan:
+class UnitPlan:
     """What an installation changes."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[UnitChange, ...]
     """The files that are not as they should be."""
     path: str
     """The PATH that the service gets."""
@@ -65,7 +65,7 @@ class Plan:
     """Where that is from, in words."""
 
 
-def planned(environ: Mapping[str, str], program: str) -> Plan:
+def planned(environ: Mapping[str, str], program: str) -> UnitPlan:
     """What an installation would change. The login shell is asked for its PATH.
 
     Args:
@@ -79,11 +79,11 @@ def planned(environ: Mapping[str, str], program: str) -> Plan:
     folder = unit_directory(environ)
     looked = {name: (look(folder / name), after) for name, after in wanted_files(program, path).items()}
     changes = (
-        Change(path=folder / name, found=found, after=after)
+        UnitChange(path=folder / name, found=found, after=after)
         for name, (found, after) in looked.items()
         if found.content != after
     )
-    return Plan(changes=tuple(changes), path=path, source=source)
+    return UnitPlan(changes=tuple(changes), path=path, source=source)
 
 
 @attrs.frozen(kw_only=True)
@@ -99,7 +99,7 @@ class Installed:
     """Why the service ends with the last logout; empty if it does not, or nobody asked."""
 
 
-def install(environ: Mapping[str, str], plan: Plan, *, now: bool = True, linger: bool = True) -> Installed:
+def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, linger: bool = True) -> Installed:
     """Write the units, enable them, and start them.
 
     Args:
@@ -217,7 +217,7 @@ def uninstall(environ: Mapping[str, str]) -> Removed:
 
 
 @attrs.frozen(kw_only=True)
-class State:
+class ServiceState:
     """How the service is."""
 
     installed: bool
@@ -234,7 +234,7 @@ class State:
     """Whether the user's systemd answers."""
 
 
-def state(environ: Mapping[str, str], program: str) -> State:
+def state(environ: Mapping[str, str], program: str) -> ServiceState:
     """How the service is; nothing is changed, and the login shell is not asked.
 
     Raises:
@@ -247,7 +247,7 @@ def state(environ: Mapping[str, str], program: str) -> State:
     answers = manager is not None and manager.answers()
     service, socket = ((manager.show(unit) or {}) if manager and answers else {} for unit in (SERVICE, SOCKET))
     pid = int(service.get("MainPID") or 0)
-    return State(
+    return ServiceState(
         installed=(folder / SERVICE).exists(),
         enabled="enabled" in {service.get("UnitFileState"), socket.get("UnitFileState")},
         active=not ACTIVE.isdisjoint({service.get("ActiveState"), socket.get("ActiveState")}),
@@ -257,6 +257,22 @@ def state(environ: Mapping[str, str], program: str) -> State:
         differing=tuple(name for name, after in wanted.items() if look(folder / name).content != after),
         manager=answers,
     )
+
+
+def written_by_us(environ: Mapping[str, str]) -> tuple[str, list[str]] | None:
+    """The PATH that was written here, and the files that another version wrote; None if nothing was.
+
+    Raises:
+        DocumentError: a file cannot be read.
+    """
+    folder = unit_directory(environ)
+    drop_in = look(folder / DROP_IN).content
+    if drop_in is None:
+        return None
+    path = path_of(drop_in)
+    # Which program it runs is of no account here.
+    wanted = {name: after for name, after in wanted_files("/", path).items() if name != DROP_IN}
+    return path, [name for name, after in wanted.items() if look(folder / name).content != after]
 
 
 # --- without a login --------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ that ends as it should removes its file.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.errors import McpdError
+from daemon.errors import ConfigError, McpdError
 from daemon.host import paths
 from daemon.host.sockets import private_directory
 from daemon.setup.detached import launch
@@ -65,6 +64,11 @@ class StartRequest:
         """Where clients look for the daemon."""
         return self.socket or paths.client_socket(self.environ)
 
+    def manager(self) -> Systemctl | None:
+        """The systemd that is to start it; None if there is none, or another daemon than its own is named."""
+        named = self.config or self.socket or self.state_dir or self.environ.get("MCPD_CONFIG")
+        return None if named else installed(self.environ)
+
 
 def start(request: StartRequest) -> RunningDaemon:
     """Start a daemon unless one runs, and wait until it serves.
@@ -75,7 +79,7 @@ def start(request: StartRequest) -> RunningDaemon:
         OSError: the directory of the sockets cannot be used.
     """
     front = request.front
-    if (running := found(front)) is not None:
+    if (running := _served(request)) is not None:
         return running
     if front in paths.SYSTEM[paths.FRONT]:
         raise NotStarted(
@@ -86,7 +90,7 @@ def start(request: StartRequest) -> RunningDaemon:
     deadline = time.monotonic() + request.seconds
     with turn(front, deadline, shared=bool(request.window)) as record:
         # The one that had the turn before may have started it.
-        if (running := found(front)) is not None:
+        if (running := _served(request)) is not None:
             return running
         try:
             return _started(request, deadline)
@@ -97,10 +101,15 @@ def start(request: StartRequest) -> RunningDaemon:
             raise
 
 
+def _served(request: StartRequest) -> RunningDaemon | None:
+    """The daemon that is there; None if there is none, also where systemd holds its socket in its place."""
+    running = found(request.front)
+    return None if running is not None and running.pid is None and request.manager() is not None else running
+
+
 def _started(request: StartRequest, deadline: float) -> RunningDaemon:
     front = request.front
-    named = request.config or request.socket or request.state_dir or request.environ.get("MCPD_CONFIG")
-    manager = None if named else installed(request.environ)
+    manager = request.manager()
     if request.window == "known":
         if manager is not None:
             raise NotForWindow("systemd was told to stop it, or could not start it: `mcpd service status` says")
@@ -151,13 +160,19 @@ def _has_failed(front: Path, deadline: float) -> None:
         )
 
 
+def _autostart(request: StartRequest) -> bool:
+    """Whether the configuration lets windows start a daemon."""
+    try:
+        return request.read().autostart
+    except ConfigError:
+        # Its variables may be systemd's alone: whether it is faulty is for the daemon to say.
+        return True
+
+
 def _by_systemd(manager: Systemctl, request: StartRequest) -> RunningDaemon:
     """Have systemd start its units. A window is told so, too, if the configuration keeps it from that."""
-    if request.window:
-        with contextlib.suppress(McpdError):
-            # Its variables may be systemd's alone: whether it is faulty is for the daemon to say.
-            if not request.read().autostart:
-                raise NotForWindow("")
+    if request.window and not _autostart(request):
+        raise NotForWindow("")
     try:
         manager.tell("start", SOCKET, SERVICE)
     except SystemdRefused as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.errors import McpdError
@@ -50,7 +49,7 @@ class Systemctl:
             scope: `user` or `system`.
         """
         self.scope = scope
-        self._command = [program, "--no-pager", *(["--user"] if scope == "user" else [])]
+        self._command = [program, *(["--user"] if scope == "user" else [])]
         # MCP clients start their servers without it, and the user's bus is found by it.
         runtime = str(USER_RUNTIME / str(os.getuid()))
         self._environ = {"XDG_RUNTIME_DIR": runtime, **environ}
@@ -100,11 +99,8 @@ class Systemctl:
 
 
 def systemctl(environ: Mapping[str, str], *, scope: str = "user") -> Systemctl | None:
-    """The service manager's command; None if there is none on the PATH, or it is not systemd that runs here."""
+    """The service manager's command; None if there is none on the PATH."""
     program = shutil.which("systemctl", path=environ.get("PATH"))
-    if program is None:
-        # Clients may have a PATH of their own making.
-        program = next((each for each in ("/usr/bin/systemctl", "/bin/systemctl") if Path(each).exists()), None)
     return None if program is None else Systemctl(program, environ, scope=scope)
 
 

@@ -66,5 +66,5 @@ def _failure_since(lock: int, began: float) -> NotStarted | None:
     try:
         record = json.loads(os.pread(lock, RECORD_BYTES, 0) or b"{}")
         return NotStarted(record["text"], record["status"]) if record.get("at", 0) >= began else None
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

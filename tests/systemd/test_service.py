@@ -93,10 +93,12 @@ def test_it_is_enabled_active_and_as_this_version_writes_it(served: Served) -> N
         "active": True,
         "pid": int(served.show("MainPID")),
         "linger": True,
-        "path": f"{HOME}/.nvm/bin:/usr/local/bin:/usr/bin:/bin:{HOME}/.local/bin",
+        "path": found["path"],
         "differing": [],
         "manager": True,
     }
+    assert found["path"].startswith(f"{HOME}/.nvm/bin:/usr/local/bin:/usr/bin:/bin:")
+    assert found["path"].endswith(f":{HOME}/.local/bin")
     environ = proc.environment(found["pid"])
     assert environ is not None
     assert (environ["PATH"], environ["TOKEN"]) == (found["path"], "one two")

@@ -21,6 +21,7 @@ from daemon.authorization.refreshing import LoginOver, fresh
 from daemon.authorization.server_logins import login_url
 from daemon.causes import Cause
 from daemon.host.network_errors import reason
+from daemon.kit.wording import log_in
 from daemon.upstreams.transports.failures import Failure, LoginFailed
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, read_body
 
@@ -209,9 +210,8 @@ class ServerLogin:
         return self._failure(Cause.LOGIN_NEEDED, text, **data)
 
     def _failure(self, cause: Cause, text: str, **data: Datum) -> Failure:
-        helps = f"Tell the user to run `mcpd login {self._server.name}`, then try again"
         said = {key: value for key, value in data.items() if value}
-        return Failure(cause, text, {"place": self.place, **said}, helps=helps)
+        return Failure(cause, text, {"place": self.place, **said}, helps=log_in(self._server.name))
 
 
 def _challenges(response: httpx2.Response) -> str:

@@ -10,7 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from daemon.config.expand import MAX_FILE
-from daemon.config.files import FOLDER, MAX_BYTES, MAX_FILES, open_to_others, read_beside
+from daemon.config.files import (
+    FOLDER,
+    MAX_BYTES,
+    MAX_FILES,
+    files_beside,
+    open_to_others,
+    read_beside,
+)
 from daemon.config.parse import load, load_with_notes
 from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
@@ -264,6 +271,12 @@ def test_variables_are_kept_beside_the_configuration(config: Path) -> None:
     assert server.args == ("k3pt s3cr3t", "/home/ada")
     assert server.credentials == {"k3pt s3cr3t"}
     assert loaded.notes == ()
+
+
+def test_they_belong_to_what_is_watched(config: Path) -> None:
+    assert files_beside(config) == []
+    config.with_name("env").touch()
+    assert files_beside(config) == [config.with_name("env")]
 
 
 def test_kept_variables_that_others_can_read_are_noted_with_what_to_type(config: Path) -> None:

@@ -97,8 +97,8 @@ def test_claude_desktops_and_clines_file_is_taken(tmp_path: Path) -> None:
     assert (brave.name, brave.title, brave.enabled) == ("brave-search", "Brave Search", False)
     assert brave.env["MAX_RESULTS"] == "10"
     assert keys_of(read) == [
-        "globalShortcut", 'mcpServers["Brave Search"]', "disabled", "autoApprove", "alwaysAllow", "timeout",
-        "disabled", "env",
+        "disabled", "autoApprove", "alwaysAllow", "timeout", 'mcpServers["Brave Search"]', "env", "disabled",
+        "globalShortcut",
     ]  # fmt: skip
     assert not any("ghp_" in note.message for note in read.notes)
 
@@ -123,11 +123,11 @@ def test_vs_codes_file_is_taken(tmp_path: Path) -> None:
         "inputs",
         "servers",
         "GitHub",
-        "Playwright",
         "gallery",
         "version",
-        "dev",
+        "Playwright",
         "envFile",
+        "dev",
     ]
     assert "into the file 'env' beside the configuration" in read.notes[0].message
 
@@ -148,7 +148,7 @@ def test_opencodes_and_geminis_file_is_taken(tmp_path: Path) -> None:
         "npx",
         {"MODE": "all", "TOKEN": "ctx7"},
     )
-    assert servers["everything"].timeouts.call == 5
+    assert servers["everything"].timeouts.list == 5
     assert (servers["gemini"].type, servers["gemini"].timeouts.call_max) == (TransportType.HTTP, 600)
     assert keys_of(read)[0] == "mcp"
 

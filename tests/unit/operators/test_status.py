@@ -141,8 +141,8 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "persistence": told["persistence"],
         "directory": "/home/me",
         "stateDirectory": "/state",
-        "unrecorded": "",
         "log": "",
+        "unrecorded": "",
         "environment": {"PATH": "/bin"},
         "variables": ["PATH", "TOKEN"],
     }
