@@ -10,6 +10,7 @@ import attrs
 import pytest
 import tomlkit
 
+from daemon.documents import files
 from daemon.documents.files import DocumentError
 from daemon.setup.known_programs import PROGRAMS
 from tests.unit.setup.installs import EVERYTHING, MCPD, Installs
@@ -18,6 +19,7 @@ from tests.unit.setup.machines import machine
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from daemon.documents.files import FoundFile
     from daemon.setup.putting_in import Installation
 
 WAYS: dict[str, tuple[Any, Installation]] = {
@@ -181,3 +183,40 @@ def test_what_is_kept_is_the_users_alone(tmp_path: Path) -> None:
     assert {path.name for path in kept} == {"original", "installed", "record.json"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
     assert {stat.S_IMODE(path.parent.stat().st_mode) for path in kept} == {0o700}
+
+
+def test_a_file_that_its_client_writes_at_that_moment_is_changed_as_it_is_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installs = Installs(machine(tmp_path, "claude-code"))
+    path = installs.machine.home / ".claude.json"
+    replace, writes = files.replace, iter(range(2))
+
+    def while_it_writes(found: FoundFile, content: bytes, *, private: bool = False) -> None:
+        if found.path == path and next(writes, None) is not None:
+            path.write_text(path.read_text().replace("{", '{"turn": 1, ', 1))
+        replace(found, content, private=private)
+
+    monkeypatch.setattr(files, "replace", while_it_writes)
+    installs.install("claude-code")
+    assert path.read_text().startswith('{"turn": 1, "turn": 1, ')
+    assert "/opt/bin/mcpd" in path.read_text()
+
+
+def test_a_file_that_is_written_all_the_time_is_left_and_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installs = Installs(machine(tmp_path, "cursor"))
+    path = installs.machine.home / ".cursor" / "mcp.json"
+    replace = files.replace
+
+    def while_it_writes(found: FoundFile, content: bytes, *, private: bool = False) -> None:
+        if found.path == path:
+            path.write_text(path.read_text() + " ")
+        replace(found, content, private=private)
+
+    monkeypatch.setattr(files, "replace", while_it_writes)
+    with pytest.raises(DocumentError, match="somebody else"):
+        installs.install("cursor")
+    assert "/opt/bin/mcpd" not in path.read_text()
+    assert not installs.kept()
