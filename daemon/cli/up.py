@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     from daemon.cli.import_view import table  # noqa: PLC0415 - as above
-    from daemon.cli.install import install  # noqa: PLC0415
+    from daemon.cli.install import install, is_pending  # noqa: PLC0415
     from daemon.cli.terminal import Screen  # noqa: PLC0415
     from daemon.cli.up_outcome import settled, summary  # noqa: PLC0415
     from daemon.setup.taking import drafted  # noqa: PLC0415
@@ -126,8 +126,9 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
         return EX_NOT_DONE
     programs = offer.changing if "clients" in agreed else ()
     status = install(programs, offer.machine, offer.wanted, offer.known, tells_more=False)
-    lines = summary(settled(options), offer.programs, offer.planned, socket=options.socket)
-    print(visible("\n".join(lines), lines=True))
+    done = [each for each in offer.programs if not is_pending(each, offer.machine, offer.wanted, offer.known)]
+    servers = settled(options)
+    print(visible("\n".join(summary(servers, done, offer.planned, offer.found, options)), lines=True))
     return status
 
 

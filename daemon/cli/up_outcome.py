@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from daemon.setup.found import ClientServers
     from daemon.setup.importing import ImportPlan
     from daemon.setup.programs import ClientProgram
 
@@ -48,7 +49,11 @@ def _how(server: dict[str, Any]) -> str:
 
 
 def summary(
-    servers: Servers, programs: Sequence[ClientProgram], planned: ImportPlan, *, socket: str | None
+    servers: Servers,
+    programs: Sequence[ClientProgram],
+    planned: ImportPlan,
+    found: ClientServers,
+    options: argparse.Namespace,
 ) -> list[str]:
     """What works, what needs attention, how to undo it: a line each.
 
@@ -56,7 +61,8 @@ def summary(
         servers: as they are.
         programs: the clients that mcpd is in.
         planned: what was taken of clients.
-        socket: the socket, if it was named.
+        found: what clients had.
+        options: the command line; `socket` is None unless it was named.
     """
     from daemon.setup.systemctl import installed  # noqa: PLC0415 - not for `--help`
 
@@ -70,8 +76,9 @@ def summary(
         if each.missing
     ]
     troubles += [f"{each.origin.name} {each.why}" for each in planned.left]
+    troubles += [" ".join(each.message.split()) for each in found.unread]
     names = " ".join(program.name for program in programs) or "--all"
-    ends = "mcpd stop" if socket or installed(os.environ) is None else "mcpd service uninstall"
+    ends = "mcpd stop" if options.socket or installed(os.environ) is None else "mcpd service uninstall"
     return [
         f"Works: {', '.join(works) or 'nothing yet'}{clients}.",
         f"Needs attention: {'; '.join(troubles) or 'nothing'}.",

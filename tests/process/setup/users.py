@@ -53,9 +53,18 @@ class User:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(config))
 
+    @property
+    def code(self) -> Path:
+        """The directory in which commands are given."""
+        return self.home
+
+    def command(self, *words: str) -> list[str]:
+        """`mcpd WORDS`."""
+        return [sys.executable, "-P", "-m", "daemon", *words]
+
     def mcpd(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-P", "-m", "daemon", *words],
+            self.command(*words),
             env=self.environ,
             cwd=cwd or self.home,
             capture_output=True,
