@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from daemon.setup.client_files import FilePlan
     from daemon.setup.programs import ClientProgram, Machine
-    from daemon.setup.putting_in import Wanted
+    from daemon.setup.putting_in import Installation
     from daemon.setup.taken_over import TakenOver
 
 
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 def install(
     programs: Sequence[ClientProgram],
     machine: Machine,
-    wanted: Wanted,
+    wanted: Installation,
     known: TakenOver,
     scope: str = "user",
     *,
@@ -95,7 +95,7 @@ def install(
     return status
 
 
-def is_pending(program: ClientProgram, machine: Machine, wanted: Wanted, known: TakenOver) -> bool:
+def is_pending(program: ClientProgram, machine: Machine, wanted: Installation, known: TakenOver) -> bool:
     """Whether there is something to do for a client, or something that keeps it from being done."""
     from daemon.documents.files import DocumentError  # noqa: PLC0415 - as above
     from daemon.errors import ConfigError  # noqa: PLC0415
@@ -108,7 +108,7 @@ def is_pending(program: ClientProgram, machine: Machine, wanted: Wanted, known: 
 
 
 def _plans(
-    program: ClientProgram, machine: Machine, wanted: Wanted, known: TakenOver, scope: str = "user"
+    program: ClientProgram, machine: Machine, wanted: Installation, known: TakenOver, scope: str = "user"
 ) -> list[FilePlan]:
     from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
     from daemon.setup.client_files import installing  # noqa: PLC0415
@@ -159,14 +159,14 @@ def _add_ways(made: argparse.ArgumentParser) -> None:
     made.add_argument("--yes", action="store_true", help="with --all: ask nothing")
 
 
-def _wanted(options: argparse.Namespace) -> Wanted:
+def _wanted(options: argparse.Namespace) -> Installation:
     from daemon.setup.own_entry import own_command  # noqa: PLC0415 - as above
-    from daemon.setup.putting_in import Wanted  # noqa: PLC0415
+    from daemon.setup.putting_in import Installation  # noqa: PLC0415
 
     socket = options.socket and str(Path(options.socket).absolute())
     named = (("--socket", socket), ("--profile", options.profile), ("--surface", options.surface))
     given = tuple(word for name, value in named if value for word in (name, value))
-    return Wanted(
+    return Installation(
         command=own_command(sys.argv[0]),
         args=("connect", *given),
         keep=options.keep,

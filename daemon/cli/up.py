@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from daemon.setup.found import ClientServers
     from daemon.setup.importing import ImportPlan
     from daemon.setup.programs import ClientProgram, Machine
-    from daemon.setup.putting_in import Wanted
+    from daemon.setup.putting_in import Installation
     from daemon.setup.service import UnitPlan
     from daemon.setup.taken_over import TakenOver
     from daemon.setup.taking import Draft, Present
@@ -47,7 +47,7 @@ class _Offer(NamedTuple):
     """The service that is to be installed; None if it is, cannot be or is not wanted."""
     known: TakenOver
     """What mcpd will have."""
-    wanted: Wanted
+    wanted: Installation
 
 
 def main(argv: list[str]) -> int:
@@ -147,7 +147,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     from daemon.setup.found import find  # noqa: PLC0415
     from daemon.setup.importing import plan  # noqa: PLC0415
     from daemon.setup.own_entry import own_command  # noqa: PLC0415
-    from daemon.setup.putting_in import Wanted  # noqa: PLC0415
+    from daemon.setup.putting_in import Installation  # noqa: PLC0415
     from daemon.setup.taken_over import TakenOver  # noqa: PLC0415
     from daemon.setup.taking import read_present  # noqa: PLC0415
 
@@ -158,7 +158,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     planned = plan(found, written=present.servers, kept=present.variables, environ=os.environ, source=path)
     command = own_command(sys.argv[0])
     socket = ("--socket", str(Path(options.socket).absolute())) if options.socket else ()
-    wanted = Wanted(command=command, args=("connect", *socket))
+    wanted = Installation(command=command, args=("connect", *socket))
     known = TakenOver(
         servers={**present.servers, **{server.name: server.entry for server in planned.added}},
         variables={**present.variables, **planned.variables, **os.environ},

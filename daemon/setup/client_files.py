@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.documents.files import FoundFile
     from daemon.documents.formats import Format
     from daemon.setup.programs import ClientPlace, ClientProgram, Machine
-    from daemon.setup.putting_in import Wanted
+    from daemon.setup.putting_in import Installation
 
     Finder = Callable[[Path], Record | None]
     Known = Callable[[ClientPlace, str, object], str | None]
@@ -73,7 +73,7 @@ class FilePlan:
 
 
 def installing(
-    program: ClientProgram, machine: Machine, wanted: Wanted, scope: str, known: Known, record_of: Finder
+    program: ClientProgram, machine: Machine, wanted: Installation, scope: str, known: Known, record_of: Finder
 ) -> list[FilePlan]:
     """How mcpd is put into a client.
 
@@ -141,7 +141,7 @@ def _put_in(
     found: FoundFile,
     places: list[ClientPlace],
     into: ClientPlace | None,
-    wanted: Wanted,
+    wanted: Installation,
     known: Known,
     record_of: Finder,
 ) -> FileChange:

@@ -18,7 +18,7 @@ _NAME = "name"
 
 
 @attrs.frozen
-class ClientMember:
+class NamedEntry:
     """A server of a file, by its name."""
 
     trail: tuple[str, ...]
@@ -66,13 +66,13 @@ class ClientMember:
             document.remove(place)
 
 
-def members(value: object, trail: tuple[str, ...], *, listed: bool) -> list[ClientMember]:
+def members(value: object, trail: tuple[str, ...], *, listed: bool) -> list[NamedEntry]:
     """The servers at a place of a file."""
     servers = at(value, trail)
     names = [_named(item) for item in servers] if isinstance(servers, list) else servers
     # What is neither holds no servers, whatever it is.
     found = names if isinstance(names, dict | list) else ()
-    return [ClientMember(trail, name, listed) for name in found if isinstance(name, str)]
+    return [NamedEntry(trail, name, listed) for name in found if isinstance(name, str)]
 
 
 def at(value: object, trail: Trail) -> object:

@@ -8,7 +8,7 @@ import attrs
 
 from daemon.documents.files import DocumentError
 from daemon.documents.formats import read_document
-from daemon.setup.members import ClientMember, members
+from daemon.setup.members import NamedEntry, members
 from daemon.setup.own_entry import is_own
 from daemon.setup.programs import OWN_NAME
 
@@ -27,7 +27,7 @@ LAUNCH = frozenset({
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class Installation:
     """How mcpd is to be put into a client."""
 
     command: str
@@ -45,7 +45,7 @@ class PutIn:
     """A file with mcpd in it."""
 
     text: str = attrs.field(repr=False)
-    members: tuple[ClientMember, ...]
+    members: tuple[NamedEntry, ...]
     """The servers that were put, taken out or rewritten."""
     taken: tuple[str, ...] = ()
     """Servers that were taken out, or rewritten, because mcpd has them."""
@@ -57,7 +57,7 @@ def put_in(
     text: str,
     places: Sequence[ClientPlace],
     into: ClientPlace | None,
-    wanted: Wanted,
+    wanted: Installation,
     known: Callable[[ClientPlace, str, object], str | None],
 ) -> PutIn:
     """The text of a file with mcpd in it.
@@ -75,7 +75,7 @@ def put_in(
         DocumentError: mcpd cannot be put there.
     """
     document = read_document(text, places[0].form, source=str(places[0].path))
-    changed, taken, left = list[ClientMember](), list[str](), list[str]()
+    changed, taken, left = list[NamedEntry](), list[str](), list[str]()
     for place in () if wanted.keep else places:
         for member in members(document.value(), place.trail, listed=place.listed):
             entry = member.entry(document.value())
@@ -91,7 +91,7 @@ def put_in(
             else:
                 member.remove(document)
     if into is not None and not wanted.one_to_one:
-        own = ClientMember(into.trail, OWN_NAME, into.listed)
+        own = NamedEntry(into.trail, OWN_NAME, into.listed)
         if own.entry(document.value()) is not None:
             raise DocumentError(
                 f"{into.path} has a server '{OWN_NAME}' that is not mcpd: rename it there, then try again"
@@ -101,7 +101,7 @@ def put_in(
     return PutIn(text=document.text(), members=tuple(changed), taken=tuple(taken), left=tuple(left))
 
 
-def _rewrite(document: Document, member: ClientMember, written: Mapping[str, Any]) -> None:
+def _rewrite(document: Document, member: NamedEntry, written: Mapping[str, Any]) -> None:
     """Give a server's entry another command line, and leave in it what is not about that."""
     place = member.place(document.value())
     entry = member.entry(document.value())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.documents import files
 from daemon.documents.formats import Format
-from daemon.setup.members import ClientMember
+from daemon.setup.members import NamedEntry
 from daemon.setup.taking_out import Record
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _record(plain: dict[str, Any], original: str | None, installed: str) -> Reco
     if not is_whole or plain["version"] != VERSION:
         return None
     members = [
-        ClientMember(tuple(member["trail"]), member["name"], bool(member["listed"]))
+        NamedEntry(tuple(member["trail"]), member["name"], bool(member["listed"]))
         for member in plain["members"]
     ]
     return Record(

@@ -9,7 +9,7 @@ import attrs
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError
 from daemon.setup.line_merge import merged_lines
-from daemon.setup.members import ClientMember, at
+from daemon.setup.members import NamedEntry, at
 from daemon.setup.own_entry import is_own
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Record:
     """The file, by its absolute path."""
     form: Format
     """Its format."""
-    members: tuple[ClientMember, ...]
+    members: tuple[NamedEntry, ...]
     """The servers that were put, taken out or rewritten."""
     original: str | None = attrs.field(repr=False)
     """What the file would be without mcpd; None: there would be none."""
@@ -96,7 +96,7 @@ def _names(record: Record) -> tuple[str, ...]:
     return tuple(member.name for member in record.members if member.entry(value) is not None)
 
 
-def _write_back(document: Document, member: ClientMember, before: object, then: object) -> None:
+def _write_back(document: Document, member: NamedEntry, before: object, then: object) -> None:
     """Undo in a rewritten entry what was rewritten: its other keys may have been changed since."""
     place = member.place(document.value())
     assert place is not None
@@ -111,7 +111,7 @@ def _write_back(document: Document, member: ClientMember, before: object, then: 
             document.remove((*place, key))
 
 
-def _drop_empty(document: Document, member: ClientMember, original: object) -> None:
+def _drop_empty(document: Document, member: NamedEntry, original: object) -> None:
     """Remove the objects that were made for an entry, once nothing is in them."""
     for end in range(len(member.trail), 0, -1):
         trail = member.trail[:end]

@@ -9,46 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.import_servers import main
-from tests.unit.setup.machines import machine
+from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.test_found import BROKEN, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from daemon.setup.programs import Machine
     from tests.unit.cli.conftest import Controls
 
 SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
-
-
-class Terminal(io.StringIO):
-    """A terminal at which somebody types."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
-    """Makes a user of some clients who works in a project, and has no daemon."""
-
-    def make(*clients: str) -> Machine:
-        here = machine(tmp_path, *clients)
-        for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "MCPD_CONFIG"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("HOME", str(here.home))
-        monkeypatch.setenv("MCPD_CONFIG", str(here.home / ".config" / "mcpd" / "mcpd.json"))
-        monkeypatch.setenv("MCPD_CONTROL", str(tmp_path / "no.sock"))
-        monkeypatch.setenv("COLUMNS", "160")
-        monkeypatch.chdir(here.directory)
-        return here
-
-    return make
-
-
-def config_of(here: Machine) -> Path:
-    return here.home / ".config" / "mcpd" / "mcpd.json"
 
 
 def test_one_table_shows_all(user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +99,7 @@ def test_without_a_terminal_nothing_is_written_unasked(
     here = user("jetbrains")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert main(["--write"]) == 1
-    assert "add --yes" in capsys.readouterr().err
+    assert "--yes agrees" in capsys.readouterr().err
     assert not config_of(here).exists()
 
 

@@ -9,7 +9,7 @@ import attrs
 from daemon.setup.carrying_out import carry_out
 from daemon.setup.client_files import installing, uninstalling
 from daemon.setup.known_programs import PROGRAMS
-from daemon.setup.putting_in import Wanted
+from daemon.setup.putting_in import Installation
 from daemon.setup.records import Records
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.setup.client_files import FileChange
     from daemon.setup.programs import ClientPlace, Machine
 
-MCPD = Wanted(command="/opt/bin/mcpd", args=("connect",))
+MCPD = Installation(command="/opt/bin/mcpd", args=("connect",))
 
 
 class _Everything:
@@ -52,7 +52,7 @@ class Installs:
         self,
         client: str,
         known: Collection[str] | _Everything = EVERYTHING,
-        wanted: Wanted = MCPD,
+        wanted: Installation = MCPD,
         scope: str = "user",
     ) -> list[FileChange]:
         """`mcpd install`."""

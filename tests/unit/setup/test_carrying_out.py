@@ -18,9 +18,9 @@ from tests.unit.setup.machines import machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.setup.putting_in import Wanted
+    from daemon.setup.putting_in import Installation
 
-WAYS: dict[str, tuple[Any, Wanted]] = {
+WAYS: dict[str, tuple[Any, Installation]] = {
     "all": (EVERYTHING, MCPD),
     "none": ((), MCPD),
     "keep": (EVERYTHING, attrs.evolve(MCPD, keep=True)),
