@@ -64,6 +64,12 @@ class Machine:
         )
         return Ran(done.returncode, done.stdout, time.monotonic() - began)
 
+    def check_out(self, path: str) -> None:
+        """Put a checkout of this repository into the user's home, as it was last committed."""
+        place = self.root / HOME.lstrip("/") / path
+        subprocess.run(["git", "clone", "--quiet", ROOT, place], check=True, timeout=PATIENCE)
+        subprocess.run(["chown", "-R", f"{USER_ID}:{USER_ID}", place], check=True, timeout=PATIENCE)
+
     def write(self, path: str, text: str) -> None:
         """Write a file in the user's home."""
         file = self.root / HOME.lstrip("/") / path
@@ -93,7 +99,7 @@ def machine(base: Path, mounted: Path) -> Machine:
     _mount("--rbind", "/dev", str(root / "dev"))
     for file in NETWORK:
         shutil.copy(file, root / str(file).lstrip("/"))
-    for path in (*_indexes(), ROOT / ".cache" / "dist", ROOT / ".cache" / "agents"):
+    for path in (*_indexes(), ROOT / ".cache" / "agents"):
         _show(path, root)
     for name, program in agents():
         (root / "usr/local/bin" / name).symlink_to(program)

@@ -58,9 +58,8 @@ BEFORE = {
 }
 """What the user has: two agents with a server each, configured as their documentation says."""
 
-WHEEL = f"{ROOT}/.cache/dist/*.whl"
 STEPS = {
-    "install": f"pipx install {WHEEL}",
+    "install": "cd mcpd && pipx install '.[locked]'",
     "up": "mcpd up --yes",
     "claude": "cd project && claude -p 'do it' --allowedTools mcp__mcpd --output-format stream-json --verbose",
     "codex": "codex exec --skip-git-repo-check --json 'do it'",
@@ -96,6 +95,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """The machine, with what the user had before."""
     found = machine(Path(os.environ["MCPD_BARE"]), tmp_path_factory.mktemp("bare"))
     found.write(".codex/config.toml", CODEX_CONFIG)
+    found.check_out("mcpd")
     for command in BEFORE.values():
         ran = found.type(command)
         assert ran.status == 0, ran.said
