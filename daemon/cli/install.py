@@ -37,8 +37,6 @@ def main(argv: list[str]) -> int:
     from daemon.setup.own_entry import NoProgram  # noqa: PLC0415
 
     made = _parser()
-    clients.add_clients(made)
-    _add_ways(made)
     options = made.parse_args(argv)
     if options.one_to_one and (options.keep or options.surface):
         made.error("--one-to-one goes with neither --keep nor --surface: each server is itself then")
@@ -118,7 +116,9 @@ def _plans(
 
 
 def _parser() -> argparse.ArgumentParser:
-    return parser(
+    from daemon.cli.client_changes import add_clients  # noqa: PLC0415 - as above
+
+    made = parser(
         "install",
         "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken"
         " out there, so that they are not started twice; those that it does not have stay and are named. The"
@@ -137,9 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         },
         asks=False,
     )
-
-
-def _add_ways(made: argparse.ArgumentParser) -> None:
+    add_clients(made)
     made.add_argument(
         "--scope",
         choices=("user", "project"),
@@ -157,6 +155,7 @@ def _add_ways(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--keep", action="store_true", help="leave the client's servers, those mcpd has too")
     made.add_argument("--yes", action="store_true", help="with --all: ask nothing")
+    return made
 
 
 def _wanted(options: argparse.Namespace) -> Installation:

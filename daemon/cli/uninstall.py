@@ -23,7 +23,6 @@ def main(argv: list[str]) -> int:
     from daemon.cli.import_servers import here  # noqa: PLC0415
 
     made = _parser()
-    clients.add_clients(made)
     options = made.parse_args(argv)
     machine = here()
     done = [_uninstall(program, machine, options) for program in clients.chosen(made, options)]
@@ -33,7 +32,9 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    return parser(
+    from daemon.cli.client_changes import add_clients  # noqa: PLC0415 - as above
+
+    made = parser(
         "uninstall",
         "Take mcpd out of a client's configuration again. A file that nobody has changed since is as it was"
         " before `mcpd install`, byte for byte, and one that was made for it is removed. What was edited since"
@@ -42,6 +43,8 @@ def _parser() -> argparse.ArgumentParser:
         exits={0: "mcpd is in none of these clients", 1: "one could not be changed; the others were"},
         reaches=False,
     )
+    add_clients(made)
+    return made
 
 
 def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
