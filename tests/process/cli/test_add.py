@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 TIME = (program("mcp-server-time"), "--local-timezone", "UTC")
-TEXT = f'''{{
+TEXT = f"""{{
   // mine
   "mcpServers": {{
     "old": {{"command": "{TIME[0]}"}} // kept
   }},
 }}
-'''
+"""
 
 
 @pytest.fixture
