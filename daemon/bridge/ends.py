@@ -88,7 +88,7 @@ TURNED_AWAY = (
 
 HUNG_UP = (
     "the daemon at {path} closed the connection. Its log says why; if it does not come back, start it:"
-    " `mcpd run`, or `systemctl --user start mcpd`."
+    " `mcpd start`."
 )
 """Said when a daemon that had answered closes the connection."""
 
