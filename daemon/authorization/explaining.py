@@ -9,8 +9,6 @@ from daemon.authorization.token_endpoint import OK, error_code
 if TYPE_CHECKING:
     import httpx2
 
-TOO_MANY, SERVER_ERRORS = 429, 500
-
 
 def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.Response | None) -> str:
     """No client was registered.
@@ -27,18 +25,18 @@ def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.
             " that you have, write that into its headers"
         )
     return (
-        f"{issuer} does not register clients by itself{answered(last)}: register one there by hand, with the"
+        f"{issuer} does not register mcpd as a client{answered(last)}: register it there by hand, with the"
         f" redirect URI {redirect}, and write its clientId and that port into the entry of {server}"
     )
 
 
-def not_trusted(server: str, expected: str, last: httpx2.Response | None, *, was_asked: bool) -> str:
+def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, was_asked: bool) -> str:
     """The SDK has given up over something else than a registration or a token.
 
     Args:
         server: the server's name.
         expected: the authorization server that was to be asked.
-        last: what was answered last.
+        unwell: an answer by which something is out of order just now; None without one.
         was_asked: whether the user was already sent there.
     """
     if was_asked:
@@ -46,8 +44,8 @@ def not_trusted(server: str, expected: str, last: httpx2.Response | None, *, was
             "the answer comes from another authorization server than the one that was asked: no code was sent"
             " to either; begin again, and see who runs them"
         )
-    if last is not None and (last.status_code == TOO_MANY or last.status_code >= SERVER_ERRORS):
-        return f"{server} does not say just now how to log in to it{answered(last)}: try again later"
+    if unwell is not None:
+        return f"{server} does not say just now how to log in to it{answered(unwell)}: try again later"
     return (
         f"the authorization server of {server} claims to be another one than {expected}, which was asked for:"
         " do not log in before whoever runs it has explained that"

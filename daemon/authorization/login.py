@@ -25,7 +25,12 @@ from daemon.authorization import device, explaining
 from daemon.authorization.guarded_http import UnsafeAddress, refuse_unsafe
 from daemon.authorization.logins import Login
 from daemon.authorization.messages import LoginPage, NoLogin
-from daemon.authorization.sdk_client import SECRET_METHODS, DeviceAwareProvider, Memory, registered_by_hand
+from daemon.authorization.sdk_client import (
+    SECRET_METHODS,
+    DeviceAwareProvider,
+    TransientStorage,
+    registered_by_hand,
+)
 from daemon.authorization.token_endpoint import OK, credentials, times
 from daemon.config.addresses import is_loopback
 from daemon.host.network_errors import reason
@@ -47,7 +52,7 @@ PROBE_HEADERS = {
     "mcp-protocol-version": HANDSHAKE_VERSIONS[-1],
 }
 
-UNAUTHORIZED, FORBIDDEN = 401, 403
+UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
 
 
 class _ServerMetadata(msgspec.Struct):
@@ -91,9 +96,10 @@ class LoginFlow:
         """
         self._wish, self._redirect, self._client, self._say = wish, redirect, client, say
         self._local = is_loopback(httpx2.URL(wish.url).host)
-        self._memory = Memory(registered_by_hand(wish, redirect))
+        self._memory = TransientStorage(registered_by_hand(wish, redirect))
         self._last: httpx2.Response | None = None
         self._ready: httpx2.Response | None = None
+        self._unwell: httpx2.Response | None = None
         self._asked = False
         try:
             self._provider = DeviceAwareProvider(
@@ -136,7 +142,9 @@ class LoginFlow:
         except OAuthTokenError:
             raise NoLogin(explaining.not_granted(self._issuer, self._last)) from None
         except OAuthFlowError:
-            text = explaining.not_trusted(self._wish.server, self._expected, self._last, was_asked=self._asked)
+            text = explaining.not_trusted(
+                self._wish.server, self._expected, self._unwell, was_asked=self._asked
+            )
             raise NoLogin(text) from None
         except (ValueError, httpx2.InvalidURL):
             raise NoLogin("the authorization server answered what cannot be understood") from None
@@ -161,6 +169,8 @@ class LoginFlow:
                     self._last = response = self._ready
                 else:
                     self._last = response = await self._client.send(outgoing)
+                    if response.status_code == TOO_MANY or response.is_server_error:
+                        self._unwell = response
                     self._fit(response)
 
     async def _probed(self, probe: httpx2.Request) -> httpx2.Response:

@@ -187,8 +187,9 @@ async def _serve(stream: trio.SocketStream, redirect: Redirect) -> None:
             connection.receive_data(await stream.receive_some(RECEIVED))
         if not isinstance(event, h11.Request):
             return
-        await stream.send_all(_page(connection, _outcome(event, redirect)))
-    except (h11.RemoteProtocolError, trio.BrokenResourceError):
+        for part in _page(_outcome(event, redirect), head_only=event.method == b"HEAD"):
+            await stream.send_all(connection.send(part) or b"")
+    except (h11.ProtocolError, trio.BrokenResourceError):
         return
 
 
@@ -200,7 +201,7 @@ def _outcome(request: h11.Request, redirect: Redirect) -> Outcome:
     return redirect.take(query) if request.method == b"GET" else Outcome.NOT_THUS
 
 
-def _page(connection: h11.Connection, outcome: Outcome) -> bytes:
+def _page(outcome: Outcome, *, head_only: bool) -> list[h11.Event]:
     body = (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>mcpd</title>'
         f"<p>{escape(outcome.text)}</p></html>\n"
@@ -213,9 +214,5 @@ def _page(connection: h11.Connection, outcome: Outcome) -> bytes:
         ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
         ("connection", "close"),
     ]
-    parts = (
-        connection.send(h11.Response(status_code=outcome.status, headers=headers)),
-        connection.send(h11.Data(data=body)),
-        connection.send(h11.EndOfMessage()),
-    )
-    return b"".join(part or b"" for part in parts)
+    head = h11.Response(status_code=outcome.status, headers=headers)
+    return [head, *([] if head_only else [h11.Data(data=body)]), h11.EndOfMessage()]

@@ -48,8 +48,10 @@ class _Turn:
     """Those of this process who wait for the same renewal."""
 
     lock: trio.Lock = attrs.field(factory=trio.Lock)
-    attempts: int = 0
+    failed: int = 0
+    """How many attempts have failed."""
     failure: Exception | None = None
+    """What the last of them met."""
 
 
 _TURNS: WeakValueDictionary[tuple[str, str], _Turn] = WeakValueDictionary()
@@ -78,16 +80,15 @@ async def fresh(
         return login
     key = (server, url)
     turn = _TURNS.setdefault(key, _Turn())
-    attempts = turn.attempts
+    failed = turn.failed
     async with turn.lock:
-        if turn.attempts > attempts and turn.failure is not None:
+        if turn.failed > failed and turn.failure is not None:
             # Whoever was first has just tried: fifty calls are not fifty attempts.
             raise turn.failure
-        turn.attempts, turn.failure = turn.attempts + 1, None
         try:
             return await _renewed(logins, server, url, rejected)
         except (McpdError, httpx2.TransportError) as error:
-            turn.failure = error
+            turn.failed, turn.failure = turn.failed + 1, error
             raise
 
 

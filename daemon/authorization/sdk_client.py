@@ -24,7 +24,7 @@ SECRET_METHODS: tuple[Literal["client_secret_basic", "client_secret_post"], ...]
 """The ways to show a client's secret, the usual one first (RFC 7591, section 2)."""
 
 
-class Memory:
+class TransientStorage:
     """What the SDK would keep: here only until the login is done, and a stored login is not shown to it."""
 
     def __init__(self, client: OAuthClientInformationFull | None) -> None:

@@ -7,6 +7,7 @@ and a bus that has gone away costs nothing then. Nobody is asked to unlock anyth
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from secretstorage import Collection
+
+ANSWER_SECONDS = 10.0
+"""For the Secret Service to answer; it is on this machine and looks into a file."""
 
 
 @attrs.frozen
@@ -75,6 +79,8 @@ def _collection() -> Iterator[Collection]:
     """
     try:
         with closing(secretstorage.dbus_init()) as connection:
+            # The library waits for ever: a service that hangs would hold our threads, one after the other.
+            connection.send_and_get_reply = partial(connection.send_and_get_reply, timeout=ANSWER_SECONDS)
             collection = secretstorage.get_any_collection(connection)
             if collection.is_locked():
                 raise LoginsTrouble(

@@ -78,6 +78,7 @@ SDK = {"mcp", "mcp_types", "pydantic", "pydantic_core"}
 LOGIN_PROCESS = {
     "daemon.authorization.__main__",
     "daemon.authorization.login",
+    "daemon.authorization.login_process",
     "daemon.authorization.sdk_client",
 }
 

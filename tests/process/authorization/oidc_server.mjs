@@ -6,6 +6,8 @@ const [modules, given] = process.argv.slice(2);
 const { Provider } = await import(`${modules}/oidc-provider/lib/index.js`);
 const options = { ttl: 600, registration: true, device: true, interval: 5, ...JSON.parse(given) };
 
+const byHand = options.methods?.includes('client_secret_basic') === false ? 'client_secret_post' : 'client_secret_basic';
+
 const server = createServer();
 await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
 const issuer = `http://127.0.0.1:${server.address().port}`;
@@ -14,6 +16,7 @@ const provider = new Provider(issuer, {
     {
       client_id: 'protected-server',
       client_secret: 'introspects',
+      token_endpoint_auth_method: 'client_secret_post',
       redirect_uris: [],
       grant_types: [],
       response_types: [],
@@ -21,6 +24,7 @@ const provider = new Provider(issuer, {
     {
       client_id: 'by-hand',
       client_secret: 'canary-secret&+%',
+      token_endpoint_auth_method: byHand,
       application_type: 'native',
       redirect_uris: ['http://127.0.0.1/callback'],
       grant_types: ['authorization_code', 'refresh_token'],
@@ -43,7 +47,7 @@ const provider = new Provider(issuer, {
   findAccount: (_ctx, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
   issueRefreshToken: () => true,
   rotateRefreshToken: true,
-  scopes: ['openid', 'offline_access', 'read', 'write'],
+  scopes: ['openid', 'offline_access', 'read', 'write', 'admin'],
   ttl: { AccessToken: options.ttl, DeviceCode: options.code ?? 600, Grant: 3600, Interaction: 600, RefreshToken: 3600, Session: 3600 },
 });
 server.on('request', provider.callback());

@@ -22,9 +22,8 @@ class Introspecting:
 
     async def verify_token(self, token: str) -> AccessToken | None:
         async with httpx2.AsyncClient(trust_env=False) as client:
-            response = await client.post(
-                self.endpoint, data={"token": token}, auth=("protected-server", "introspects")
-            )
+            shown = {"client_id": "protected-server", "client_secret": "introspects"}
+            response = await client.post(self.endpoint, data={"token": token, **shown})
         told = response.json()
         if not told.get("active"):
             return None

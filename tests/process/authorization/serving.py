@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import socket
 import subprocess
 import sys
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import asynccontextmanager, contextmanager, suppress
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +18,18 @@ import attrs
 import httpx2
 import msgspec
 import trio
+import trio.testing
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 
+from daemon.authorization.login_process import Lines, serve
 from daemon.authorization.logins import FileLogins
 from daemon.authorization.messages import Answer, DeviceCode, Done, Failed, LoginPage, Said, Wish
 from tests.e2e.harness import NODE, NODE24, ROOT, free_port
-from tests.waiting import WAIT
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from daemon.authorization.logins import Login
 
@@ -39,82 +44,67 @@ said = msgspec.json.Decoder(Said)
 # --- servers -----------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class Child:
-    """A server in a process of its own."""
-
-    process: trio.Process
-    port: int
-
-    @property
-    def origin(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-
-@asynccontextmanager
-async def child(*command: str, **environ: str) -> AsyncIterator[Child]:
-    """A program that prints its port on the first line that is a number."""
-    async with trio.open_nursery() as nursery:
-        run = partial(
-            trio.run_process, command, stdout=subprocess.PIPE, env={**os.environ, **environ}, check=False
-        )
-        process = await nursery.start(run)
-        assert isinstance(process, trio.Process)
-        read = b""
-        with trio.fail_after(WAIT):
-            assert process.stdout is not None
-            while b"\n" not in read:
-                chunk = await process.stdout.receive_some()
-                assert chunk, command
-                read += chunk
-        yield Child(process, int(read.split()[0]))
-        nursery.cancel_scope.cancel()
+@contextmanager
+def child(*command: str, **environ: str) -> Iterator[str]:
+    """A server in a process of its own, which prints its port; its origin."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **environ})
+    assert process.stdout is not None
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], WAIT)
+        port = process.stdout.readline() if ready else b""
+        assert port, command
+        yield f"http://127.0.0.1:{int(port)}"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
-@asynccontextmanager
-async def oidc_provider(**options: Any) -> AsyncIterator[Child]:
-    """oidc-provider, which nobody here wrote."""
+@contextmanager
+def oidc_provider(**options: Any) -> Iterator[str]:
+    """oidc-provider, which nobody here wrote; its issuer."""
     script = str(HERE / "oidc_server.mjs")
-    async with child(NODE24, script, str(NODE), json.dumps(options), NODE_NO_WARNINGS="1") as server:
-        yield server
+    with child(NODE24, script, str(NODE), json.dumps(options), NODE_NO_WARNINGS="1") as origin:
+        yield origin
 
 
-@asynccontextmanager
-async def protected_by(issuer: str, introspection: str, *scopes: str) -> AsyncIterator[str]:
+@contextmanager
+def protected_by(issuer: str, introspection: str, *scopes: str) -> Iterator[str]:
     """The url of an MCP server that takes the tokens of an authorization server."""
     script = str(HERE / "protected_server.py")
-    async with child(sys.executable, script, issuer, introspection, *scopes) as server:
-        yield f"{server.origin}/mcp"
+    with child(sys.executable, script, issuer, introspection, *scopes) as origin:
+        yield f"{origin}/mcp"
 
 
-@asynccontextmanager
-async def protected(**options: Any) -> AsyncIterator[str]:
+@contextmanager
+def protected(**options: Any) -> Iterator[str]:
     """An MCP server that oidc-provider protects; its url."""
-    async with (
+    with (
         oidc_provider(**options) as issuer,
-        protected_by(issuer.origin, f"{issuer.origin}/token/introspection") as url,
+        protected_by(issuer, f"{issuer}/token/introspection") as url,
     ):
         yield url
 
 
-@asynccontextmanager
-async def example(module: str, *args: str) -> AsyncIterator[str]:
+@contextmanager
+def example(module: str, *args: str, host: str = "localhost") -> Iterator[str]:
     """A program of the SDK's example of authorization; its origin."""
     port = free_port()
     path = os.pathsep.join((str(SDK), str(HERE / "beside")))
-    environ = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-m", f"mcp_simple_auth.{module}", f"--port={port}", *args]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(trio.run_process, command, env=environ, capture_stderr=True, check=False))
-        with trio.fail_after(WAIT):
-            while True:
-                try:
-                    await (await trio.open_tcp_stream("localhost", port)).aclose()
-                    break
-                except OSError:
-                    await trio.lowlevel.checkpoint()
-        yield f"http://localhost:{port}"
-        nursery.cancel_scope.cancel()
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})
+
+    def listens() -> bool:
+        with suppress(OSError), socket.create_connection((host, port)):
+            return True
+        return False
+
+    try:
+        eventually(listens)
+        yield f"http://{host}:{port}"
+    finally:
+        process.kill()
+        process.wait()
 
 
 # --- a browser ---------------------------------------------------------------------------------------------
@@ -173,20 +163,22 @@ async def fetch(url: str) -> tuple[int, str]:
 
 @attrs.define(eq=False)
 class Running:
-    """A login in a process of its own."""
+    """A login that was asked for."""
 
-    process: trio.Process
     wish: Wish
-    _rest: bytearray = attrs.field(factory=bytearray)
+    tell: trio.abc.SendStream
+    """Its stdin."""
+    hear: trio.abc.ReceiveStream
+    """Its stdout."""
     heard: bytearray = attrs.field(factory=bytearray)
     """All that it said."""
+    _rest: bytearray = attrs.field(factory=bytearray)
 
     async def next(self) -> LoginPage | DeviceCode | Done | Failed | None:
         """What it says next; None when it has ended."""
-        assert self.process.stdout is not None
         with trio.fail_after(WAIT):
             while b"\n" not in self._rest:
-                chunk = await self.process.stdout.receive_some()
+                chunk = await self.hear.receive_some()
                 if not chunk:
                     return None
                 self._rest += chunk
@@ -211,8 +203,7 @@ class Running:
         return told.message
 
     async def paste(self, url: str) -> None:
-        assert self.process.stdin is not None
-        await self.process.stdin.send_all(msgspec.json.encode(Answer(url)) + b"\n")
+        await self.tell.send_all(msgspec.json.encode(Answer(url)) + b"\n")
 
     @property
     def kept(self) -> Login | None:
@@ -221,7 +212,35 @@ class Running:
 
 @asynccontextmanager
 async def login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
-    """A login that has been asked for."""
+    """A login in this process: starting one takes a second."""
+    wished = Wish(server="notion", url=url, directory=str(state), **wish)
+    tell, stdin = trio.testing.memory_stream_one_way_pair()
+    stdout, hear = trio.testing.memory_stream_one_way_pair()
+
+    async def say(message: Said) -> None:
+        await stdout.send_all(msgspec.json.encode(message) + b"\n")
+
+    async def run() -> None:
+        await serve(Lines(stdin), say)
+        stdout.close()
+
+    await tell.send_all(msgspec.json.encode(wished) + b"\n")
+    running = Running(wished, tell, hear)
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        try:
+            yield running
+        except Exception as error:  # noqa: BLE001 - as it is, not in a group
+            failure = error
+        tell.close()
+    if failure is not None:
+        raise failure
+
+
+@asynccontextmanager
+async def spawned_login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
+    """A login in a process of its own, as a daemon starts it, which must not say anything on its stderr."""
     wished = Wish(server="notion", url=url, directory=str(state), **wish)
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "daemon.authorization"],
@@ -231,14 +250,15 @@ async def login(state: Path, url: str, **wish: Any) -> AsyncIterator[Running]:
         stderr=subprocess.PIPE,
     )
     assert process.stdin is not None
+    assert process.stdout is not None
     assert process.stderr is not None
     try:
         await process.stdin.send_all(msgspec.json.encode(wished) + b"\n")
-        yield Running(process, wished)
+        yield Running(wished, process.stdin, process.stdout)
         await process.stdin.aclose()
         with trio.fail_after(WAIT):
             errors = b"".join([chunk async for chunk in process.stderr])
-            await process.wait()
+            assert await process.wait() == 0
         assert errors == b"", errors.decode()
     finally:
         process.kill()
@@ -265,3 +285,13 @@ async def call(url: str, token: str) -> str:
         return str(response.status_code)
     text: str = response.json()["result"]["content"][0]["text"]
     return text
+
+
+async def tools(url: str, token: str) -> list[str]:
+    """The tools of a server, for the SDK's client with a token."""
+    headers = {"authorization": f"Bearer {token}"}
+    async with (
+        httpx2.AsyncClient(trust_env=False, timeout=WAIT, headers=headers) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        return [tool.name for tool in (await client.list_tools()).tools]
