@@ -71,7 +71,7 @@ def say(text: str) -> None:
 def change_files(
     program: ClientProgram, plans: Callable[[], list[FilePlan]], *, dry_run: bool = False
 ) -> list[FileChange] | None:
-    """FileChange a client's files, or show what would change; None if it cannot be done, which is said."""
+    """Change a client's files, or show what would change; None if it cannot be done, which is said."""
     try:
         if not dry_run:
             return carry_out(plans(), program.name, records())
@@ -97,8 +97,8 @@ def installed_in_words(program: ClientProgram, changes: Sequence[FileChange]) ->
     if left:
         stays, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
         lines.append(
-            f"  {', '.join(left)} {stays} there as well: mcpd does not have {them}"
-            f" (run `mcpd import --write` first, then this again)"
+            f"  {', '.join(left)} {stays} there as well: mcpd does not have {them}, or has {them} switched off"
+            " (`mcpd import` says which; with --write it takes those that are new)"
         )
     return lines
 

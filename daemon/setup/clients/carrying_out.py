@@ -33,7 +33,7 @@ def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
 
 
 def carry_out(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
-    """FileChange a client's files, and keep what is needed to change them back.
+    """Change a client's files, and keep what is needed to change them back.
 
     Raises:
         DocumentError: a file cannot be read or changed; what had been changed before is changed back.
