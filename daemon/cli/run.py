@@ -249,7 +249,7 @@ def _serve(
                 watchdog=watchdog_seconds(os.environ),
                 place=place,
                 file=file,
-                logins=LoginRuns(ServerLogins(kept), state, children),
+                logins=LoginRuns(ServerLogins(kept, file.redact.hide_login), state, children),
                 children=children,
             )
             trio.run(lifetime.run, config, around, signals.listen)
