@@ -21,7 +21,7 @@ IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .PHONY: help
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 	@echo "another interpreter: make test PYTHON=python3.12 (the environments are rebuilt when it changes)"
 
 # Of the locks alone, hashes compared, as `pip install .` and pipx do not; the build backend is among them.
@@ -41,7 +41,7 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json --state-dir .cache/state
 
 .PHONY: test
-test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/sdk/stamp haproxy chromium keyring lint  ## everything: formatter, linter, types, then all tests
+test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring lint  ## everything: formatter, linter, types, then all tests
 	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
 
 .PHONY: check
@@ -49,8 +49,29 @@ check: .venv/dev.stamp  ## the first thing after a change: linters, types and un
 	$(IN_VENV) .venv/bin/python scripts/check $(PYTEST_ARGS)
 
 .PHONY: systemd
-systemd: .venv/dev.stamp  ## the units in a booted systemd (root, Debian): tests/systemd, in a container
+systemd: .venv/dev.stamp .cache/wheels/stamp  ## the units in a booted systemd (root, Debian): tests/systemd, in a container
 	scripts/systemd-container $(PYTEST_ARGS)
+
+.PHONY: bare
+bare: .venv/dev.stamp .cache/agents/stamp  ## the README's first screen on a bare Debian, with real agents (root, Debian): tests/bare
+	scripts/bare-debian $(PYTEST_ARGS)
+
+.PHONY: interpreters
+interpreters: .venv/dev.stamp  ## the unit tests on every Python from 3.11 on that this machine has
+	scripts/interpreters $(PYTEST_ARGS)
+
+.PHONY: man
+man: .venv/dev.stamp  ## the manual pages, from what the commands say of themselves: man/
+	rm -rf man
+	.venv/bin/python scripts/manpages man
+
+.PHONY: dist
+dist: .venv/dev.stamp  ## the packages for PyPI: a wheel and a source distribution, in dist/
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/hatchling build
+
+.PHONY: deb
+deb: .venv/dev.stamp .cache/wheels/stamp  ## a package for this Debian, in dist/
+	scripts/deb dist
 
 .PHONY: lint
 lint: .venv/dev.stamp  ## formatter, linter and types only
@@ -59,7 +80,7 @@ lint: .venv/dev.stamp  ## formatter, linter and types only
 	.venv/bin/mypy
 
 .PHONY: venv
-venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/sdk/stamp haproxy chromium keyring  ## all that the tests need, installed
+venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring  ## all that the tests need, installed
 
 .PHONY: clean
 clean:  ## removes what was installed and every cache
@@ -93,6 +114,10 @@ FORCE:
 	scripts/node tests/e2e/node .cache/node
 	@touch $@
 
+.cache/agents/stamp: tests/e2e/agents/package.json tests/e2e/agents/package-lock.json scripts/node
+	scripts/node tests/e2e/agents .cache/agents
+	@touch $@
+
 # Beside the node of the distribution, which runs all else: what needs this one is named in requirements/node24.in.
 .cache/node24/stamp: .venv/demo.stamp requirements/node24.txt
 	rm -rf $(@D)
@@ -102,6 +127,13 @@ FORCE:
 .cache/sdk/stamp: .venv/dev.stamp requirements/sdk.txt scripts/sdist
 	rm -rf $(@D)
 	scripts/sdist .venv/bin/python $(@D)
+	@touch $@
+
+# All that mcpd needs, to install it from: by the tests of its packages, which reach no index, and by `make deb`.
+.cache/wheels/stamp: .venv/demo.stamp requirements/runtime.txt requirements/packages.txt
+	rm -rf $(@D)
+	.venv/bin/python -m pip download --quiet --require-hashes --only-binary :all: --dest $(@D) \
+	  -r requirements/runtime.txt -r requirements/packages.txt
 	@touch $@
 
 # Where Debian keeps it is on the PATH of root only.
@@ -132,9 +164,11 @@ lock: .cache/interpreter  ## rewrites the locks; `make lock UPGRADE=1` takes the
 	$(COMPILE) pyproject.toml requirements/build.in --group dev --group servers -o requirements/dev.txt
 	$(COMPILE) pyproject.toml requirements/build.in --group servers -c requirements/dev.txt -o requirements/demo.txt
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/runtime.txt
+	"$(PYTHON)" scripts/pins
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/mcp1.in -o requirements/mcp1.txt
 	$(COMPILE) requirements/node24.in -o requirements/node24.txt
+	$(COMPILE) requirements/packages.in -o requirements/packages.txt
 	$(COMPILE) requirements/sdk.in -c requirements/dev.txt -o requirements/sdk.txt
 	cd tests/e2e/node && npm install --package-lock-only --omit-lockfile-registry-resolved=true \
 	  --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -50,6 +50,8 @@ class Surroundings:
     """The configuration's file."""
     logins: LoginRuns
     """The logins at servers, those under way included."""
+    unattended: bool = False
+    """Whether it was started by itself, and ends when it is not used (`idle` of the configuration)."""
     children: Children = attrs.field(factory=Children)
     """The daemon's child processes."""
 

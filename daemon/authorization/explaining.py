@@ -26,7 +26,7 @@ def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.
         )
     return (
         f"{issuer} does not register mcpd as a client{answered(last)}: register it there by hand, with the"
-        f" redirect URI {redirect}, and write its clientId and that port into the entry of {server}"
+        f" redirect URI {redirect}, and write its clientId and that redirectPort into 'oauth' of {server}"
     )
 
 

@@ -88,6 +88,10 @@ def main() -> None:
 
 def _dispatch(argv: list[str]) -> int:
     command = argv[0] if argv else "--help"
+    if not argv and _asked_by_shell():
+        from daemon.cli.completing import complete  # noqa: PLC0415 - as below
+
+        return complete()
     if command in COMMANDS:
         # By its full name: `python -m daemon` comes here as well.
         import importlib  # noqa: PLC0415 - see the module's docstring
@@ -95,7 +99,7 @@ def _dispatch(argv: list[str]) -> int:
         _never_fail_to_print()
         if command == "run":
             _collect_nothing()
-        status: int = importlib.import_module(f"daemon.cli.{_MODULES.get(command, command)}").main(argv[1:])
+        status: int = importlib.import_module(module_of(command)).main(argv[1:])
         return status
     if command in {"-h", "--help", "help"}:
         print(overview())
@@ -107,6 +111,18 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     print(_unknown(command), file=sys.stderr)
     return EX_USAGE
+
+
+def module_of(command: str) -> str:
+    """The module that implements a command."""
+    return f"daemon.cli.{_MODULES.get(command, command)}"
+
+
+def _asked_by_shell() -> bool:
+    """Whether a shell runs this to complete a command line (`mcpd completions`)."""
+    import os  # noqa: PLC0415 - as above; only `mcpd` alone comes here
+
+    return "_ARGCOMPLETE" in os.environ
 
 
 def _collect_nothing() -> None:

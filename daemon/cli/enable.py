@@ -9,7 +9,7 @@ from daemon.cli.options import add_control, add_json, parser
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 
 def main(argv: list[str]) -> int:
@@ -19,34 +19,27 @@ def main(argv: list[str]) -> int:
         0: it is on, perhaps already; 1: there is no such one, or the configuration switches it off; 2: usage;
         3: the daemon is not reachable.
     """
-    return switch(
-        argv,
-        off=False,
-        description="Switch a server, or one of its tools, prompts, resources or templates, on again that was"
-        " switched off with `mcpd disable`. What the configuration switches off is switched on there. Waits a"
-        " few seconds for the outcome.",
+    return switch(_parser().parse_args(argv), off=False)
+
+
+def _parser() -> argparse.ArgumentParser:
+    return switch_parser(
+        "enable",
+        "Switch a server, or one of its tools, prompts, resources or templates, on again that was switched off"
+        " with `mcpd disable`. What the configuration switches off is switched on there. Waits a few seconds"
+        " for the outcome.",
         examples=("mcpd enable git", "mcpd enable git/git_push", "mcpd enable git/prompt:review"),
     )
 
 
-def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[str]) -> int:
-    """Run `mcpd enable` or `mcpd disable`.
-
-    Args:
-        argv: the arguments.
-        off: whether to switch off.
-        description: for `--help`.
-        examples: for `--help`.
-
-    Returns:
-        0, 1, 2 or 3: see `main`.
-    """
-    word = "off" if off else "on"
+def switch_parser(command: str, description: str, *, examples: tuple[str, ...]) -> argparse.ArgumentParser:
+    """The parser of `mcpd enable` and `mcpd disable`."""
+    word = "off" if command == "disable" else "on"
     exits = {
         0: f"it is switched {word}, also if it was already",
         1: "nothing has that name, or it is the configuration that switches it off",
     }
-    made = parser("disable" if off else "enable", description, examples=tuple(examples), exits=exits)
+    made = parser(command, description, examples=examples, exits=exits)
     made.add_argument(
         "name",
         metavar="SERVER[/TOOL]",
@@ -56,7 +49,11 @@ def switch(argv: list[str], *, off: bool, description: str, examples: Sequence[s
     )
     add_json(made)
     add_control(made)
-    options = made.parse_args(argv)
+    return made
+
+
+def switch(options: argparse.Namespace, *, off: bool) -> int:
+    """Run `mcpd enable` or `mcpd disable`. Returns 0, 1, 2 or 3: see `main`."""
 
     def act() -> int:
         print_answer(options, "switch", {"name": options.name, "off": off}, in_words)

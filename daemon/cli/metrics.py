@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.options import add_control, parser
 from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def main(argv: list[str]) -> int:
@@ -13,6 +18,16 @@ def main(argv: list[str]) -> int:
     Returns:
         0: printed; 1: metrics are off; 2: usage; 3: the daemon is not reachable.
     """
+    options = _parser().parse_args(argv)
+
+    def act() -> int:
+        print(visible(ask_with(options, "metrics", {})["text"], lines=True), end="")
+        return 0
+
+    return guarded(act)
+
+
+def _parser() -> argparse.ArgumentParser:
     made = parser(
         "metrics",
         "Print the daemon's numbers in Prometheus' text format: calls, latencies, states, what loading spared"
@@ -21,10 +36,4 @@ def main(argv: list[str]) -> int:
         exits={0: "printed", 1: "metrics are off"},
     )
     add_control(made)
-    options = made.parse_args(argv)
-
-    def act() -> int:
-        print(visible(ask_with(options, "metrics", {})["text"], lines=True), end="")
-        return 0
-
-    return guarded(act)
+    return made

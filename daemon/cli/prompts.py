@@ -20,6 +20,11 @@ def main(argv: list[str]) -> int:
     Returns:
         0: shown; 1: no such server; 2: usage; 3: the daemon is not reachable.
     """
+    options = _parser().parse_args(argv)
+    return guarded(lambda: show(options, "prompts"))
+
+
+def _parser() -> argparse.ArgumentParser:
     made = parser(
         "prompts",
         "Show the prompts that servers offer: each with its arguments and what it is for. What is switched off,"
@@ -30,8 +35,7 @@ def main(argv: list[str]) -> int:
     made.add_argument("server", metavar="SERVER", nargs="?", help="only this server's")
     add_json(made)
     add_control(made)
-    options = made.parse_args(argv)
-    return guarded(lambda: show(options, "prompts"))
+    return made
 
 
 def show(options: argparse.Namespace, kind: str) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import EX_FAULT, guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
 from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    import argparse
 
 PATIENCE = 60.0
 """Seconds to wait: a server may take `timeouts.list` to answer, and a dormant one is started first."""
@@ -18,6 +21,16 @@ def main(argv: list[str]) -> int:
     Returns:
         0: listed; 1: no such server, or one did not list; 2: usage; 3: the daemon is not reachable.
     """
+    options = _parser().parse_args(argv)
+
+    def act() -> int:
+        answer = print_answer(options, "refresh", {"server": options.server}, in_words)
+        return EX_FAULT if any(told["problem"] for told in answer["servers"].values()) else 0
+
+    return guarded(act)
+
+
+def _parser() -> argparse.ArgumentParser:
     made = parser(
         "refresh",
         "Have a server list what it offers now instead of when it says that it changed, or in its time"
@@ -30,13 +43,7 @@ def main(argv: list[str]) -> int:
     made.add_argument("server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` has it")
     add_json(made)
     add_control(made, PATIENCE)
-    options = made.parse_args(argv)
-
-    def act() -> int:
-        answer = print_answer(options, "refresh", {"server": options.server}, in_words)
-        return EX_FAULT if any(told["problem"] for told in answer["servers"].values()) else 0
-
-    return guarded(act)
+    return made
 
 
 def in_words(answer: dict[str, Any]) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_CONFIG
 from daemon.cli.control import RemoteFault, guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
 from daemon.safety.escape import document, visible
+
+if TYPE_CHECKING:
+    import argparse
 
 PATIENCE = 60.0
 """Seconds to wait: servers that were removed are stopped first, and another reload may be under way."""
@@ -32,6 +35,21 @@ def main(argv: list[str]) -> int:
         0: it is in force; 1: refused; 2: usage; 3: the daemon is not reachable; 78: it is faulty, nothing was
         changed.
     """
+    options = _parser().parse_args(argv)
+
+    def act() -> int:
+        try:
+            print_answer(options, "reload", {}, in_words)
+        except RemoteFault as fault:
+            if not _is_of_the_file(fault):
+                raise
+            return _faulty(fault, as_json=options.json)
+        return 0
+
+    return guarded(act)
+
+
+def _parser() -> argparse.ArgumentParser:
     made = parser(
         "reload",
         "Read the configuration again. Only servers whose entry has changed are touched: new ones are started,"
@@ -47,18 +65,7 @@ def main(argv: list[str]) -> int:
     )
     add_json(made)
     add_control(made, PATIENCE)
-    options = made.parse_args(argv)
-
-    def act() -> int:
-        try:
-            print_answer(options, "reload", {}, in_words)
-        except RemoteFault as fault:
-            if not _is_of_the_file(fault):
-                raise
-            return _faulty(fault, as_json=options.json)
-        return 0
-
-    return guarded(act)
+    return made
 
 
 def in_words(answer: dict[str, Any]) -> str:

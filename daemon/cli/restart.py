@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import guarded, print_answer
 from daemon.cli.options import add_control, add_json, parser
 from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def main(argv: list[str]) -> int:
@@ -15,6 +18,16 @@ def main(argv: list[str]) -> int:
     Returns:
         0: it is being started; 1: there is no such server; 2: usage; 3: the daemon is not reachable.
     """
+    options = _parser().parse_args(argv)
+
+    def act() -> int:
+        print_answer(options, "restart", {"server": options.server}, in_words)
+        return 0
+
+    return guarded(act)
+
+
+def _parser() -> argparse.ArgumentParser:
     made = parser(
         "restart",
         "Restart one server now. One that waits for its next try, or was given up until somebody looks"
@@ -26,13 +39,7 @@ def main(argv: list[str]) -> int:
     made.add_argument("server", metavar="SERVER|INSTANCE", help="its name, as `mcpd status` shows it")
     add_json(made)
     add_control(made)
-    options = made.parse_args(argv)
-
-    def act() -> int:
-        print_answer(options, "restart", {"server": options.server}, in_words)
-        return 0
-
-    return guarded(act)
+    return made
 
 
 def in_words(answer: dict[str, Any]) -> str:

@@ -117,6 +117,8 @@ class Server:
 
     name: str = from_the_key()
     """Its key in `mcpServers`."""
+    title: str = ""
+    """What people call it, in any characters; a key that cannot be a name becomes its title."""
     description: str = ""
     """What it is good for, in words for a model that chooses."""
     type: TransportType = TransportType.STDIO
@@ -127,6 +129,8 @@ class Server:
     """Arguments of the command (stdio)."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Environment variables for it, besides a small safe set (stdio); write secrets as ${VAR}."""
+    env_file: str | None = attrs.field(default=None, repr=False)
+    """A file with more of `env`, which counts more: NAME=VALUE lines; from the configuration's directory on."""
     cwd: str | None = attrs.field(default=None, repr=False)
     """The directory to start it in (stdio), from the configuration's on; when absent, the home directory."""
     url: str | None = attrs.field(default=None, repr=False)
@@ -336,3 +340,8 @@ class Config:
     """What is counted for Prometheus, and where."""
     watch: bool = False
     """true: the file is read again whenever it changes."""
+    autostart: bool = True
+    """false: `mcpd connect` starts no daemon where none runs."""
+    idle: Duration | None = None
+    """How long a daemon that `mcpd start` or `mcpd connect` has started may be without clients and calls before
+    it ends: 30m, 2h, 1d, off, or seconds; when absent: off."""

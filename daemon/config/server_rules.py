@@ -17,9 +17,10 @@ from daemon.config.model import (
     StartMode,
     TransportType,
 )
-from daemon.config.names import SERVER_NAME, slug
+from daemon.config.names import SERVER_NAME
 from daemon.config.oauth import OAuth, oauth_faults
 from daemon.errors import Fault
+from daemon.kit.wording import camel
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -36,10 +37,10 @@ SCHEMES: Mapping[TransportType, tuple[str, ...]] = {
 
 _MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
     _T.STDIO: ("url", "headers"),
-    _T.HTTP: ("command", "args", "env", "cwd"),
-    _T.SSE: ("command", "args", "env", "cwd"),
-    _T.WS: ("command", "args", "env", "cwd"),
-    _T.UNIX: ("command", "args", "env", "cwd", "headers"),
+    _T.HTTP: ("command", "args", "env", "env_file", "cwd"),
+    _T.SSE: ("command", "args", "env", "env_file", "cwd"),
+    _T.WS: ("command", "args", "env", "env_file", "cwd"),
+    _T.UNIX: ("command", "args", "env", "env_file", "cwd", "headers"),
 }
 """Keys without meaning for a transport: written for a reason, so ignoring them silently would mislead."""
 
@@ -89,20 +90,18 @@ def missing_faults(server: Server, trail: str) -> Iterator[Fault]:
 
 
 def name_faults(names: Collection[str], trail: str) -> Iterator[Fault]:
-    """Names that servers may not have, each with the one to use instead."""
+    """Names that servers may not have, and of which nothing could be kept."""
     for name in names:
         if not SERVER_NAME.fullmatch(name):
-            better = slug(name, names)
-            hint = f": rename it to '{better}'" if better else ""
             rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
-            yield Fault(path=below(trail, name), message=f"{rule}{hint}")
+            yield Fault(path=below(trail, name), message=f"{rule}: rename it")
 
 
 def _meaningless(server: Server, trail: str) -> Iterator[Fault]:
     for key in _MEANINGLESS[server.type]:
         if getattr(server, key):
-            message = f"a server of type {server.type} has no '{key}': remove it, or change 'type'"
-            yield Fault(path=below(trail, key), message=message)
+            message = f"a server of type {server.type} has no '{camel(key)}': remove it, or change 'type'"
+            yield Fault(path=below(trail, camel(key)), message=message)
 
 
 def _url(server: Server, here: str) -> Iterator[Fault]:

@@ -8,7 +8,6 @@ key is answered with the closest known one, or with what says the same here if a
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -22,7 +21,7 @@ from cattrs.gen import make_dict_structure_fn, override
 from daemon.config.foreign import unknown_key
 from daemon.config.jsonc import below
 from daemon.config.oauth import OAuth
-from daemon.config.tuning import AtLeast, Duration, MoreThan, OrText
+from daemon.config.tuning import AtLeast, MoreThan, OrText
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 
@@ -39,10 +38,6 @@ TRANSPORT_SPELLINGS = {
     "websocket": "ws",
 }
 """Other clients' words for `type`, with ours."""
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-"""Seconds of each unit in which a time can be written."""
 
 
 class Misfit(ValueError):
@@ -183,6 +178,9 @@ def _word(value: object, enum: type[StrEnum]) -> StrEnum:
 
 
 def _bounded(value: object, kind: Any) -> object:
+    text = next((each for each in kind.__metadata__ if isinstance(each, OrText)), None)
+    if text is not None and type(value) not in {int, float}:
+        value = _number(value, text)
     number = _CONVERTER.structure(value, kind.__origin__)
     for bound in kind.__metadata__:
         if isinstance(bound, AtLeast) and number < bound.least:
@@ -192,16 +190,16 @@ def _bounded(value: object, kind: Any) -> object:
     return number
 
 
-def _duration(value: object, kind: Any) -> object:
-    """The hook for a time that may also be written as a text."""
-    wanted = "30s, 10m, 2h, 1d, off, or a number of seconds"
+def _number(value: object, text: OrText) -> float:
+    """The number that a text stands for, where both may be written."""
     if not isinstance(value, str):
-        if type(value) not in {int, float}:
-            raise Misfit(expected(wanted, value))
-        return _bounded(value, kind)
-    if not any(isinstance(each, OrText) and re.fullmatch(each.pattern, value) for each in kind.__metadata__):
-        raise Misfit(f"cannot understand {quoted(value)}: write {wanted}")
-    return math.inf if value == "off" else float(int(value[:-1]) * _UNITS[value[-1]])
+        raise Misfit(expected(text.words, value))
+    if not re.fullmatch(text.pattern, value):
+        raise Misfit(f"cannot understand {quoted(value)}: write {text.words}")
+    try:
+        return text.number(value)
+    except ValueError as error:
+        raise Misfit(str(error)) from None
 
 
 def _items(value: object, kind: Any) -> tuple[Any, ...]:
@@ -274,7 +272,6 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook(int, _strictly("a whole number", int))
     converter.register_structure_hook(float, _strictly("a number", int, float))
     converter.register_structure_hook_func(lambda kind: hasattr(kind, "__metadata__"), _bounded)
-    converter.register_structure_hook_func(lambda kind: kind == Duration, _duration)
     converter.register_structure_hook_func(lambda kind: _made_of(kind, tuple), _items)
     converter.register_structure_hook_func(lambda kind: _made_of(kind, Mapping), _entries)
     converter.register_structure_hook_func(_is_text_or_list, _text_or_list)

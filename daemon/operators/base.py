@@ -95,6 +95,8 @@ class DaemonFacts:
     """The working directory that relative paths start from."""
     state: str = ""
     """The path of the state directory."""
+    log: str = ""
+    """The path of its log; empty if that is its stderr."""
     unrecorded: str = ""
     """Why started children are not recorded in the state directory (`processes.starts`); empty if they are."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)

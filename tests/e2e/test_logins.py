@@ -32,7 +32,7 @@ NAMES = "Tell the user to run `mcpd login notion`"
 @asynccontextmanager
 async def guarded(environ: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Daemon]:
     """A daemon with one server, which wants a login."""
-    async with protected(**options) as url:
+    with protected(**options) as url:
         servers = {"notion": {"url": url}, "plain": {"command": "cat"}, "told": {"url": url, "oauth": False}}
         servers["keyed"] = {"url": url, "headers": {"Authorization": "Bearer configured-0123456789"}}
         with running({"mcpServers": servers}, environ) as daemon:
@@ -104,7 +104,8 @@ async def test_a_login_goes_on_after_it_has_expired_and_after_a_restart() -> Non
 
         def renewed() -> bool:
             assert call(daemon)["content"][0]["text"] == "it was you"
-            return json.loads(kept_in(daemon).read_text())["accessToken"] != first["accessToken"]
+            kept = json.loads(kept_in(daemon).read_text())
+            return bool(kept["accessToken"] != first["accessToken"])
 
         eventually(renewed, daemon.said)
         assert state_of(daemon)["state"] == "ready"

@@ -47,7 +47,7 @@ def locked(name: str) -> dict[str, str]:
 def name_of(requirement: str) -> str:
     found = re.match(r"[\w.-]+", requirement)
     assert found is not None
-    return found[0].lower()
+    return found[0].lower().replace(".", "-")
 
 
 @pytest.fixture
@@ -158,3 +158,11 @@ def test_the_locks_hold_all_that_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert {name_of(each) for each in project["project"]["dependencies"]} <= locked("runtime.txt").keys()
     assert {name_of(each) for each in project["build-system"]["requires"]} <= locked("build.txt").keys()
+
+
+def test_the_extra_for_applications_pins_what_the_lock_does() -> None:
+    """`make lock` writes both; pipx and uv read the extra, which has no hashes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    pinned = project["project"]["optional-dependencies"]["locked"]
+    lock = (LOCKS / "runtime.txt").read_text()
+    assert pinned == [line.rstrip(" \\") for line in lock.splitlines() if re.match(r"\w", line)]

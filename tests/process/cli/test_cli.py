@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon import __version__, cli
-from daemon.cli import COMMANDS, EX_IOERR, main, overview
+from daemon.cli import COMMANDS, EX_IOERR, main, module_of, overview
 from tests.unit.cli.daemons import PATIENCE, ROOT, SILENCE, environment, fake_control, mcpd, server, status_of
 
 if TYPE_CHECKING:
@@ -132,14 +132,23 @@ def test_a_broken_pipe_is_141(monkeypatch: pytest.MonkeyPatch) -> None:
     assert forgotten == [True]
 
 
+ASKING_NOBODY = {
+    "check",
+    "completions",
+    "schema",
+    "version",
+}
+"""Commands that concern no daemon."""
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_takes_the_clients_socket(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main_of_command = importlib.import_module(f"daemon.cli.{command}").main
+    main_of_command = importlib.import_module(module_of(command)).main
     with pytest.raises(SystemExit) as ended:
         main_of_command(["--socket", "/x/mcpd.sock", "--help"])
     assert ended.value.code == 0
     # Those that ask no daemon only accept it.
-    assert ("--socket P" in capsys.readouterr().out) is (command not in {"check", "schema"})
+    assert ("--socket P" in capsys.readouterr().out) is (command not in ASKING_NOBODY)
 
 
 ASKING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -259,7 +268,7 @@ def test_a_terminal_without_unicode_gets_escapes_and_no_traceback(sockets: Path)
 
 def test_every_command_is_a_module() -> None:
     for command in COMMANDS:
-        assert importlib.util.find_spec(f"daemon.cli.{command}") is not None
+        assert importlib.util.find_spec(module_of(command)) is not None
 
 
 @pytest.mark.parametrize("words", [("status", "--json"), ("status",), ("--version",)])

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from tests.fakes_upstream import Client
 
-ABLE = {"elicitation": {"url": {}}}
+ABLE: dict[str, Any] = {"elicitation": {"url": {}}}
 META = {**MODERN, CAPABILITIES_KEY: ABLE}
 NAMES = "Tell the user to run `mcpd login alpha`, then try again"
 CALL = {"name": "call-category-tool", "arguments": {"category": "alpha", "name": "echo", "args": {"x": 1}}}
-STATUS = {"cause": Cause.LOGIN_NEEDED, "reason": "alpha.example wants an OAuth login"}
+STATUS: dict[str, Any] = {"cause": Cause.LOGIN_NEEDED, "reason": "alpha.example wants an OAuth login"}
 
 
 @attrs.define(eq=False)

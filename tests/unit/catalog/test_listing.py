@@ -51,7 +51,7 @@ def test_the_last_page_has_no_cursor(result: bytes) -> None:
         b"{",
         b"\xff",
         b'{"tools":[],"nextCursor":"\xff"}',
-        b'{"tools":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"tools":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
     ],
 )
 def test_what_is_no_page_is_refused(result: bytes) -> None:

@@ -42,7 +42,6 @@ def test_a_client_that_was_registered_by_hand_and_its_secret_are_read_and_the_se
     ("entry", "path", "words"),
     [
         ({"url": URL, "oauth": "no"}, "", "expected true, false or an object"),
-        ({"url": URL, "oauth": {"client_id": "x"}}, ".client_id", "clientId"),
         ({"url": URL, "oauth": {"clientSecret": "x"}}, ".clientSecret", "belongs to a clientId"),
         ({"url": URL, "oauth": {"redirectPort": 70000}}, ".redirectPort", "1 to 65535"),
         ({"url": URL, "oauth": {"scopes": ["a b"]}}, ".scopes[0]", "no blanks"),

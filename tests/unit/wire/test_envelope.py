@@ -65,7 +65,7 @@ BAD: dict[str, tuple[bytes, int, bytes, str]] = {
     "overlong UTF-8": (b'{"x":"\xc0\x80"}', PARSE, b"null", "not UTF-8 at byte 6"),
     "surrogate in UTF-8": (b'{"x":"\xed\xa0\x80"}', PARSE, b"null", "not UTF-8 at byte 6"),
     "invalid UTF-8 in a key": (b'{"method":1,"\xff":2,"id":7}', PARSE, b"null", "not UTF-8 at byte 13"),
-    "bomb": (nested(5000), PARSE, b"null", "nested too deeply"),
+    "bomb": (nested(20_000), PARSE, b"null", "nested too deeply"),
     "unclosed bomb": (b'{"jsonrpc":"2.0","id":7,"params":' + b"[" * 100_000, PARSE, b"null", "Parse error"),
     "one level too deep": (nested(129), REQUEST, b"7", "nested deeper than 128 levels"),
     "objects too deep": (nested(200, '{"x":', "}").replace(b":}", b":0}"), REQUEST, b"7", "nested deeper"),

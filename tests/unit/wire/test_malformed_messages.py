@@ -60,7 +60,7 @@ def test_a_stream_of_messages_gives_the_same_lines_when_it_is_cut_anywhere() -> 
         b'[{"jsonrpc":"2.0","id":7',
         b"[1,2] 3",
         b'{"method":null}}',
-        b'{"method":1,"params":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"method":1,"params":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
     ],
 )
 def test_what_is_no_json_is_a_parse_error_even_if_a_member_before_the_fault_is_of_the_wrong_kind(

@@ -101,7 +101,7 @@ async def test_only_what_is_forwarded_is_work_and_becomes_overdue(autojump_clock
         (b"null", -32603, "an error object that is not one"),
         (b'"text"', -32603, "an error object that is not one"),
         (b'{"message":"\xff"}', 0, '\ufffd"'),
-        (b'{"data":' + b"[" * 5000 + b"]" * 5000 + b"}", -32603, "an error object that is not one"),
+        (b'{"data":' + b"[" * 20_000 + b"]" * 20_000 + b"}", -32603, "an error object that is not one"),
     ],
 )
 def test_the_most_sloppy_error_is_still_an_error(error: bytes, code: int, message: str) -> None:

@@ -1,0 +1,2 @@
+# Completion of mcpd for fish, read at its first use.
+mcpd completions fish | source

@@ -1,0 +1,64 @@
+"""`mcpd version`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon import __version__
+from daemon.cli import version
+from daemon.cli.version import DISTRIBUTION, EXTRAS, LIBRARIES, in_words, main, systemd, versions
+
+if TYPE_CHECKING:
+    import pytest
+
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+
+
+def test_what_matters_is_told_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["mcpd"] == __version__
+    assert told["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert told["mcp"][-2:] == ["2025-11-25", "2026-07-28"]
+    assert all(told["libraries"].values())
+    assert set(told["extras"]) == set(PROJECT["optional-dependencies"]) - {"locked"}
+
+
+def test_people_get_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"mcpd           {__version__}, in /")
+    assert not any(line.startswith("clash") for line in lines)
+
+
+def test_names_are_those_of_the_project() -> None:
+    """An extra is known by the first package that it needs and nothing else does."""
+    assert PROJECT["name"] == DISTRIBUTION
+    for extra, package in EXTRAS.items():
+        assert any(each.startswith(package) for each in PROJECT["optional-dependencies"][extra])
+    for library in LIBRARIES:
+        assert any(each.startswith(library) for each in PROJECT["dependencies"])
+
+
+def test_what_is_not_there_is_said() -> None:
+    told = {**versions(), "systemd": None, "extras": dict.fromkeys(EXTRAS), "clash": "3.1.2"}
+    lines = in_words(told).splitlines()
+    assert "systemd        none" in lines
+    assert "extras         none" in lines
+    assert lines[-1].startswith("clash          python-daemon 3.1.2 is installed here, too: ")
+    assert version.installed("no-such-package") is None
+
+
+def test_a_systemd_that_does_not_answer_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert systemd() is None
+    program = tmp_path / "systemctl"
+    program.write_text("#!/bin/sh\necho 'systemd 257 (257.9-1)'\n")
+    program.chmod(0o755)
+    assert systemd() == "257"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    assert systemd() is None

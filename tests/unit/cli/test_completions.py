@@ -1,0 +1,22 @@
+"""`mcpd completions`; what the scripts do is seen by tests/process/cli/test_completing.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.cli.completions import SHELLS, main
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_is_mcpds(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([shell]) == 0
+    said = capsys.readouterr().out
+    assert "mcpd" in said
+    assert "_ARGCOMPLETE" in said
+
+
+def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["tcsh"])
+    assert ended.value.code == 2
+    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
