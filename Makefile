@@ -1,6 +1,6 @@
 # `make run` starts the demo, `make test` checks everything; both from a bare Debian 12 with python3, make and git.
 # All that is installed goes into .venv and .cache. One exception: root with apt-get also gets a missing python3-venv,
-# nodejs/npm, haproxy or chromium from Debian (scripts/need); everyone else is told what to type.
+# nodejs/npm, haproxy, chromium or gnome-keyring from Debian (scripts/need); everyone else is told what to type.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -41,7 +41,7 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json --state-dir .cache/state
 
 .PHONY: test
-test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium lint  ## everything: formatter, linter, types, then all tests
+test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring lint  ## everything: formatter, linter, types, then all tests
 	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
 
 .PHONY: check
@@ -51,6 +51,10 @@ check: .venv/dev.stamp  ## the first thing after a change: linters, types and un
 .PHONY: systemd
 systemd: .venv/dev.stamp .cache/wheels/stamp  ## the units in a booted systemd (root, Debian): tests/systemd, in a container
 	scripts/systemd-container $(PYTEST_ARGS)
+
+.PHONY: bare
+bare: .venv/dev.stamp .cache/agents/stamp  ## the README's first screen on a bare Debian, with real agents (root, Debian): tests/bare
+	scripts/bare-debian $(PYTEST_ARGS)
 
 .PHONY: interpreters
 interpreters: .venv/dev.stamp  ## the unit tests on every Python from 3.11 on that this machine has
@@ -76,7 +80,7 @@ lint: .venv/dev.stamp  ## formatter, linter and types only
 	.venv/bin/mypy
 
 .PHONY: venv
-venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium  ## all that the tests need, installed
+venv: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring  ## all that the tests need, installed
 
 .PHONY: clean
 clean:  ## removes what was installed and every cache
@@ -110,6 +114,10 @@ FORCE:
 	scripts/node tests/e2e/node .cache/node
 	@touch $@
 
+.cache/agents/stamp: tests/e2e/agents/package.json tests/e2e/agents/package-lock.json scripts/node
+	scripts/node tests/e2e/agents .cache/agents
+	@touch $@
+
 # Beside the node of the distribution, which runs all else: what needs this one is named in requirements/node24.in.
 .cache/node24/stamp: .venv/demo.stamp requirements/node24.txt
 	rm -rf $(@D)
@@ -137,6 +145,11 @@ haproxy:
 .PHONY: chromium
 chromium:
 	@command -v chromium >/dev/null || scripts/need "chromium (the tests drive it through Playwright's server)" chromium
+
+.PHONY: keyring
+keyring:
+	@command -v gnome-keyring-daemon >/dev/null && command -v dbus-daemon >/dev/null \
+	  || scripts/need "gnome-keyring (the tests keep logins in it)" gnome-keyring dbus
 
 # --no-config and --no-emit-index-url keep this machine's indexes out of the files; the runtime and demo locks are
 # cut to the versions of the big one, so that what is tested is what is shipped. Extras are kept because pip, told

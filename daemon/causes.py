@@ -116,6 +116,13 @@ class Cause(StrEnum):
     """HTTP 401: credentials are missing, wrong or expired. `place`, `status`."""
     FORBIDDEN = "forbidden"
     """HTTP 403: the credentials do not suffice. `place`, `status`."""
+    LOGIN_NEEDED = "login-needed"
+    """It wants an OAuth login (`mcpd login`): there is none, or it is over. `place`; `status`, if it said so
+    itself."""
+    SCOPE_MISSING = "scope-missing"
+    """The login does not grant enough (`mcpd login`). `place`, `status`; `scope`, if it said what it wants."""
+    LOGIN_NOT_RENEWED = "login-not-renewed"
+    """Its authorization server, which renews the login, cannot be reached just now. `place`, `error`."""
     REDIRECT = "redirect"
     """HTTP 3xx, which is not followed with credentials. `place`, `status`."""
     NOT_AN_ENDPOINT = "not-an-endpoint"
@@ -132,6 +139,10 @@ class Cause(StrEnum):
     """The server wants its messages sent to another origin. `origin`."""
     WEBSOCKET_REFUSED = "websocket-refused"
     """WebSocket close code 1008: the server does not want us. `place`."""
+
+
+CURED_BY_LOGIN = frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING})
+"""The causes that `mcpd login` removes."""
 
 
 @attrs.frozen

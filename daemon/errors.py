@@ -35,9 +35,16 @@ class Fault:
     """A sentence that says what is wrong and what to write instead."""
     variable: str | None = None
     """The name of the environment variable that is not set, if that is the mistake."""
+    line: int | None = None
+    """The line that it stands in, from 1; None if it is in no line."""
+    column: int | None = None
+    """The character of that line where it begins, from 1."""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
+        if self.line is None:
+            return f"{self.path}: {self.message}"
+        where = f"line {self.line}, column {self.column}"
+        return f"{where}: {self.message}" if self.path == "$" else f"{where}: {self.path}: {self.message}"
 
 
 class ConfigError(McpdError):
@@ -53,6 +60,10 @@ class ConfigError(McpdError):
 
 class DaemonRunning(McpdError):
     """Another daemon already serves the socket."""
+
+
+class CoreFailed(McpdError):
+    """The daemon ends because of a fault of its own, which was logged."""
 
 
 # --- errors of a call -------------------------------------------------------------------------------------

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.processes.children import Children
+from daemon.upstreams.transports.opening import OpenContext
 
 if TYPE_CHECKING:
     import socket
     import ssl
     from collections.abc import Callable
 
+    from daemon.authorization.running import LoginRuns
     from daemon.config.redaction import Redactors
     from daemon.config.state_url import StateUrl
     from daemon.operators.base import DaemonFacts
     from daemon.ports import WatchedFile
+    from daemon.wire.outbox import Outbox
 
 
 @attrs.frozen(kw_only=True)
@@ -44,5 +48,13 @@ class Surroundings:
     """Where the state is stored."""
     file: WatchedFile
     """The configuration's file."""
+    logins: LoginRuns
+    """The logins at servers, those under way included."""
+    unattended: bool = False
+    """Whether it was started by itself, and ends when it is not used (`idle` of the configuration)."""
     children: Children = attrs.field(factory=Children)
     """The daemon's child processes."""
+
+    def opening(self, outbox: Outbox) -> Callable[..., OpenContext]:
+        """What makes the context of a connection, of its `server` and `events`."""
+        return partial(OpenContext, outbox=outbox, children=self.children, logins=self.logins.logins)

@@ -64,8 +64,7 @@ if TYPE_CHECKING:
     from daemon.surroundings import Surroundings
 else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")
-    # 15 ms, needed only where HTTP is served
-    HttpDoor = later("daemon.clients.doors.http.door", "HttpDoor")
+    HttpDoor = later("daemon.clients.doors.http.door", "HttpDoor")  # 15 ms, needed only where HTTP is served
     HttpNeeds = later("daemon.clients.doors.http.door", "HttpNeeds")
 
 STOP_SECONDS = 4.0
@@ -106,8 +105,7 @@ class Tree:
             notify=around.notify,
             redact=around.redact,
         )
-        self.front = _front(self)
-        self.exporter = _exporter(self)
+        self.front, self.exporter = _front(self), _exporter(self)
         self.exposition = Exposition(
             self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
         )
@@ -145,6 +143,7 @@ class Tree:
             core.start_soon(self.summarizing.run)
             async with trio.open_nursery() as upstreams:
                 upstreams.start_soon(self.servers.run)
+                upstreams.start_soon(around.logins.run, self.servers.restart)
                 async with trio.open_nursery() as doors:
                     doors.start_soon(self.client_door.run)
                     doors.start_soon(self.operator_door.run)
@@ -208,7 +207,7 @@ def _servers(tree: Tree, config: Config) -> Servers[UpstreamActor]:
         make=partial(
             UpstreamActor,
             outbox=tree.outbox,
-            children=tree.around.children,
+            opening=tree.around.opening(tree.outbox),
             wall=time.time,
             audience=tree.audience,
             settle=tree.registry.settle,
@@ -255,12 +254,11 @@ def _means(tree: Tree, config: Config) -> Means:
 
 
 def _clients(tree: Tree, config: Config) -> Peers:
-    listen = config.listen
     return Peers(
         "clients",
         shares(config.limits.connections),
-        uids=own_and(listen.uids),
-        servers=lambda: {each.pid for each in tree.servers.actors.values() if each.of in listen.servers},
+        uids=own_and(config.listen.uids),
+        servers=lambda: {each.pid for each in tree.servers.actors.values() if each.of in config.listen.servers},
     )
 
 
@@ -282,6 +280,7 @@ def _front(tree: Tree) -> Front[Session]:
         redact=tree.around.redact,
         audience=tree.audience,
         states=tree.states,
+        logins=tree.around.logins,
         look=tree.recorder.look if tree.recorder.shared else None,
         moved=tree.moves.of,
     )
@@ -345,6 +344,7 @@ def _control(tree: Tree) -> Front[Control]:
         redact=tree.around.redact,
         outbox=tree.outbox,
         wall=time.time,
+        logins=tree.around.logins,
         access=None if tree.http is None else tree.http.tokens,
     )
     return Front(lambda link, _number, _visitor: Control(link, context))

@@ -18,6 +18,9 @@ import trio
 
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
+from daemon.authorization.logins import FileLogins
+from daemon.authorization.running import LoginRuns
+from daemon.authorization.server_logins import ServerLogins
 from daemon.cli.run import ConfigFile
 from daemon.clients.audience import ConnectedClients
 from daemon.config.redaction import Redactors
@@ -28,6 +31,7 @@ from daemon.states import ServerState
 from daemon.surroundings import Surroundings
 from daemon.tree import Tree
 from daemon.upstreams.servers import Servers
+from daemon.upstreams.transports.opening import OpenContext
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import ECHO_SERVER, Client, keep
 
@@ -68,6 +72,7 @@ class House:
         self.notified: list[str] = []
         self.told = trio.Event()
         self.stop = trio.Event()
+        children = Children()
         self.around = Surroundings(
             front=self._listen("front"),
             control=self._listen("control"),
@@ -82,6 +87,8 @@ class House:
             notify=self._notify,
             place=resolve(None, directory),
             **{"redact": _knowing(config), "file": ConfigFile(directory / "mcpd.json"), **more},
+            logins=LoginRuns(ServerLogins(FileLogins(directory)), directory, children),
+            children=children,
         )
         self.tree = Tree(config, self.around)
 
@@ -193,7 +200,7 @@ def registry_and_servers(config: Config) -> tuple[Registry, Servers[UpstreamActo
         make=partial(
             UpstreamActor,
             outbox=outbox,
-            children=children,
+            opening=partial(OpenContext, outbox=outbox, children=children),
             wall=time.time,
             audience=ConnectedClients(),
             settle=registry.settle,

@@ -32,13 +32,14 @@ class Front(Generic[R]):
         """Start without connections; `make` makes what serves one, given its link, its number and who it is."""
         self.sessions: dict[int, R] = {}
         """The sessions of the open connections, by number."""
+        self.count = 0
+        """Connections so far."""
         self._make = make
-        self._count = 0
 
     async def serve(self, link: Link, visitor: Visitor) -> None:
         """Serve a connection until it ends, and contain its faults. Its door closes the link."""
-        self._count += 1
-        number = self._count
+        self.count += 1
+        number = self.count
         try:
             session = self.sessions[number] = self._make(link, number, visitor)
             await session.run()

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.facts import Fact
     from daemon.ports import Audience, UpstreamConnection
-    from daemon.processes.children import Children
     from daemon.safety.redact import Redactor
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.wire.outbox import Outbox
@@ -66,7 +65,7 @@ class UpstreamActor(UpstreamEvents):
         redact: Redactor,
         *,
         outbox: Outbox,
-        children: Children,
+        opening: Callable[..., OpenContext],
         wall: Callable[[], float],
         audience: Audience,
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
@@ -78,7 +77,7 @@ class UpstreamActor(UpstreamEvents):
             tell: leaves a fact with the registry.
             redact: takes secrets out of what the server says about itself.
             outbox: the daemon's outbox.
-            children: the daemon's child processes.
+            opening: makes what a connection needs, of `server` and `events`.
             wall: seconds since the epoch.
             audience: the clients, for what belongs to no call.
             settle: returns once the registry has processed the facts it was told.
@@ -93,7 +92,7 @@ class UpstreamActor(UpstreamEvents):
             outbox=outbox,
             audience=audience,
         )
-        self._context = OpenContext(server=server, events=self, outbox=outbox, children=children)
+        self._context = opening(server=server, events=self)
         self._second: SecondConnection | None = None
         if server.era is EraWish.AUTO:
             self._second = SecondConnection(self, self._context, audience, self._start_limit)

@@ -1,13 +1,16 @@
 """What a login in a process of its own is told and says: one JSON object a line, on its stdin and stdout.
 
 `python -m daemon.authorization` is started by the daemon for one login, so that the SDK, which takes 63 MiB, is
-no part of the daemon, and a login that goes wrong costs nobody else. It is told a `Wish`, says a `Link` or a
-`DeviceCode`, may be told an `Answer`, and ends after `Done`, which was stored before it is said, or `Failed`.
+no part of the daemon, and a login that goes wrong costs nobody else. It is told a `Wish`, says a `LoginPage` or
+a `DeviceCode`, may be told an `Answer`, and ends after `Done`, which was stored before it is said, or `Failed`.
+When its stdin ends it gives up, without a word.
 """
 
 from __future__ import annotations
 
 import msgspec
+
+from daemon.errors import McpdError
 
 
 class Wish(msgspec.Struct, tag="wish", rename="camel", kw_only=True):
@@ -18,9 +21,11 @@ class Wish(msgspec.Struct, tag="wish", rename="camel", kw_only=True):
     url: str
     """Where it is."""
     directory: str
-    """The state directory, in which logins are kept."""
+    """The state directory, in which logins and their locks are kept."""
+    secret_service: bool = False
+    """Whether logins are kept in the Secret Service instead."""
     scope: str | None = None
-    """What the server has asked for (RFC 6750, section 3); None: what its metadata says."""
+    """All that is to be asked for; None: what the server's challenge or its metadata say."""
     client_id: str | None = None
     """A client that was registered by hand; None: registered by the login."""
     client_secret: str | None = None
@@ -30,13 +35,13 @@ class Wish(msgspec.Struct, tag="wish", rename="camel", kw_only=True):
     redirect_port: int | None = None
     """The port of 127.0.0.1 that the browser comes back to; None: any that is free."""
     device: bool = False
-    """Whether to use the device flow (RFC 8628), where it is offered."""
+    """Whether to use the device flow (RFC 8628) where it is offered; where it is not, there is a page."""
 
     def __repr__(self) -> str:
         return f"Wish(server={self.server!r})"
 
 
-class Link(msgspec.Struct, tag="link", rename="camel"):
+class LoginPage(msgspec.Struct, tag="link", rename="camel"):
     """A page that the user has to open."""
 
     url: str
@@ -74,5 +79,9 @@ class Failed(msgspec.Struct, tag="failed", rename="camel"):
     """What failed, why, and what to do: for people, without a secret."""
 
 
-Said = Link | DeviceCode | Done | Failed
+class NoLogin(McpdError):
+    """A login does not come about; the text is that of `Failed`."""
+
+
+Said = LoginPage | DeviceCode | Done | Failed
 Told = Wish | Answer

@@ -8,6 +8,7 @@ daemon is sent the `Script` first: what the previous one knew of this client. `s
 
 from __future__ import annotations
 
+from math import inf
 from time import CLOCK_BOOTTIME, clock_gettime, time
 
 from daemon.bridge import peek, stand_in
@@ -247,11 +248,12 @@ class Conversation:
         deadlines = [self.waiting.deadline(), self.unheard.deadline()]
         return min((each for each in deadlines if each is not None), default=None)
 
-    def expire(self, now: float) -> None:
-        """Answer the requests that have waited long enough."""
-        for item in self.waiting.expired(now):
+    def expire(self, now: float, *, hopeless: bool = False) -> None:
+        """Answer the requests that have waited long enough; all that wait, if it is hopeless."""
+        for item in self.waiting.expired(inf if hopeless else now):
             if item.id is not None and not self._stood_in(item.id, item):
                 waited = WAIT_SECONDS if self.heard else stand_in.patience(item.method)
+                waited -= max(0.0, item.until - now)
                 self.refuse(item.id, item.method, absent(self.trouble, waited))
         for item in self.unheard.expired(now):
             if item.id is not None and self._stood_in(item.id, item):

@@ -16,6 +16,10 @@ import stat
 from daemon.host.trust import distrust
 from daemon.kit.delay import doubled, jittered
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from daemon.bridge.starting import Starting
+
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
@@ -84,7 +88,7 @@ TURNED_AWAY = (
 
 HUNG_UP = (
     "the daemon at {path} closed the connection. Its log says why; if it does not come back, start it:"
-    " `mcpd run`, or `systemctl --user start mcpd`."
+    " `mcpd start`."
 )
 """Said when a daemon that had answered closes the connection."""
 
@@ -101,12 +105,14 @@ MUTE = (
 """Said when a daemon has not answered within its time."""
 
 
-def reach(path: str) -> tuple[_socket.socket | None, str]:
+def reach(path: str) -> tuple[_socket.socket | None, str, bool]:
     """Connect, without waiting, to a listener that may be the daemon.
 
     Returns:
-        A connection that never blocks; or None, with why there is none and what to do.
+        A connection that never blocks; or None, with why there is none and what to do, and whether that is
+        because nobody listens.
     """
+    nobody = False
     link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     link.setblocking(False)
     try:
@@ -117,10 +123,11 @@ def reach(path: str) -> tuple[_socket.socket | None, str]:
         from daemon.bridge.unreachable import CLIENTS, explain  # noqa: PLC0415 - only a failure pays for it
 
         trouble = ".\n".join(explain(path, error, CLIENTS))
+        nobody = isinstance(error, (FileNotFoundError, ConnectionRefusedError))
     if trouble:
         link.close()
-        return None, trouble
-    return link, ""
+        return None, trouble, nobody
+    return link, "", nobody
 
 
 class Retry:
@@ -147,17 +154,23 @@ class Retry:
 class Dialer:
     """Connects to one socket again and again, and knows when the next attempt is due."""
 
-    def __init__(self, path: str) -> None:
-        """Start with an attempt that is due at once."""
+    def __init__(self, path: str, starting: Starting) -> None:
+        """Start with an attempt that is due at once; `starting` has a daemon started where nobody listens."""
         self._path = path
+        self._starting = starting
         self._retry = Retry()
         self._next = 0.0
         self._absent: float | None = None
         """When nobody was last found listening; None if somebody was, whom more attempts would only load."""
 
-    def dial(self, now: float) -> tuple[_socket.socket | None, str]:
-        """Make an attempt, as `reach` does; `now` in seconds, monotonic."""
-        link, trouble = reach(self._path)
+    def dial(
+        self, now: float, *, awaited: bool = False, known: bool = False
+    ) -> tuple[_socket.socket | None, str]:
+        """Make an attempt, as `reach` does, and have a daemon started if nobody listens (`Starting.ask`)."""
+        link, trouble, nobody_listens = reach(self._path)
+        if nobody_listens:
+            self._starting.ask(now, awaited=awaited, known=known)
+            trouble = self._starting.trouble or trouble
         if link is None:
             self._failed(now)
             self._absent = now

@@ -18,6 +18,11 @@ from daemon.bridge.ends import HUNG_UP, MUTE, SILENT, TURNED_AWAY, Dialer, Stdou
 from daemon.bridge.peek import only_answers
 from daemon.bridge.requests import MAX_OPEN
 from daemon.bridge.sides import ClientSide, DaemonSide
+from daemon.bridge.starting import Starting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 READ_BYTES = 256 * 1024
 """Bytes read at once: the largest size that still helps, and what a unix socket holds by default."""
@@ -46,15 +51,17 @@ _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 class Bridge:
     """Moves bytes between the client on stdin and stdout and the daemon."""
 
-    def __init__(self, path: str, hello: bytes) -> None:
+    def __init__(self, path: str, hello: bytes, starts: Callable[[], bool] = bool) -> None:
         """Start with a connection, if a daemon is listening.
 
         Args:
             path: of the daemon's socket.
             hello: sent over each connection before anything from stdin.
+            starts: whether to have a daemon started where none runs; asked only then.
         """
         self._path = path
-        self._dialer = Dialer(path)
+        self._starting = Starting(starts)
+        self._dialer = Dialer(path, self._starting)
         self._since = monotonic()
         self._link, trouble = self._dialer.dial(self._since)
         self._conversation = Conversation(hello, through=self._link is not None)
@@ -82,7 +89,8 @@ class Bridge:
             if not self._conversation.is_settled:
                 self._tend(monotonic())
             self._watch()
-            if self._daemon.is_calm and self._stdin_open and self._link is not None:
+            is_calm = self._daemon.is_calm and self._stdin_open and self._starting.pipe is None
+            if is_calm and self._link is not None:
                 self._relay(self._link)
                 continue
             for descriptor, events in self._poll.poll(self._patience()):
@@ -133,6 +141,9 @@ class Bridge:
         elif descriptor == _STDOUT:
             self._stdout.gone |= bool(events & _GONE)
             self._stdout.drain(self._conversation.down)
+        elif descriptor == self._starting.pipe:
+            if self._starting.hear():
+                self._register(descriptor, None)
         else:
             if self._conversation.up.unsent:
                 self._send()
@@ -179,6 +190,8 @@ class Bridge:
             writes = up.unsent and not up.deaf
             mask = (select.POLLIN if room else 0) | (select.POLLOUT if writes else 0)
             self._register(self._link.fileno(), mask or None)
+        if self._starting.pipe is not None:
+            self._register(self._starting.pipe, select.POLLIN)
         # Always: that is how we learn that nobody reads our stdout.
         self._register(_STDOUT, select.POLLOUT if conversation.down else 0)
 
@@ -236,16 +249,24 @@ class Bridge:
         through = conversation.through
         if self._link is not None and not through and now >= self._since + GREETING_SECONDS:
             self._lose(MUTE.format(path=self._path, seconds=GREETING_SECONDS))
-        if self._link is None and now >= self._dialer.due(awaited=conversation.deadline is not None):
+        started = self._starting.take_ended()
+        due = started or now >= self._dialer.due(awaited=conversation.deadline is not None)
+        if self._link is None and due:
             self._connect(now)
+        if started and self._starting.reason and self._link is None:
+            _say(self._starting.reason)
+            # Who had a daemon waits for it: it may be about to come back.
+            conversation.expire(now, hopeless=not conversation.heard)
         conversation.expire(now)
         if through and not conversation.through:
             self._since = now  # its time starts when it is first missed: the client may have been idle before
             _say(f"{conversation.trouble}\nUntil it answers, this does so in its place.")
 
     def _connect(self, now: float) -> None:
-        self._link, trouble = self._dialer.dial(now)
-        self._conversation.trouble = trouble or SILENT.format(path=self._path)
+        conversation = self._conversation
+        awaited = conversation.deadline is not None
+        self._link, trouble = self._dialer.dial(now, awaited=awaited, known=conversation.heard)
+        conversation.trouble = trouble or SILENT.format(path=self._path)
         if self._link is not None:
             self._since = now
             self._daemon.connected()
@@ -261,6 +282,8 @@ class Bridge:
         self._conversation.trouble = trouble
         settled = self._conversation.is_settled
         self._lost |= settled
+        if settled:
+            self._starting.lost()
         self._dialer.ended(now, now - self._since if settled else None)
         if not self._stdin_open:
             return  # A client that has finished is gone, or had all that it wanted: the daemon ended for that.

@@ -27,10 +27,13 @@ OPERATORS = Door(
 )
 """The control socket. The daemon binds it itself, so it does not exist before the service runs."""
 
-_START = "Start the daemon with `mcpd run` or `systemctl --user start {unit}`; if it listens elsewhere, {name}."
+_START = (
+    "Start the daemon with `mcpd start` (`mcpd run` in the foreground, `systemctl --user start {unit}`); if it"
+    " listens elsewhere, {name}."
+)
 _ALLOW = (
     "Run this as the daemon's user, or let yours in (the socket's group, `listen.uids` in the configuration);"
-    " for a daemon of your own `mcpd run` or `systemctl --user start {unit}`, and {name}."
+    " for a daemon of your own `mcpd run --socket P` or `systemctl --user start {unit}`, and {name}."
 )
 _FIX = "Check the path: {name}. `mcpd run` and `systemctl --user start {unit}` start a daemon."
 _WAIT = "Try again; if it stays so, restart it: `systemctl --user restart mcpd`, or `mcpd run` again."

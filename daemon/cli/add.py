@@ -1,8 +1,219 @@
-"""`mcpd add`: adds a server to the configuration."""
+"""`mcpd add`: adds a server to the configuration, and waits until it is up."""
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli import EX_CONFIG
+from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.taking_effect import START_SECONDS, come_up, failure, in_lines
+from daemon.host.paths import config_file, home
+from daemon.safety.escape import document, visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from daemon.cli.taking_effect import Effect
+    from daemon.setup.adding import WantedServer
+    from daemon.setup.moved_secrets import Variables
+    from daemon.setup.taking import Draft, Present
+
+EX_NOT_DONE = 1
+
 
 def main(argv: list[str]) -> int:
-    """Not there yet."""
-    raise NotImplementedError
+    """Add a server.
+
+    Returns:
+        0: added, and up if a daemon runs; 1: not added, or not up; 2: usage; 78: the configuration is faulty.
+    """
+    made = _parser()
+    words, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    options = made.parse_args(words)
+    # Here, so that `--help` does not pay for attrs and cattrs.
+    from daemon.documents.files import DocumentError  # noqa: PLC0415
+    from daemon.errors import ConfigError  # noqa: PLC0415
+    from daemon.setup.adding import WordsError  # noqa: PLC0415
+
+    path = (options.config or config_file(os.environ)).absolute()
+    try:
+        return _add(options, path, command)
+    except WordsError as error:
+        made.error(visible(str(error)))
+    except DocumentError as error:
+        print(f"mcpd: {visible(str(error))}", file=sys.stderr)
+        return EX_NOT_DONE
+    except ConfigError as error:
+        print(f"mcpd: {visible(str(error), lines=True)}\nmcpd: nothing was written", file=sys.stderr)
+        return EX_CONFIG
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "add",
+        "Add a server to the configuration, as a person would: comments, order and layout of the file stay."
+        " The result is checked before it is written; the daemon, if one runs, reads it again, and the server's"
+        " tools are shown when it is up. Packages without a version are pinned to the newest, and values of"
+        " credentials are kept in the file 'env' beside the configuration, which only you can read.",
+        examples=(
+            "mcpd add pypi:mcp-server-time",
+            "mcpd add memory npm:@modelcontextprotocol/server-memory",
+            "mcpd add git --share workspace -- uvx mcp-server-git --repository '${workspace}'",
+            "mcpd add github --env GITHUB_TOKEN=... -- docker run -i --rm -e GITHUB_TOKEN ghcr.io/o/server:1.2",
+            "mcpd add notion https://mcp.notion.com/mcp --header 'Authorization: Bearer ...'",
+        ),
+        exits={
+            0: "added; if a daemon runs, the server is up",
+            1: "not added (the name is taken, the file cannot be written), or the server does not come up",
+            EX_CONFIG: "the configuration is faulty, or would be: nothing was written",
+        },
+        asks=False,
+    )
+    made.usage = "mcpd add [options] NAME -- COMMAND ... | NAME URL | [NAME] npm:PACKAGE | [NAME] pypi:PACKAGE"
+    made.add_argument("words", metavar="NAME", nargs="*", help="the server's name, and what it is")
+    made.add_argument("--env", metavar="K=V", action="append", default=[], help="a variable that it gets")
+    made.add_argument("--header", metavar="'K: V'", action="append", default=[], help="a header for its url")
+    made.add_argument("--type", metavar="T", help="its transport, where the url does not tell: sse")
+    made.add_argument("--share", metavar="S", help="who shares an instance of it: all, workspace or session")
+    made.add_argument("--description", metavar="D", help="what it is good for, in a sentence, for models")
+    made.add_argument("--replace", action="store_true", help="replace the server that has the name")
+    made.add_argument("--or-undo", action="store_true", help="take it back if it does not come up")
+    made.add_argument("--no-reload", action="store_true", help="only write it: leave the daemon alone")
+    made.add_argument("--dry-run", action="store_true", help="show what would change, as a diff")
+    made.add_argument("--config", metavar="F", type=Path, help="the configuration (default: as `mcpd check`)")
+    add_json(made)
+    add_control(made, START_SECONDS)
+    return made
+
+
+def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int:
+    from daemon.config.taking import SERVERS  # noqa: PLC0415 - as above
+    from daemon.setup.adding import wanted  # noqa: PLC0415
+    from daemon.setup.moved_secrets import Variables  # noqa: PLC0415
+    from daemon.setup.taking import changed, read_present  # noqa: PLC0415
+
+    server = wanted(options.words, command)
+    present = read_present(path)
+    if server.name in present.servers and not options.replace:
+        print(
+            f"mcpd: there is a server '{server.name}' in {visible(str(path))}: `mcpd remove {server.name}`, or"
+            " --replace it; nothing was changed",
+            file=sys.stderr,
+        )
+        return EX_NOT_DONE
+    variables = Variables(known={**present.variables, **os.environ})
+    server = _pinned(_completed(options, server))
+    entry = _without_secrets(server, variables, path)
+    place = present.places.get(server.name, (SERVERS, server.name))
+    draft = changed(present, lambda text: text.put(place, entry), variables.kept, os.environ)
+    if options.dry_run:
+        print(visible(draft.diff(), lines=True), end="")
+        return 0
+    draft.write()
+    _say_written(options, server, variables, present)
+    _advise(server.name, path)
+    if options.no_reload:
+        return 0
+    return _finish(options, server.name, path, draft)
+
+
+def _completed(options: argparse.Namespace, server: WantedServer) -> WantedServer:
+    """The server with what options say of it."""
+    import attrs  # noqa: PLC0415 - as above
+
+    from daemon.setup.adding import pairs  # noqa: PLC0415
+
+    more: dict[str, Any] = {"type": options.type, **server.entry}
+    more |= {"env": pairs(options.env, "=", "key"), "headers": pairs(options.header, ":", "header")}
+    more |= {"share": options.share}
+    entry = {"description": options.description, **more}
+    return attrs.evolve(server, entry={key: value for key, value in entry.items() if value})
+
+
+def _pinned(server: WantedServer) -> WantedServer:
+    from daemon.setup.adding import with_versions  # noqa: PLC0415 - as above
+    from daemon.setup.versions import newest  # noqa: PLC0415
+
+    server = with_versions(server, lambda package: newest(package, os.environ, home(os.environ)))
+    for package in server.pinned:
+        print(visible(f"mcpd: pinned to {package}, the newest version"), file=sys.stderr)
+    for package in server.loose:
+        print(
+            visible(f"mcpd: warning: the version of '{package}' could not be looked up: it is not pinned"),
+            file=sys.stderr,
+        )
+    return server
+
+
+def _without_secrets(server: WantedServer, variables: Variables, path: Path) -> dict[str, Any]:
+    """The entry with references in place of secrets that were given literally."""
+    import json  # noqa: PLC0415 - as above
+
+    from daemon.config.parse import parse  # noqa: PLC0415
+    from daemon.config.redaction import secrets_of  # noqa: PLC0415
+    from daemon.errors import ConfigError  # noqa: PLC0415
+    from daemon.setup.moved_secrets import with_references  # noqa: PLC0415
+
+    text = json.dumps({"mcpServers": {server.name: server.entry}})
+    try:
+        hidden, _ = secrets_of(parse(text, source=str(path), environ=variables.known).mcp_servers[server.name])
+    except ConfigError:
+        hidden = frozenset()  # the check of the whole file tells what is wrong
+    return with_references(server.entry, server.name, hidden, variables)
+
+
+def _say_written(
+    options: argparse.Namespace, server: WantedServer, variables: Variables, present: Present
+) -> None:
+    if variables.kept:
+        names = ", ".join(variables.kept)
+        print(f"mcpd: kept in {visible(str(present.env.path))}, for you only: {names}", file=sys.stderr)
+    if not options.json:
+        print(visible(f"added {server.name} to {present.config.path}"))
+
+
+def _advise(name: str, path: Path) -> None:
+    """Say what is known of the server that its entry does not say."""
+    from daemon.cli.doctor import sharing  # noqa: PLC0415 - as above
+    from daemon.config.parse import load  # noqa: PLC0415
+
+    for finding in sharing.check(load(path, os.environ).mcp_servers[name]):
+        print(visible(f"mcpd: {finding.what} {finding.do}"), file=sys.stderr)
+
+
+def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) -> int:
+    """Wait for the server, and tell how it is; take the edit back if it is not well and that is wished."""
+    effect = come_up(options, path, name)
+    undone = options.or_undo and effect.asked and not effect.is_well
+    if effect.seen is not None and not effect.is_well:
+        told = failure(options, name, effect.seen)
+    else:
+        told = visible(effect.problem)
+    if undone:
+        draft.undo()
+        come_up(options, path, name)
+    if options.json:
+        print(document(_data(name, effect, undone=undone)))
+    elif effect.is_well:
+        print(in_lines(name, effect))
+    elif not effect.asked:
+        print(f"no daemon runs that could start it ({told}): `mcpd start` starts one", file=sys.stderr)
+    else:
+        after = "taken back: the files are as they were" if undone else f"it stays: `mcpd remove {name}`"
+        print(f"mcpd: {told}\nmcpd: {after}", file=sys.stderr)
+    return 0 if effect.is_well or not effect.asked else EX_NOT_DONE
+
+
+def _data(name: str, effect: Effect, *, undone: bool) -> dict[str, Any]:
+    seen = effect.seen or {}
+    return {
+        "server": name,
+        "state": seen.get("state"),
+        "reason": seen.get("reason") or effect.problem,
+        "tools": list(effect.tools),
+        "undone": undone,
+    }

@@ -7,15 +7,17 @@ a description, tools that are switched off in one place only.
 from __future__ import annotations
 
 import os.path
-import shutil
 import time
 from typing import TYPE_CHECKING
 
+import attrs
+
 from daemon.config import command_lines, runners
 from daemon.config.jsonc import ROOT, below
+from daemon.config.model import TransportType
 from daemon.config.names import matches, read_reference
 from daemon.config.permission_rules import unknown_servers, unreachable
-from daemon.config.redaction import secrets_of
+from daemon.config.redaction import Redactors
 from daemon.config.sharing import WRITTEN
 from daemon.errors import Fault
 from daemon.host import paths
@@ -38,16 +40,20 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
         beside: the configuration's directory, for paths that were meant to start there; None to skip those.
     """
     found: list[Fault] = [*_keyless(config, environ), *_http(config)]
+    redactors = Redactors()
+    redactors.learn(config)
     for name, each in config.mcp_servers.items():
-        server = each.written
-        if server.enabled and server.command:
-            trail = below(below(ROOT, "mcpServers"), name)
-            found += _missing_command(server, trail, environ)
-            told = list(_unwise(server, below(trail, "args")))
+        server, trail = each.written, below(below(ROOT, "mcpServers"), name)
+        if not server.enabled:
+            continue
+        told: list[Fault] = []
+        if server.command:
+            told += (Fault(path=below(trail, "args"), message=message) for message in unwise(each))
             if beside is not None and not server.cwd:
                 told += _astray(server, trail, beside, paths.home(environ))
-            hidden, _ = secrets_of(each)
-            found += (fault for fault in told if not _shows(fault, hidden))
+        known = {fault.path for fault in told}
+        told += (fault for fault in _checked(each, trail, environ) if fault.path not in known)
+        found += (attrs.evolve(fault, message=redactors.of(name)(fault.message)) for fault in told)
     return found
 
 
@@ -85,18 +91,20 @@ def _http(config: Config) -> Iterator[Fault]:
         yield Fault(path=here, message=f"{finding.what} {finding.do}".strip())
 
 
-def _shows(fault: Fault, hidden: frozenset[str]) -> bool:
-    return any(word in fault.message for word in hidden)
+def _checked(server: Server, trail: str, environ: Mapping[str, str]) -> Iterator[Fault]:
+    """What `mcpd doctor` says of its command or its url, without asking anybody."""
+    from daemon.cli.doctor import programs, servers  # noqa: PLC0415 - reads the doctor's words
+    from daemon.cli.doctor.findings import Level  # noqa: PLC0415
 
-
-def _missing_command(server: Server, trail: str, environ: Mapping[str, str]) -> Iterator[Fault]:
-    assert server.command is not None
-    if "/" in server.command and not server.command.startswith("/"):
-        return  # relative to the directory in which the server is started, or in a client's
-    if shutil.which(server.command, path=server.env.get("PATH", environ.get("PATH"))) is None:
-        where = "there is no such program" if "/" in server.command else "it is not on PATH"
-        message = f"'{server.command}' cannot be started: {where}. Install it, or write its absolute path"
-        yield Fault(path=below(trail, "command"), message=message)
+    if server.type is TransportType.STDIO:
+        findings = programs.check(server, environ, environ)
+    else:
+        findings = servers.endpoint(server, connect=False)
+    for finding in findings:
+        if finding.level is not Level.NOTE:
+            what = finding.what.removeprefix(f"{server.name}: ")
+            words = " ".join(each for each in (what, finding.why, finding.do) if each)
+            yield Fault(path=f"{trail}.{finding.data['key']}", message=words.removesuffix("."))
 
 
 def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fault]:
@@ -118,12 +126,14 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
             yield Fault(path=place, message=message)
 
 
-def _unwise(server: Server, trail: str) -> Iterator[Fault]:
+def unwise(server: Server) -> list[str]:
     """What a server downloads again at each start, and what a container is given of the machine."""
-    assert server.command is not None
-    for words in command_lines.started((server.command, *server.args)):
-        for message in (*runners.moving(words), *command_lines.warnings(words)):
-            yield Fault(path=trail, message=message)
+    server = server.written
+    return [
+        message
+        for words in command_lines.started((server.command or "", *server.args))
+        for message in (*runners.moving(words), *command_lines.warnings(words))
+    ]
 
 
 def oversights(config: Config) -> list[Fault]:

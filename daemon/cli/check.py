@@ -28,19 +28,20 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     # Here, so that `--help` does not pay 70 ms for attrs and cattrs.
     from daemon.cli.advice import advice, oversights  # noqa: PLC0415
-    from daemon.config.parse import load  # noqa: PLC0415
+    from daemon.config.parse import load_with_notes  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.host.paths import config_file  # noqa: PLC0415
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
     path = options.file or config_file(os.environ)
     try:
-        config = load(path, os.environ, SURFACES)
+        checked = load_with_notes(path, os.environ, SURFACES)
     except ConfigError as error:
         _show_faults(path, error.faults, as_json=options.json)
         return EX_CONFIG
-    warnings = [*advice(config, os.environ, path.absolute().parent), *oversights(config)]
-    _show(path, config, warnings, as_json=options.json)
+    config = checked.config
+    warnings = checked.placed([*advice(config, os.environ, path.absolute().parent), *oversights(config)])
+    _show(path, config, warnings, checked.notes, as_json=options.json)
     return 0
 
 
@@ -48,8 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     made = parser(
         "check",
         "Validate a configuration without starting anything: all faults at once, each with its place in the"
-        " file. Warnings (a command that is not on PATH, a package without a version, a server without a"
-        " description) do not fail it.",
+        " file. Notes (what other clients write and is understood) and warnings (a command that is not on PATH,"
+        " a package without a version, a server without a description) do not fail it.",
         examples=("mcpd check", "mcpd check config/demo.json", "mcpd check mcpd.json --json | jq .faults"),
         exits={0: "it can be used", 78: "it has faults"},
         reaches=False,
@@ -68,7 +69,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _show_faults(path: Path, faults: Sequence[Fault], *, as_json: bool) -> None:
     if as_json:
-        print(document({"ok": False, "source": str(path), "faults": _plain(faults), "warnings": []}))
+        said = {"faults": _plain(faults), "warnings": [], "notes": []}
+        print(document({"ok": False, "source": str(path), **said}))
         return
     noun = "fault" if len(faults) == 1 else "faults"
     print(visible(f"{path}: {len(faults)} {noun}"), file=sys.stderr)
@@ -76,12 +78,17 @@ def _show_faults(path: Path, faults: Sequence[Fault], *, as_json: bool) -> None:
         print(f"  {visible(str(fault))}", file=sys.stderr)
 
 
-def _show(path: Path, config: Config, warnings: Sequence[Fault], *, as_json: bool) -> None:
+def _show(
+    path: Path, config: Config, warnings: Sequence[Fault], notes: Sequence[Fault], *, as_json: bool
+) -> None:
     servers, categories = len(config.mcp_servers), len(config.categories)
     if as_json:
         counts = {"servers": servers, "categories": categories}
-        print(document({"ok": True, "source": str(path), **counts, "faults": [], "warnings": _plain(warnings)}))
+        said = {"faults": [], "warnings": _plain(warnings), "notes": _plain(notes)}
+        print(document({"ok": True, "source": str(path), **counts, **said}))
         return
+    for note in notes:
+        print(f"note: {visible(str(note))}", file=sys.stderr)
     for warning in warnings:
         print(f"warning: {visible(str(warning))}", file=sys.stderr)
     grouped = _count(categories, "category", "categories") if categories else "each a category"
@@ -92,5 +99,8 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _plain(faults: Sequence[Fault]) -> list[dict[str, str]]:
-    return [{"path": fault.path, "message": fault.message} for fault in faults]
+def _plain(faults: Sequence[Fault]) -> list[dict[str, object]]:
+    return [
+        {"path": fault.path, "line": fault.line, "column": fault.column, "message": fault.message}
+        for fault in faults
+    ]

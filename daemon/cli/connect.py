@@ -53,7 +53,8 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     _occupy_standard_descriptors()
-    failure = Bridge(path, _hello(hello)).run()
+    starts = not hello.pop("no_start", False) and not os.environ.get("MCPD_NO_START")
+    failure = Bridge(path, _hello(hello), lambda: starts and _is_usual(path)).run()
     if failure:
         print(f"mcpd connect: the client was not answered: {failure}", file=sys.stderr)
         return 1
@@ -91,6 +92,16 @@ def _default_socket() -> str:
     from daemon.host.paths import client_socket  # noqa: PLC0415
 
     return str(client_socket(os.environ))
+
+
+def _is_usual(path: str) -> bool:
+    """Whether a daemon that is started here serves this socket.
+
+    Anywhere else somebody has said where a daemon is: another user's, or one outside of this container.
+    """
+    from daemon.host.paths import FRONT, runtime_dir  # noqa: PLC0415 - as above
+
+    return path == str(runtime_dir(os.environ) / FRONT)
 
 
 def _hello(params: dict[str, object]) -> bytes:
@@ -171,8 +182,10 @@ def _parser() -> argparse.ArgumentParser:
 
     options = parser(
         "connect",
-        "Bridge an MCP client that speaks over stdin and stdout to the daemon. While none runs yet, the client"
-        " is shown one tool, mcpd_status, that waits for the daemon and says what to do.",
+        "Bridge an MCP client that speaks over stdin and stdout to the daemon, which is started if none runs,"
+        " as `mcpd start` does it (not if --socket or $MCPD_SOCKET names another socket than the usual one)."
+        " Until it serves, the client is shown one tool, mcpd_status, that waits for the daemon and says what"
+        " to do.",
         examples=(
             'in an MCP client\'s configuration: {"command": "mcpd", "args": ["connect"]}',
             "mcpd connect --profile reader",
@@ -221,6 +234,13 @@ def _add_arguments(options: argparse.ArgumentParser) -> None:
         type=lambda text: _checked(_fault_of_directory, text),
         help="the directory that this client works in, for servers that have one instance for each (default:"
         " $MCPD_WORKSPACE, else the client's first root, else the directory that this is started in)",
+    )
+    options.add_argument(
+        "--no-start",
+        action="store_true",
+        default=None,
+        help='start no daemon where none runs (or $MCPD_NO_START; or for all clients, "autostart": false in the'
+        " configuration)",
     )
     options.add_argument(
         "--lazy",

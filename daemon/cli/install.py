@@ -2,7 +2,196 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.cli import EX_CONFIG
+from daemon.cli.options import parser
+from daemon.host.paths import config_file
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from daemon.setup.client_files import FilePlan
+    from daemon.setup.programs import ClientProgram, Machine
+    from daemon.setup.putting_in import Installation
+    from daemon.setup.taken_over import TakenOver
+
 
 def main(argv: list[str]) -> int:
-    """Not there yet."""
-    raise NotImplementedError
+    """Put mcpd into clients.
+
+    Returns:
+        0: it is there; 1: one client was left as it is, or nobody has agreed; 2: usage; 78: mcpd's
+        configuration is faulty, so that nobody knows which servers it has.
+    """
+    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
+    from daemon.cli.consent import agreed  # noqa: PLC0415
+    from daemon.cli.import_servers import here  # noqa: PLC0415
+    from daemon.documents.files import DocumentError  # noqa: PLC0415
+    from daemon.errors import ConfigError  # noqa: PLC0415
+    from daemon.setup.own_entry import NoProgram  # noqa: PLC0415
+
+    made = _parser()
+    options = made.parse_args(argv)
+    if options.one_to_one and (options.keep or options.surface):
+        made.error("--one-to-one goes with neither --keep nor --surface: each server is itself then")
+    machine = here()
+    programs = clients.chosen(made, options)
+    if options.all:
+        programs = [program for program in programs if clients.is_here(program, machine)]
+    elif absent := [program for program in programs if not clients.is_here(program, machine)]:
+        for program in absent:
+            print(f"mcpd: {program.title} is not here: {_looked(program, machine)}", file=sys.stderr)
+        return 1
+    try:
+        known = _known()
+        wanted = _wanted(options)
+    except ConfigError as error:
+        print(f"mcpd: {error}\nNothing was changed: `mcpd check` says more.", file=sys.stderr)
+        return EX_CONFIG
+    except (DocumentError, NoProgram) as error:
+        print(f"mcpd: {error}", file=sys.stderr)
+        return 1
+    titles = ", ".join(program.title for program in programs)
+    if options.all and not options.dry_run and not agreed(f"Put mcpd into {titles}?", yes=options.yes):
+        print("mcpd: nothing was changed", file=sys.stderr)
+        return 1
+    return install(programs, machine, wanted, known, options.scope, dry_run=options.dry_run)
+
+
+def install(
+    programs: Sequence[ClientProgram],
+    machine: Machine,
+    wanted: Installation,
+    known: TakenOver,
+    scope: str = "user",
+    *,
+    dry_run: bool = False,
+    tells_more: bool = True,
+) -> int:
+    """Put mcpd into these clients, and say what was done. Returns 1 if one could not be changed, else 0."""
+    from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
+
+    status, has_written = 0, False
+    for program in programs:
+        changes = clients.change_files(
+            program, partial(_plans, program, machine, wanted, known, scope), dry_run=dry_run
+        )
+        if changes is None:
+            status = 1
+        elif not dry_run:
+            has_written = has_written or any(change.writes for change in changes)
+            for line in clients.installed_in_words(program, changes):
+                clients.say(line)
+    if has_written and tells_more:
+        print("It takes effect when a client is started anew. Undo: `mcpd uninstall CLIENT`, or --all.")
+    return status
+
+
+def is_pending(program: ClientProgram, machine: Machine, wanted: Installation, known: TakenOver) -> bool:
+    """Whether there is something to do for a client, or something that keeps it from being done."""
+    from daemon.documents.files import DocumentError  # noqa: PLC0415 - as above
+    from daemon.errors import ConfigError  # noqa: PLC0415
+    from daemon.setup.carrying_out import preview  # noqa: PLC0415
+
+    try:
+        return any(change.writes for change in preview(_plans(program, machine, wanted, known)))
+    except (ConfigError, DocumentError):
+        return True
+
+
+def _plans(
+    program: ClientProgram, machine: Machine, wanted: Installation, known: TakenOver, scope: str = "user"
+) -> list[FilePlan]:
+    from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
+    from daemon.setup.client_files import installing  # noqa: PLC0415
+
+    find = partial(records().find, program.name)
+    return installing(program, machine, wanted, scope, known.lookup(program, machine), find)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from daemon.cli.client_changes import add_clients  # noqa: PLC0415 - as above
+
+    made = parser(
+        "install",
+        "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken"
+        " out there, so that they are not started twice; those that it does not have stay and are named. The"
+        " rest of the file, its comments and its order stay as they are. What it was is kept for `mcpd"
+        " uninstall`.",
+        examples=(
+            "mcpd install claude-code codex",
+            "mcpd install --all --dry-run",
+            "mcpd install cursor --scope project --profile reader",
+            "mcpd install claude-code --one-to-one",
+        ),
+        exits={
+            0: "mcpd is in all of these clients",
+            1: "a client was left as it is, which is said; the others were changed",
+            EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
+        },
+        asks=False,
+    )
+    add_clients(made)
+    made.add_argument(
+        "--scope",
+        choices=("user", "project"),
+        default="user",
+        help="for this user, or in the file of the project in the working directory, which others may share"
+        " (default: user)",
+    )
+    made.add_argument("--profile", metavar="P", help="the profile that the client gets")
+    made.add_argument("--surface", metavar="S", help="the surface that the client gets")
+    made.add_argument(
+        "--one-to-one",
+        action="store_true",
+        help="leave each server under its own name, and reach it through mcpd (`mcpd connect --server NAME`),"
+        " so that the client's own rules about its tools go on to hold",
+    )
+    made.add_argument("--keep", action="store_true", help="leave the client's servers, those mcpd has too")
+    made.add_argument("--yes", action="store_true", help="with --all: ask nothing")
+    return made
+
+
+def _wanted(options: argparse.Namespace) -> Installation:
+    from daemon.setup.own_entry import own_command  # noqa: PLC0415 - as above
+    from daemon.setup.putting_in import Installation  # noqa: PLC0415
+
+    socket = options.socket and str(Path(options.socket).absolute())
+    named = (("--socket", socket), ("--profile", options.profile), ("--surface", options.surface))
+    given = tuple(word for name, value in named if value for word in (name, value))
+    return Installation(
+        command=own_command(sys.argv[0]),
+        args=("connect", *given),
+        keep=options.keep,
+        one_to_one=options.one_to_one,
+    )
+
+
+def _known() -> TakenOver:
+    """The servers that mcpd has.
+
+    Raises:
+        ConfigError: its configuration is faulty.
+        DocumentError: it cannot be read.
+    """
+    from daemon.config.parse import load  # noqa: PLC0415 - as above
+    from daemon.setup.taken_over import TakenOver  # noqa: PLC0415
+    from daemon.setup.taking import read_present  # noqa: PLC0415
+
+    path = config_file(os.environ)
+    present = read_present(path)
+    if present.config.content is not None:
+        # A daemon with faults in its configuration does not start: then nothing is to be taken from a client.
+        load(path, os.environ)
+    return TakenOver(servers=present.servers, variables={**present.variables, **os.environ})
+
+
+def _looked(program: ClientProgram, machine: Machine) -> str:
+    paths = dict.fromkeys(str(place.path) for place in program.places(machine))
+    return f"there is none of {', '.join(paths)}. Start it once, then try again"

@@ -46,6 +46,10 @@ WATCH_SECONDS = 1.0
 parts."""
 
 
+IDLE_LOOK_SECONDS = 5.0
+"""Interval between looks at whether anybody uses a daemon that ends by itself."""
+
+
 async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[int], None]], None]) -> None:
     """Run the daemon until SIGTERM or SIGINT; a second one skips every grace period but still ends cleanly.
 
@@ -66,6 +70,8 @@ async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[
             nursery.start_soon(life.stay_small)
             nursery.start_soon(life.reload_when_asked)
             nursery.start_soon(life.watch, around.file)
+            if around.unattended:
+                nursery.start_soon(life.end_when_idle)
             await tree.serve(life.stop)
             nursery.cancel_scope.cancel()
     finally:
@@ -136,6 +142,23 @@ class _Life:
                 looks -= 1
                 if own.spare() > SPARE_BYTES:
                     own.give_back()
+
+    async def end_when_idle(self) -> None:
+        """End the daemon once it has been without clients and calls for `idle` of its configuration."""
+        tree = self._tree
+        await tree.serving.wait()
+        used, connections = trio.current_time(), tree.front.count
+        while True:
+            await trio.sleep(IDLE_LOOK_SECONDS)
+            now, before, connections = trio.current_time(), connections, tree.front.count
+            works = any(each.in_flight for each in tree.servers.actors.values())
+            if tree.front.sessions or connections != before or works:
+                used = now
+            idle = tree.registry.catalog.value.config.idle
+            if idle is not None and now - used >= idle:
+                logger.info("no client and no call for {:.0f} s (`idle`): going down", now - used)
+                self.stop.set()
+                return
 
     async def reload_when_asked(self) -> None:
         """Reload once for all requests that have come."""

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.errors import ConfigError, Fault
+from daemon.errors import ConfigError, CoreFailed, Fault
 from daemon.host import paths
 from daemon.host.sockets import bind, unbind
 
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from daemon.config.model import Config
 
@@ -94,7 +94,7 @@ def opened_listeners(
             listener = inherited.get(name)
             if listener is None:
                 listener = bind(path)
-                stack.callback(unbind, listener, path)
+                stack.push(_released(listener, path))
             else:
                 path = Path(listener.getsockname())  # noqa: PLW2901 - systemd chose another one
                 stack.callback(listener.close)
@@ -108,6 +108,21 @@ def opened_listeners(
         if http is not None:
             stack.callback(http.close)
         yield Listeners(front, control, front_path, control_path, http, _certificate(config))
+
+
+def _released(listener: socket.socket, path: Path) -> Callable[[object, object, object], None]:
+    """What closes a socket at the end, and removes its file unless the daemon has failed.
+
+    A file that nobody listens on tells bridges that the daemon has not ended as it should (`setup.starting`).
+    """
+
+    def release(_kind: object, error: object, _traceback: object) -> None:
+        if isinstance(error, CoreFailed):
+            listener.close()
+        else:
+            unbind(listener, path)
+
+    return release
 
 
 def _certificate(config: Config) -> ssl.SSLContext | None:

@@ -1,8 +1,206 @@
-"""`mcpd login`: logs in to a server that wants OAuth."""
+"""`mcpd login`: log in to a server that wants OAuth, with a browser here or elsewhere.
+
+The daemon says which page to open while it waits. The link is always printed; where there is a screen, a
+browser is opened, too; where there is a terminal, the address that a browser elsewhere ended at can be pasted.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+from daemon.cli.asking.person import Interrupted, Terminal, forget_typed, is_coloured
+from daemon.cli.control import EX_FAULT, ask_with, guarded
+from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
+from daemon.safety.escape import document, visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+
+    from daemon.cli.control import Wire
+
+LOGIN_SECONDS = 600.0
+"""How long the user has; authorization servers wait no longer for their pages."""
+
+REST_SECONDS = 10.0
+"""Seconds for the rest of a message whose beginning has come."""
+
+SHOWN_TOOLS = 8
+"""Names of tools that are printed in the end; `mcpd tools` shows all."""
+
+LINK, DEVICE_CODE = "notifications/login/link", "notifications/login/device"
+_ANSWER_ID = "answer"
+
+Json = dict[str, Any]
+
+
+class Over(Exception):
+    """The login has ended while something could have been typed."""
+
 
 def main(argv: list[str]) -> int:
-    """Not there yet."""
-    raise NotImplementedError
+    """Log in.
+
+    Returns:
+        0: logged in, and the server is up; 1: not logged in, or the server is not up; 2: usage; 3: the daemon
+        is not reachable.
+    """
+    made = parser(
+        "login",
+        "Log in to a server that wants OAuth. Prints the link to the page where you log in, and opens it where"
+        " there is a screen. If your browser runs on another machine, it ends at an address that it cannot"
+        " reach: paste that here. The login is kept for the daemon's user only, and renewed by itself;"
+        " `mcpd logout` ends it. A second `mcpd login` with the same options joins the first, one with others"
+        " ends it.",
+        examples=(
+            "mcpd login github",
+            "mcpd login github --no-browser",
+            "mcpd login github --device      # type a code on your phone, where that is offered",
+            "mcpd login github --scope 'repo read:user'",
+        ),
+        exits={
+            0: "logged in, and the server is up",
+            1: "not logged in, or the server is not up with it: the reason is on stderr",
+            130: "given up with Ctrl-C",
+        },
+    )
+    made.add_argument("server", metavar="SERVER", help="its name, as `mcpd status` shows it")
+    made.add_argument("--no-browser", action="store_true", help="open no browser: only print the link")
+    made.add_argument(
+        "--device", action="store_true", help="log in with a code on another device, where that is offered"
+    )
+    made.add_argument("--scope", metavar="S", help="ask for these scopes instead of what the server wants")
+    add_json(made)
+    add_control(made, LOGIN_SECONDS)
+    options = made.parse_args(argv)
+    return guarded(lambda: _log_in(options))
+
+
+def _log_in(options: argparse.Namespace) -> int:
+    params = {"server": options.server, "scope": options.scope, "device": options.device}
+    params["seconds"] = options.timeout
+    # The daemon keeps the time of the login, and says that it is over.
+    options.timeout += ANSWER_SECONDS
+    there = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    companion = LoginCompanion(
+        options.server,
+        stdin=sys.stdin if there else None,
+        stderr=sys.stderr,
+        browse=_browse if not options.no_browser and has_screen(os.environ) else None,
+    )
+    answer = ask_with(options, "login", params, companion)
+    print(document(answer) if options.json else in_words(answer))
+    if answer["state"] in {"ready", "dormant"}:
+        return 0
+    print(visible(f"mcpd: {answer['server']} is {answer['state']}: {answer['reason']}"), file=sys.stderr)
+    return EX_FAULT
+
+
+def in_words(answer: Json) -> str:
+    """Where one is logged in, and what is offered there."""
+    tools: list[str] = answer["tools"]
+    more = f" and {len(tools) - SHOWN_TOOLS} more" if len(tools) > SHOWN_TOOLS else ""
+    offers = f"; it offers {len(tools)} tools: {', '.join(tools[:SHOWN_TOOLS])}{more}" if tools else ""
+    return visible(f"logged in to {answer['server']}{offers}")
+
+
+class LoginCompanion:
+    """Shows the user the page to open, and takes the answer that is pasted (`control.Companion`)."""
+
+    def __init__(
+        self, server: str, *, stdin: TextIO | None, stderr: TextIO, browse: Callable[[str], None] | None
+    ) -> None:
+        """Begin.
+
+        Args:
+            server: where the login is.
+            stdin: the terminal where an answer can be pasted; None takes none.
+            stderr: where everything is shown.
+            browse: opens a page; None where there is no browser.
+        """
+        self._server = server
+        self._stdin = stdin
+        self._stderr = stderr
+        self._browse = browse
+
+    def take(self, message: Json, wire: Wire) -> float:
+        """Take a message of the daemon's; returns 0: the daemon keeps the time."""
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        if message.get("method") == LINK:
+            self._open(str(params.get("url")), "Open this page to log in")
+            begun = time.monotonic()
+            self._take_pasted(wire)
+            return time.monotonic() - begun
+        if message.get("method") == DEVICE_CODE:
+            self._open(str(params.get("url")), "Open this page on any device", params.get("completeUrl"))
+            self._say(f"and type this code there: {params.get('code')}")
+        return 0.0
+
+    def _open(self, url: str, words: str, complete: object = None) -> None:
+        self._say(f"{words}:\n\n  {url}\n")
+        page = complete if isinstance(complete, str) else url
+        if self._browse is not None and page.startswith(("https://", "http://")):
+            self._browse(page)
+
+    def _say(self, text: str) -> None:
+        print("\n".join(map(visible, text.split("\n"))), file=self._stderr, flush=True)
+
+    def _take_pasted(self, wire: Wire) -> None:
+        """Pass on what is pasted until the login has ended; Ctrl-C gives it up."""
+        if self._stdin is None:
+            return
+        forget_typed(self._stdin)
+        meanwhile = wire.fileno(), lambda: _attend(wire)
+        colour = is_coloured(self._stderr, os.environ)
+        person = Terminal(self._stdin, self._stderr, colour=colour, meanwhile=meanwhile)
+        prompt = "If your browser runs on another machine, paste the address that it ends at: "
+        try:
+            while True:
+                if wire.has_line:
+                    _attend(wire)
+                if pasted := person.line(prompt).strip():
+                    params = {"server": self._server, "url": pasted}
+                    wire.send({"id": _ANSWER_ID, "method": "login_answer", "params": params})
+                prompt = ""
+        except Over:
+            self._say("")
+        except Interrupted:
+            raise KeyboardInterrupt from None
+
+
+def _attend(wire: Wire) -> None:
+    """Take what the daemon sends while something can be typed.
+
+    Raises:
+        Over: the login has ended; its answer is kept.
+    """
+    while True:
+        # It is readable, so this waits for the rest of a message at most.
+        message = wire.receive(time.monotonic() + REST_SECONDS)
+        if "method" not in message and message.get("id") != _ANSWER_ID:
+            wire.keep(message)
+            raise Over
+        if not wire.has_line:
+            return
+
+
+def has_screen(environ: Mapping[str, str]) -> bool:
+    """Whether a page that is opened can be seen: text browsers would take the terminal."""
+    return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def _browse(url: str) -> None:
+    """Open a page, without waiting for the browser: some return when they are closed."""
+    import contextlib  # noqa: PLC0415 - rarely needed, as all that follows
+    import threading  # noqa: PLC0415
+    import webbrowser  # noqa: PLC0415
+
+    def open_page() -> None:
+        with contextlib.suppress(webbrowser.Error, OSError):
+            webbrowser.open(url)
+
+    threading.Thread(target=open_page, daemon=True).start()

@@ -1,14 +1,19 @@
-"""`mcpd logs`: what a server wrote to its stderr, as far as the daemon keeps it; asking starts nothing."""
+"""`mcpd logs`: what a server wrote to its stderr, as far as the daemon keeps it; asking starts nothing.
+
+`--daemon` shows the daemon's own log (`cli.daemon_log`).
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import DaemonUnreachable, ask_with, guarded, print_answer
 from daemon.cli.options import add_control, add_json, count, parser
+from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -31,6 +36,10 @@ def main(argv: list[str]) -> int:
     """
     made = _parser()
     options = made.parse_args(argv)
+    if options.daemon:
+        if options.server is not None or options.json:
+            made.error("--daemon shows the daemon's own log as it is: leave SERVER and --json out")
+        return _show_daemons(options)
     if options.server is None:
         if options.follow or options.last is not None:
             made.error("name the SERVER whose lines are to be shown")
@@ -45,14 +54,26 @@ def _parser() -> argparse.ArgumentParser:
         " over restarts of the server. Where clients do not share a server, the lines of all instances that"
         " run, each with its name, or those of the INSTANCE that is named. Without SERVER, show how many lines"
         " there are of each. Terminal escapes are spelt out, known secrets are left out. Changes nothing.",
-        examples=("mcpd logs", "mcpd logs git -n 20", "mcpd logs git -f", "mcpd logs git --json | jq -r .text"),
-        exits={0: "shown, also if Ctrl-C ended it", 1: "no such server"},
+        examples=(
+            "mcpd logs",
+            "mcpd logs git -n 20",
+            "mcpd logs git -f",
+            "mcpd logs git --json | jq -r .text",
+            "mcpd logs --daemon -f",
+        ),
+        exits={0: "shown, also if Ctrl-C ended it", 1: "no such server, or --daemon: there is no log here"},
     )
     made.add_argument(
         "server",
         metavar="SERVER|INSTANCE",
         nargs="?",
         help="its name, as `mcpd status` shows it",
+    )
+    made.add_argument(
+        "--daemon",
+        action="store_true",
+        help="show the daemon's own log, whether it runs or not: the journal of mcpd.service, or daemon.log in"
+        " the state directory",
     )
     made.add_argument(
         "-f", "--follow", action="store_true", help="go on with each new line, also over restarts, until Ctrl-C"
@@ -67,6 +88,13 @@ def _parser() -> argparse.ArgumentParser:
     add_json(made)
     add_control(made)
     return made
+
+
+def _show_daemons(options: argparse.Namespace) -> int:
+    from daemon.cli import daemon_log  # noqa: PLC0415 - it knows of systemd, which servers' lines do without
+
+    control = options.control or str(control_socket(os.environ, options.socket))
+    return daemon_log.show(control, last=options.last, follow=options.follow)
 
 
 def _show_counts(options: argparse.Namespace) -> int:

@@ -23,12 +23,14 @@ from daemon.cli.listeners import held_address, opened_listeners, turn_away
 from daemon.config.files import files_beside
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
 from daemon.config.model import DEFAULT_PROFILE
+from daemon.config.oauth import LoginPlace
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.config.validate import listen_faults
-from daemon.errors import ConfigError, DaemonRunning
+from daemon.errors import ConfigError, CoreFailed, DaemonRunning, Fault
 from daemon.host import paths
+from daemon.host.log_file import LOG, LogFile
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.host.signals import Signals
 from daemon.host.sockets import private_directory
@@ -38,6 +40,7 @@ from daemon.surfaces.table import LAZY, SURFACES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daemon.authorization.logins import Logins
     from daemon.cli.listeners import Listeners
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
@@ -76,11 +79,14 @@ def main(argv: list[str]) -> int:
             opened_listeners(options.socket, config, inherited) as doors,
             _alone(place),
         ):
-            return _serve(config, doors, place, file, options, signals)
+            _serve(config, doors, place, file, options, signals)
+            return 0
     except ConfigError as error:
         print(f"mcpd: {error}", file=sys.stderr)
         turn_away(inherited.values())
         return EX_CONFIG
+    except CoreFailed:
+        return EX_SOFTWARE
     except (DaemonRunning, OSError) as error:
         print(f"mcpd: {error}", file=sys.stderr)
         return EX_UNAVAILABLE
@@ -160,7 +166,15 @@ def _parser() -> argparse.ArgumentParser:
         help=f"show tools on demand, on the surface {LAZY} unless a profile says otherwise; or all of them at"
         " once, whatever the profiles say (default: what the configuration says)",
     )
-    parser.add_argument("--log-format", choices=("text", "journal", "json"), help="default: fits the place")
+    parser.add_argument(
+        "--detached",
+        action="store_true",
+        help=f"write the log to {LOG} in the state directory, and obey `idle` of the configuration: what"
+        " `mcpd start` runs",
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "dated", "journal", "json"), help="default: fits the place"
+    )
     parser.add_argument("--log-level", default="INFO", metavar="L", type=str.upper, choices=LEVELS)
     return parser
 
@@ -215,46 +229,80 @@ def _serve(
     file: ConfigFile,
     options: argparse.Namespace,
     signals: Signals,
-) -> int:
+) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        CoreFailed: a fault of our own has ended it, and was logged.
+        OSError: the log's file cannot be written.
+    """
     # Imported here, after the sockets are bound: trio, loguru and tenacity take 0.2 s.
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 
+    from daemon.authorization.running import LoginRuns  # noqa: PLC0415
+    from daemon.authorization.server_logins import ServerLogins  # noqa: PLC0415
     from daemon.cli import lifetime  # noqa: PLC0415
     from daemon.host import logs  # noqa: PLC0415
     from daemon.processes import own  # noqa: PLC0415
     from daemon.processes.children import Children  # noqa: PLC0415
     from daemon.surroundings import Surroundings  # noqa: PLC0415
 
-    style = options.log_format or ("journal" if os.environ.get("JOURNAL_STREAM") else "text")
-    writer = logs.configure(style, options.log_level, file.redact)
-    own.take_charge(os.environ)
     state = (options.state_dir or paths.state_dir(os.environ)).absolute()
+    kept = _kept_logins(config, state, file)
+    log = LogFile(state / LOG) if options.detached else None
+    style = options.log_format or _style(detached=options.detached)
+    writer = logs.configure(style, options.log_level, file.redact, log)
+    own.take_charge(os.environ)
     try:
         with _written_down(state) as (begun, unrecorded):
+            children = Children(begun)
             around = Surroundings(
                 front=doors.front,
                 control=doors.control,
                 http=doors.http,
                 tls=doors.tls,
-                facts=_facts(doors, file, state, unrecorded),
+                facts=_facts(doors, file, state, unrecorded, log=str(state / LOG) if log else ""),
                 redact=file.redact,
                 notify=Notifier(os.environ),
                 watchdog=watchdog_seconds(os.environ),
                 place=place,
                 file=file,
-                children=Children(begun),
+                unattended=options.detached,
+                logins=LoginRuns(ServerLogins(kept), state, children),
+                children=children,
             )
             trio.run(lifetime.run, config, around, signals.listen)
-    except Exception:  # noqa: BLE001 - the last boundary: log it whole, end with a status that is restarted
+    except Exception as error:
+        # The last boundary: log it whole, end with a status that is restarted.
         logger.exception("a core actor failed: mcpd ends")
-        return EX_SOFTWARE
+        raise CoreFailed from error
     finally:
         writer.close()
-    return 0
 
 
-def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str) -> DaemonFacts:
+def _style(*, detached: bool) -> str:
+    if detached:
+        return "dated"
+    return "journal" if os.environ.get("JOURNAL_STREAM") else "text"
+
+
+def _kept_logins(config: Config, state: Path, file: ConfigFile) -> Logins:
+    """Where logins are kept.
+
+    Raises:
+        ConfigError: in the Secret Service, for which a package is missing.
+    """
+    from daemon.authorization.stores import logins_in  # noqa: PLC0415 - see `_serve`
+
+    try:
+        return logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING)
+    except ImportError:
+        message = "this needs an extra: pip install 'mcpd-supervisor[secret-service]'"
+        raise ConfigError(str(file.path), [Fault(path="$.state.logins", message=message)]) from None
+
+
+def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log: str) -> DaemonFacts:
     from daemon.operators.base import DaemonFacts  # noqa: PLC0415 - see `_serve`
 
     return DaemonFacts(
@@ -266,6 +314,7 @@ def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str) -> 
         config=str(file.path),
         directory=str(Path.cwd()),
         state=str(state),
+        log=log,
         unrecorded=unrecorded,
         environ=dict(os.environ),
     )

@@ -2,7 +2,67 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from daemon.cli.options import parser
+
+if TYPE_CHECKING:
+    import argparse
+
+    from daemon.setup.client_files import FilePlan
+    from daemon.setup.programs import ClientProgram, Machine
+
 
 def main(argv: list[str]) -> int:
-    """Not there yet."""
-    raise NotImplementedError
+    """Take mcpd out of clients.
+
+    Returns:
+        0: mcpd is in none of them any more; 1: it is still in one; 2: usage.
+    """
+    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
+    from daemon.cli.import_servers import here  # noqa: PLC0415
+
+    made = _parser()
+    options = made.parse_args(argv)
+    machine = here()
+    done = [_uninstall(program, machine, options) for program in clients.chosen(made, options)]
+    if options.all and not any(lines for lines in done):
+        print("There is nothing to do: mcpd is in no client's configuration.")
+    return int(any(lines is None for lines in done))
+
+
+def _parser() -> argparse.ArgumentParser:
+    from daemon.cli.client_changes import add_clients  # noqa: PLC0415 - as above
+
+    made = parser(
+        "uninstall",
+        "Take mcpd out of a client's configuration again. A file that nobody has changed since is as it was"
+        " before `mcpd install`, byte for byte, and one that was made for it is removed. What was edited since"
+        " stays: then only mcpd's entry is removed, and the servers that it stood for are put back.",
+        examples=("mcpd uninstall claude-code", "mcpd uninstall --all --dry-run", "mcpd uninstall --all"),
+        exits={0: "mcpd is in none of these clients", 1: "one could not be changed; the others were"},
+        reaches=False,
+    )
+    add_clients(made)
+    return made
+
+
+def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
+    """Take mcpd out of one client; returns what was done, None if it could not be."""
+    from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
+    from daemon.setup.client_files import uninstalling  # noqa: PLC0415
+
+    kept = clients.records()
+
+    def plans() -> list[FilePlan]:
+        return uninstalling(program, machine, kept.of(program.name), lambda path: kept.find(program.name, path))
+
+    changes = clients.change_files(program, plans, dry_run=options.dry_run)
+    if changes is None:
+        return None
+    lines = clients.uninstalled_in_words(program, changes)
+    if not lines and not options.all:
+        print(f"{program.title}: nothing to do: mcpd is not there")
+    for line in () if options.dry_run else lines:
+        clients.say(line)
+    return lines

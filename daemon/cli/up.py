@@ -2,7 +2,296 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from daemon.cli import EX_CONFIG
+from daemon.cli.options import add_control, parser, positive
+from daemon.cli.taking_effect import START_SECONDS, reloaded
+from daemon.host.paths import config_file
+from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from daemon.setup.found import ClientServers
+    from daemon.setup.importing import ImportPlan
+    from daemon.setup.programs import ClientProgram, Machine
+    from daemon.setup.putting_in import Installation
+    from daemon.setup.service import UnitPlan
+    from daemon.setup.taken_over import TakenOver
+    from daemon.setup.taking import Draft, Present
+
+EX_NOT_DONE = 1
+
+DAEMON_SECONDS = 60.0
+"""How long the daemon may take to serve: on a busy machine ten seconds."""
+
+
+class _Offer(NamedTuple):
+    """What would be done, and for what."""
+
+    machine: Machine
+    programs: Sequence[ClientProgram]
+    """The clients that are here."""
+    changing: Sequence[ClientProgram]
+    """Those of them that mcpd is not in yet, or that have servers which mcpd has."""
+    found: ClientServers
+    planned: ImportPlan
+    present: Present
+    """mcpd's configuration as it is."""
+    service: UnitPlan | None
+    """The service that is to be installed; None if it is, cannot be or is not wanted."""
+    known: TakenOver
+    """What mcpd will have."""
+    wanted: Installation
+
 
 def main(argv: list[str]) -> int:
-    """Not there yet."""
-    raise NotImplementedError
+    """Set everything up.
+
+    Returns:
+        0: mcpd runs and is in the clients; 1: not done, and what was begun is undone or named; 2: usage; 78:
+        mcpd's configuration is faulty.
+    """
+    made = _parser()
+    options = made.parse_args(argv)
+    # Here, so that `--help` does not pay for attrs and cattrs.
+    from daemon.cli.client_changes import chosen  # noqa: PLC0415
+    from daemon.errors import ConfigError, McpdError  # noqa: PLC0415
+
+    options.all = not options.client
+    programs = chosen(made, options)
+    try:
+        return _up(options, programs)
+    except ConfigError as error:
+        print(f"mcpd: {visible(str(error), lines=True)}\nmcpd: nothing was changed", file=sys.stderr)
+        return EX_CONFIG
+    except McpdError as error:
+        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
+        return EX_NOT_DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "up",
+        "Set everything up: take over the servers that your clients have, start the daemon (as a service where"
+        " systemd is), and put mcpd into the clients in place of these servers. Shows what it would do, and"
+        " asks before it changes anything. Once more it does only what is left to do. Servers of the project"
+        " in the working directory are not taken: `mcpd import` does, once you have looked at what they run.",
+        examples=("mcpd up", "mcpd up --yes", "mcpd up --clients claude-code codex --no-service"),
+        exits={
+            0: "mcpd runs, and is in these clients",
+            1: "not done; what was begun is undone, or named",
+            EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
+        },
+        asks=False,
+    )
+    made.add_argument("--yes", action="store_true", help="ask nothing")
+    made.add_argument("--no-service", action="store_true", help="start the daemon in the background only")
+    made.add_argument(
+        "--clients", dest="client", metavar="CLIENT", nargs="+", default=[], help="only these (default: all)"
+    )
+    made.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=positive,
+        default=START_SECONDS,
+        help="how long to wait for the servers, whose first start may install them (default: %(default)g)",
+    )
+    add_control(made)
+    return made
+
+
+def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
+    from daemon.cli.import_view import table  # noqa: PLC0415 - as above
+    from daemon.cli.install import install, is_pending  # noqa: PLC0415
+    from daemon.cli.terminal import Screen  # noqa: PLC0415
+    from daemon.cli.up_outcome import settled, summary  # noqa: PLC0415
+    from daemon.setup.taking import drafted  # noqa: PLC0415
+
+    offer = _offered(options, programs)
+    screen = Screen.of(sys.stdout, os.environ)
+    if offer.planned.servers or offer.planned.left or offer.found.unread or not offer.known.servers:
+        print(table(offer.planned, offer.found, screen, str(offer.machine.home)), end="\n\n")
+    if not offer.known.servers:
+        print("mcpd: there is no server to begin with: `mcpd add` adds one, then try again", file=sys.stderr)
+        return EX_NOT_DONE
+    draft = drafted(offer.present, offer.planned, os.environ)
+    agreed = _asked(options, offer)
+    if agreed is None or not _started(options, offer, draft, with_service="service" in agreed):
+        return EX_NOT_DONE
+    programs = offer.changing if "clients" in agreed else ()
+    status = install(programs, offer.machine, offer.wanted, offer.known, tells_more=False)
+    done = [each for each in offer.programs if not is_pending(each, offer.machine, offer.wanted, offer.known)]
+    servers = settled(options)
+    print(visible("\n".join(summary(servers, done, offer.planned, offer.found, options)), lines=True))
+    return status
+
+
+# --- what would be done -----------------------------------------------------------------------------------
+
+
+def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> _Offer:
+    """Look at everything; nothing is changed.
+
+    Raises:
+        ConfigError: mcpd's configuration is faulty.
+        McpdError: a file cannot be read, or there is no program that clients could start.
+    """
+    from daemon.cli.client_changes import is_here  # noqa: PLC0415 - as above
+    from daemon.cli.import_servers import here  # noqa: PLC0415
+    from daemon.cli.install import is_pending  # noqa: PLC0415
+    from daemon.setup.found import find  # noqa: PLC0415
+    from daemon.setup.importing import plan  # noqa: PLC0415
+    from daemon.setup.own_entry import own_command  # noqa: PLC0415
+    from daemon.setup.putting_in import Installation  # noqa: PLC0415
+    from daemon.setup.taken_over import TakenOver  # noqa: PLC0415
+    from daemon.setup.taking import read_present  # noqa: PLC0415
+
+    machine, path = here(), config_file(os.environ).absolute()
+    programs = [program for program in programs if options.client or is_here(program, machine)]
+    found = _of_the_user(find(machine, programs))
+    present = read_present(path)
+    planned = plan(found, written=present.servers, kept=present.variables, environ=os.environ, source=path)
+    command = own_command(sys.argv[0])
+    socket = ("--socket", str(Path(options.socket).absolute())) if options.socket else ()
+    wanted = Installation(command=command, args=("connect", *socket))
+    known = TakenOver(
+        servers={**present.servers, **{server.name: server.entry for server in planned.added}},
+        variables={**present.variables, **planned.variables, **os.environ},
+    )
+    return _Offer(
+        machine=machine,
+        programs=programs,
+        changing=[program for program in programs if is_pending(program, machine, wanted, known)],
+        found=found,
+        planned=planned,
+        present=present,
+        service=_service(options, command),
+        known=known,
+        wanted=wanted,
+    )
+
+
+def _of_the_user(found: ClientServers) -> ClientServers:
+    """What was found, without what stands in a project's files: whoever wrote those decides what is run."""
+    import attrs  # noqa: PLC0415 - as above
+
+    from daemon.setup.client_files import SCOPES  # noqa: PLC0415
+
+    return attrs.evolve(
+        found,
+        servers=tuple(each for each in found.servers if each.origin.place.scope in SCOPES["user"]),
+        left=tuple(each for each in found.left if each.origin.place.scope in SCOPES["user"]),
+    )
+
+
+def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
+    from daemon.setup import service  # noqa: PLC0415 - as above
+
+    # A service has the usual configuration and the usual socket.
+    if options.no_service or options.socket or os.environ.get("MCPD_CONFIG"):
+        return None
+    state = service.state(os.environ, command)
+    if not state.manager or (state.installed and not state.differing and state.active):
+        return None
+    return service.planned(os.environ, command)
+
+
+# --- the questions ----------------------------------------------------------------------------------------
+
+
+def _asked(options: argparse.Namespace, offer: _Offer) -> set[str] | None:
+    """What of `_questions` is agreed to; None if nothing is to be done."""
+    from daemon.cli.consent import agreed, has_terminal  # noqa: PLC0415 - as above
+
+    questions = _questions(offer)
+    if questions and not options.yes and not has_terminal():
+        print("\n".join(f"It would ask: {question}" for question in questions.values()))
+        print(
+            "mcpd: there is no terminal to ask in: nothing was changed. --yes agrees to this", file=sys.stderr
+        )
+        return None
+    wanted = set[str]()
+    for key, question in questions.items():
+        if agreed(question, yes=options.yes):
+            wanted.add(key)
+        elif key == "servers":
+            print("mcpd: nothing was changed", file=sys.stderr)
+            return None
+    return wanted
+
+
+def _questions(offer: _Offer) -> dict[str, str]:
+    """What is left to do, each as a question."""
+    from daemon.cli.client_changes import shown  # noqa: PLC0415 - as above
+    from daemon.cli.up_outcome import titles  # noqa: PLC0415
+
+    questions = dict[str, str]()
+    if added := offer.planned.added:
+        servers = "this server" if len(added) == 1 else f"these {len(added)} servers"
+        questions["servers"] = f"Take {servers} into {shown(offer.present.config.path)}?"
+    if offer.service is not None:
+        questions["service"] = "Run mcpd as a service of your systemd, from boot on?"
+    if offer.changing:
+        questions["clients"] = f"Put mcpd into {titles(offer.changing)}, in place of the servers that it has?"
+    return questions
+
+
+# --- doing it ---------------------------------------------------------------------------------------------
+
+
+def _started(options: argparse.Namespace, offer: _Offer, draft: Draft, *, with_service: bool) -> bool:
+    """Have the daemon run with the servers; if it does not, the configuration is as it was, which is said."""
+    from daemon.errors import McpdError  # noqa: PLC0415 - as above
+
+    draft.write()
+    try:
+        problem = _run(options, offer, with_service=with_service)
+    except (McpdError, OSError) as error:
+        problem = str(error)
+    if problem:
+        draft.undo()
+        print(f"mcpd: {visible(problem, lines=True)}", file=sys.stderr)
+        as_it_was = f"{draft.present.config.path} is as it was, and no client was touched"
+        print(visible(f"mcpd: {as_it_was}; try again when this is solved"), file=sys.stderr)
+    return not problem
+
+
+def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> str:
+    """Have the daemon run; returns why it does not have the servers.
+
+    Raises:
+        McpdError: it does not run.
+        OSError: the directory of its sockets cannot be used.
+    """
+    from daemon.config.parse import load  # noqa: PLC0415 - as above
+    from daemon.setup import service, starting  # noqa: PLC0415
+    from daemon.surfaces.table import SURFACES  # noqa: PLC0415
+
+    if with_service and offer.service is not None:
+        try:
+            done = service.install(os.environ, offer.service)
+        except service.ServiceRefused as error:
+            print(visible(f"mcpd: {error}; it is started in the background instead", lines=True))
+        else:
+            print("mcpd runs as a service (`mcpd service status`).")
+            if done.linger:
+                print(visible(f"mcpd: it ends with your last logout: {done.linger}"))
+            return ""
+    path = offer.present.config.path
+    request = starting.StartRequest(
+        environ=os.environ,
+        read=lambda: load(path, os.environ, SURFACES),
+        socket=Path(options.socket).absolute() if options.socket else None,
+        seconds=DAEMON_SECONDS,
+    )
+    running = starting.start(request)
+    if running.started:
+        print(f"mcpd runs{f', pid {running.pid}' if running.pid else ''}.")
+        return ""
+    return reloaded(options, path).problem

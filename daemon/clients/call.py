@@ -21,7 +21,7 @@ from daemon.errors import CallError, InternalError, UpstreamCallError
 from daemon.surfaces.answers import error_result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
@@ -98,6 +98,10 @@ class Calls(Protocol):
 
     def recheck(self, call: ClientCall) -> bool:
         """Judge a call again that has waited in a queue (`ports.CallToSend.check`)."""
+
+    @property
+    def act_after(self) -> Callable[[ClientCall, Callable[[], Awaitable[None]]], None]:
+        """Judges and sends a call again after a wait."""
 
     def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
         """Answer a call and forget it; `outcome` is `ok` or an error code."""

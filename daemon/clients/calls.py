@@ -72,7 +72,7 @@ class CallsInFlight:
         """The level that the client has set for the logs of servers; None if it has set none."""
         self.total = 0
         """How many calls the client has made so far."""
-        self.recheck = recheck
+        self.recheck, self.act_after = recheck, act_after
         self.client = client
         self.number = number
         self.parking = Parking(context.states, self)

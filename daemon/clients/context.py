@@ -19,6 +19,7 @@ from daemon.clients.request_states import RequestStates
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from daemon.authorization.running import LoginRuns
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.sessions import Sessions
     from daemon.config.redaction import Redactors
@@ -85,6 +86,10 @@ class SessionContext:
     """What clients without sessions were given links to."""
     decided: DecidedSurfaces = attrs.field(factory=DecidedSurfaces)
     """The surfaces that were found to fit clients without sessions."""
+    logins: LoginRuns | None = None
+    """The logins at servers, those under way included; None where nobody is handed one."""
+    offered: dict[str, float] = attrs.field(factory=dict)
+    """The servers that a client was handed a login for, each with when another one is (`login_links`)."""
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once all that other daemons wrote before now is known here; None where nobody else writes. What a
     client has just loaded at one daemon, the next one may not have been told yet."""

@@ -21,6 +21,7 @@ from daemon import protocol
 from daemon.catalog.loaded import Source
 from daemon.clients.call import NOTHING, ClientCall, read_meta, wait_scope
 from daemon.clients.calls import CallsInFlight
+from daemon.clients.login_links import LoginLinks
 from daemon.clients.permissions.asking import Approvals
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
@@ -97,6 +98,7 @@ class Dispatch:
         self._savings = savings
         self._later = later
         self._approvals = Approvals(context, partial(later, self._act_after))
+        self._login_links = LoginLinks(context, self.calls.act_after)
         self._flush = context.outbox.flush
 
     def begin(
@@ -324,6 +326,8 @@ class Dispatch:
         if isinstance(error, CallError):
             if isinstance(error, ToolChanged):
                 call.request.session.was_told(error.key)
+            elif isinstance(error, UpstreamUnavailable) and self._login_links.hand(call, error):
+                return
             elif isinstance(error, ToolNotLoaded):
                 if self._context.look is not None and call.request.key is not None and not call.looked:
                     # It may have been loaded at another daemon a moment ago.

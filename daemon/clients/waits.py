@@ -174,3 +174,12 @@ async def _keep_reporting(upstream: Upstream, report: Report) -> None:
     while True:
         await trio.sleep(REPORT_SECONDS)
         report(f"{upstream.outlook} (waiting for {trio.current_time() - began:.0f} s)")
+
+
+async def keep_patient(call: ClientCall, what: str, flush: Callable[[], None]) -> None:
+    """Report to a client, if it wants to know, what its call waits for, until cancelled."""
+    report = reporting(call, flush)
+    began = trio.current_time()
+    while report is not None:
+        await trio.sleep(REPORT_SECONDS)
+        report(f"{what} (waiting for {trio.current_time() - began:.0f} s)")

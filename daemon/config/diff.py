@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FIXED = ("listen", "state", "limits", "search")
 """Keys that the running daemon was built with: changing them needs a restart."""
 
-APPLIED = ("categories", "lazy", "metrics", "profiles", "summaries", "watch")
+APPLIED = ("autostart", "categories", "idle", "lazy", "metrics", "profiles", "summaries", "watch")
 """Keys other than `mcpServers` that are read from the catalog on each use, so that changes apply at once."""
 
 
@@ -81,7 +81,7 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 def _built_with(server: Server) -> Server:
     """The server without what its actor does not depend on; a new key counts unless it is excluded here."""
-    return attrs.evolve(server, description="", substituted=frozenset(), credentials=frozenset())
+    return attrs.evolve(server, title="", description="", substituted=frozenset(), credentials=frozenset())
 
 
 def _different(old: Config, new: Config, keys: tuple[str, ...]) -> tuple[str, ...]:

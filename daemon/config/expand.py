@@ -1,8 +1,9 @@
 """References to values that do not belong in the file itself.
 
-They are `${VAR}`, `${VAR:-default}`, `${file:PATH}` and `${credential:NAME}`; `$${` is a literal `${`. The
-value of a reference is recorded, so that logs can leave it out, and never appears in a fault: faults end up in
-terminals, journals and bug reports. What `${workspace}` stands for is known only once a client is there: until
+They are `${VAR}`, `${VAR:-default}`, `${file:PATH}` and `${credential:NAME}`; `$${` is a literal `${`.
+Variables are those of the process, then those of the file `env` beside the configuration. The value of a
+reference is recorded, so that logs can leave it out, and never appears in a fault: faults end up in terminals,
+journals and bug reports. What `${workspace}` stands for is known only once a client is there: until
 then a mark takes its place.
 """
 
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.config.credentials import is_setting, names_credential
+from daemon.config.env_file import read_env
 from daemon.config.jsonc import below, sound
-from daemon.config.sharing import WORKSPACE, WRITTEN
+from daemon.config.sharing import WORKSPACE
 from daemon.errors import Fault
 from daemon.kit.wording import quoted
 from daemon.safety.shapes import nested
@@ -31,11 +33,15 @@ MAX_FILE = 64 * 1024
 
 _REFERENCE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\{)")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
+_NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _CREDENTIAL = re.compile(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
+
+ENV_FILE = "env"
+"""The file beside the configuration that holds variables, secrets above all."""
 
 _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
 
-_EXPANDED = ("command", "args", "env", "cwd", "url", "headers")
+_EXPANDED = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth")
 """The keys of a server in which references are looked up."""
 
 _OF_WORKSPACES = ("command", "args", "env", "cwd")
@@ -60,6 +66,8 @@ class Sources:
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     """Environment variables by name, which `${NAME}` refers to."""
+    kept: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """Those of the file `env` beside the configuration, for what the environment lacks: all are credentials."""
     base: Path
     """The directory that relative paths start from: the configuration's."""
     read_file: Callable[[Path], str]
@@ -104,7 +112,7 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded
     problems: list[Unresolved] = []
 
     def replace(match: re.Match[str]) -> str:
-        if workspaces and match[0] == WRITTEN:
+        if workspaces and match["body"] in _WORKSPACES:
             return WORKSPACE
         try:
             value, from_outside = _look_up(match, sources)
@@ -113,9 +121,11 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded
             return match[0]
         if from_outside:
             substituted.append(value)
-        if match["body"] and (_names_credential(match["body"]) or not is_setting(value)):
+        body = (match["body"] or "").removeprefix("env:")
+        apart = _is_kept_apart(body, sources)
+        if body and (apart or names_credential(body.partition(":")[0]) or not is_setting(value)):
             credentials.append(value)
-        if match["body"] and _is_kept_apart(match["body"]):
+        if apart:
             credentials.extend(text for _, text in nested(value))
         return value
 
@@ -128,13 +138,10 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded
     )
 
 
-def _names_credential(body: str) -> bool:
-    """Whether a reference names a credential: files are used for what should stay secret."""
-    return _is_kept_apart(body) or names_credential(body.partition(":")[0])
-
-
-def _is_kept_apart(body: str) -> bool:
-    return body.partition(":")[0] in _KEPT_APART
+def _is_kept_apart(body: str, sources: Sources) -> bool:
+    """Whether a reference is to a place that holds only secrets."""
+    name = body.partition(":")[0]
+    return name in _KEPT_APART or (name in sources.kept and name not in sources.environ)
 
 
 def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
@@ -147,6 +154,8 @@ def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
     kind, colon, rest = body.partition(":")
     if "${" in body:
         raise Unresolved("references cannot stand inside references: write one after the other")
+    if body == "/":  # clients' word for what separates the parts of a path
+        return "/", False
     if colon and kind in _LOOK_UPS:
         return _checked(_LOOK_UPS[kind](rest, sources), body), True
     return _variable(body, sources)
@@ -159,12 +168,16 @@ def _variable(body: str, sources: Sources) -> tuple[str, bool]:
     name = match["name"]
     if hint := _NOT_VARIABLES.get(name):
         raise Unresolved(hint)
-    value = sources.environ.get(name)
+    name = _OTHER_NAMES.get(name, name)
+    value = sources.environ.get(name, sources.kept.get(name))
     # As in a shell, :- applies to empty variables, too.
     if match["fallback"] and not value:
         return match["default"], False
     if value is None:
-        message = f"environment variable {name} is not set; export it, or write ${{{name}:-default}}"
+        message = (
+            f"environment variable {name} is not set; export it, put a line {name}=... into"
+            f" {sources.base / ENV_FILE}, or write ${{{name}:-default}}"
+        )
         raise Unresolved(message, variable=name)
     return _checked(value, body), True
 
@@ -212,27 +225,35 @@ def _content(path: Path, sources: Sources) -> str:
         raise Unresolved(f"cannot read {path}: {error.strerror or 'it failed'}") from None
 
 
-def _input(name: str, _: Sources) -> str:
-    raise Unresolved(f"mcpd cannot ask for '{name}' while it starts: export a variable and write ${{VAR}}")
+def _input(name: str, sources: Sources) -> str:
+    variable = _NO_VARIABLE.sub("_", name).strip("_").upper() or "VALUE"
+    variable = f"_{variable}" if variable[0].isdigit() else variable
+    raise Unresolved(
+        f"mcpd cannot ask for '{name}' while it starts: put the value into {sources.base / ENV_FILE}, as a line"
+        f" {variable}=..., and write ${{{variable}}} here"
+    )
 
 
-def _env(name: str, _: Sources) -> str:
-    raise Unresolved(f"write ${{{name}}} instead of ${{env:{name}}}")
+def _env(body: str, sources: Sources) -> str:
+    return _variable(body, sources)[0]
 
+
+_WORKSPACES = {"workspace", "workspaceFolder", "workspaceRoot"}
+"""Clients' words for the directory that a client works in."""
 
 _WORKSPACE_ELSEWHERE = (
     "${workspace}, the directory that a client works in, can stand in command, args, env and cwd of a server,"
     " and has no default; $${workspace} is the text itself"
 )
-_WORKSPACE_HERE = "write ${workspace} for the directory that a client works in"
 
 _NOT_VARIABLES = {
-    "workspace": _WORKSPACE_ELSEWHERE,
-    "workspaceFolder": _WORKSPACE_HERE,
-    "workspaceRoot": _WORKSPACE_HERE,
-    "userHome": "write ${HOME}",
+    **dict.fromkeys(_WORKSPACES, _WORKSPACE_ELSEWHERE),
+    "workspaceFolderBasename": "only the whole directory that a client works in is known: write ${workspace}",
 }
 """Names that clients, or mcpd itself, give to something else than a variable, with what to write."""
+
+_OTHER_NAMES = {"userHome": "HOME"}
+"""Clients' names of variables."""
 
 _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
     "file": _file,
@@ -287,3 +308,22 @@ def _expand_keys(
 
     expanded = {key: visit(value, below(trail, key), key) for key, value in raw.items() if key in keys}
     return {**raw, **expanded}, frozenset(found), frozenset(credentials)
+
+
+def with_env_file(
+    raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """A server's entry with the variables of its `envFile` in `env`, where `env` itself counts more, and those.
+
+    Its values may be anything, as those of `env`: what they look like says which are credentials.
+    """
+    path, env = raw.get("envFile"), raw.get("env", {})
+    if not isinstance(path, str) or not isinstance(env, dict):
+        return dict(raw), frozenset()
+    try:
+        variables = read_env(_file(path, sources))
+    except ValueError as error:  # `Unresolved` is one, too
+        named = str(error) if isinstance(error, Unresolved) else f"{path}: {error}"
+        faults.append(Fault(path=below(trail, "envFile"), message=named))
+        return dict(raw), frozenset()
+    return {**raw, "env": {**variables, **env}}, frozenset(variables.values())

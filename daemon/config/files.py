@@ -6,7 +6,7 @@ matter in sticky directories only, because a container's root reads its user's f
 is one of ours or the owner's private one, because many distributions create a group per user. `mcpd doctor`
 warns of owners and of groups that are shared.
 
-`profiles.d/NAME.json` beside the configuration is the profile NAME.
+`profiles.d/NAME.json` beside the configuration is the profile NAME; `env` beside it holds variables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.jsonc import ROOT, below, decode
+from daemon.config.env_file import read_env
+from daemon.config.expand import ENV_FILE, read_file
+from daemon.config.jsonc import ROOT, below, decode, placed
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -111,6 +113,8 @@ class ProfileFiles:
     """The decoded profiles by name, not yet checked."""
     faults: list[Fault] = attrs.field(factory=list)
     """Faults of files that could not be read."""
+    texts: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """The text of each profile's file."""
 
     def beside(self, written: Collection[str], source: str) -> list[Fault]:
         """Faults of profiles that have a file although the configuration defines them, too.
@@ -138,11 +142,22 @@ class ProfileFiles:
             trail = below(below(ROOT, "profiles"), name)
             rest = fault.path.removeprefix(trail)
             if fault.path.startswith(trail) and rest[:1] in {"", ".", "["}:
-                return attrs.evolve(fault, path=f"{_place(name)} {ROOT}{rest}")
+                (within,) = placed([attrs.evolve(fault, path=f"{ROOT}{rest}")], self.texts[name])
+                return attrs.evolve(within, path=f"{_place(name)} {within.path}")
         return fault
 
 
 def files_beside(config: Path) -> list[Path]:
+    """The files that belong to a configuration: its profiles, and its variables if there are any.
+
+    Raises:
+        OSError: the folder of profiles cannot be listed.
+    """
+    variables = config.parent / ENV_FILE
+    return [*_profiles_beside(config), *([variables] if variables.exists() else [])]
+
+
+def _profiles_beside(config: Path) -> list[Path]:
     """The profile files that belong to a configuration, sorted by name; none without a folder.
 
     Names that begin with a dot are skipped: lock files of editors, metadata that macOS keeps beside a file.
@@ -161,7 +176,7 @@ def read_beside(config: Path) -> ProfileFiles:
     """Read the profiles in files of their own beside a configuration."""
     found = ProfileFiles()
     try:
-        paths = files_beside(config)
+        paths = _profiles_beside(config)
     except OSError as error:
         found.faults.append(Fault(path=FOLDER, message=f"cannot be looked into: {error.strerror}"))
         return found
@@ -190,7 +205,8 @@ def _read(path: Path, found: ProfileFiles) -> None:
                 Fault(path=place, message=f"larger than {MAX_BYTES // 1024} KiB: this is no profile")
             )
             return
-        profile, odd = decode(content.decode(), source=str(path))
+        text = content.decode()
+        profile, odd = decode(text, source=str(path))
     except OSError as error:
         found.faults.append(Fault(path=place, message=f"cannot be read: {error.strerror}"))
     except UnicodeDecodeError:
@@ -199,8 +215,8 @@ def _read(path: Path, found: ProfileFiles) -> None:
         odd = list(error.faults)
         found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in odd]
     else:
-        found.profiles[path.stem] = profile
-        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in odd]
+        found.profiles[path.stem], found.texts[path.stem] = profile, text
+        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in placed(odd, text)]
 
 
 def _content(path: Path) -> bytes | None:
@@ -216,3 +232,39 @@ def _at_once(path: str, flags: int) -> int:
 
 def _place(name: str) -> str:
     return f"{FOLDER}/{name}.json"
+
+
+@attrs.frozen(kw_only=True)
+class EnvFile:
+    """The file `env` beside a configuration."""
+
+    values: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """Its variables: all of them are credentials."""
+    faults: tuple[Fault, ...] = ()
+    """Why it was not read."""
+    notes: tuple[Fault, ...] = ()
+    """What is unwise about it."""
+
+
+def read_env_beside(config: Path) -> EnvFile:
+    """Read the variables that are kept beside a configuration; none without such a file."""
+    path = config.parent / ENV_FILE
+    try:
+        if faults := open_to_others(path):
+            return EnvFile(faults=tuple(attrs.evolve(fault, path=ENV_FILE) for fault in faults))
+        values = read_env(read_file(path))
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return EnvFile()
+    except UnicodeDecodeError:
+        message = "this is not UTF-8: save the file as UTF-8"
+    except ValueError as error:
+        message = f"{error}: write NAME=VALUE, or a # before a comment"
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+    else:
+        # What a read-only file system says of modes cannot be changed there (Kubernetes).
+        shown = mode & (stat.S_IRGRP | stat.S_IROTH) and not _is_fixed(path)
+        message = f"other users can read what is kept here: `chmod 600 {path}`"
+        return EnvFile(values=values, notes=(Fault(path=ENV_FILE, message=message),) if shown else ())
+    return EnvFile(faults=(Fault(path=ENV_FILE, message=message),))

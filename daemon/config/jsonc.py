@@ -21,7 +21,7 @@ import attrs
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 MAX_DEPTH = 100
 """Most levels of nesting: far beyond any configuration, far below what exhausts the interpreter's stack
@@ -101,13 +101,14 @@ def blank(text: str) -> str:
 
 def _syntax_fault(error: json.JSONDecodeError) -> Fault:
     """Say what was expected and what was found; never more of the line, since it may hold a secret."""
-    where = f"line {error.lineno}, column {error.colno}"
     expected = next((words for start, words in _EXPECTED.items() if error.msg.startswith(start)), None)
     if expected is None:
-        return Fault(path=where, message=error.msg)
-    if not error.doc.strip():
-        return Fault(path=where, message='the file is empty: begin with {"mcpServers": {}}')
-    return Fault(path=where, message=f"{expected}; found {_found(error)}{_hint(error)}")
+        message = error.msg
+    elif not error.doc.strip():
+        message = 'the file is empty: begin with {"mcpServers": {}}'
+    else:
+        message = f"{expected}; found {_found(error)}{_hint(error)}"
+    return Fault(path=ROOT, message=message, line=error.lineno, column=error.colno)
 
 
 def _found(error: json.JSONDecodeError) -> str:
@@ -227,3 +228,66 @@ def below(trail: str, step: str | int) -> str:
     if _PLAIN.fullmatch(step):
         return f"{trail}.{step}"
     return f"{trail}[{json.dumps(step)}]"
+
+
+_STEP = re.compile(r"""\.[A-Za-z_$][\w$-]*+|\[[0-9]++\]|\["(?:[^"\\]|\\.)*+"\]""", re.ASCII)
+"""One step of a trail, as `below` writes it."""
+
+
+def placed(faults: Iterable[Fault], text: str) -> list[Fault]:
+    """The faults of a text that could be decoded, each with line and column.
+
+    A key stands where it is written last. What is missing, or was never in the text, has the place of what
+    surrounds it.
+    """
+    text = text.removeprefix("\ufeff")
+    offsets = _offsets(text)
+    return [_placed(fault, text, offsets) if fault.line is None else fault for fault in faults]
+
+
+def _placed(fault: Fault, text: str, offsets: Mapping[str, int]) -> Fault:
+    ends = [len(ROOT), *(step.end() for step in _STEP.finditer(fault.path))]
+    known = (offsets[fault.path[:end]] for end in reversed(ends) if fault.path[:end] in offsets)
+    offset = next(known, None)
+    if offset is None:
+        return fault
+    line = text.count("\n", 0, offset) + 1
+    return attrs.evolve(fault, line=line, column=offset - text.rfind("\n", 0, offset))
+
+
+@attrs.define
+class _Level:
+    """An object or a list that the scanner is in."""
+
+    trail: str
+    is_list: bool
+    count: int = 0
+    """Members before this one."""
+
+
+def _offsets(text: str) -> dict[str, int]:
+    """The position of every key and every item of a text that can be decoded, by trail."""
+    found: dict[str, int] = {}
+    levels: list[_Level] = []
+    here, begins = ROOT, True
+    for token in _TOKEN.finditer(text):
+        match token.lastgroup:
+            case "comment":
+                continue
+            case "close":
+                levels.pop()
+                continue
+            case "comma":
+                levels[-1].count += 1
+                begins = True
+                continue
+        if begins:
+            if levels:
+                level = levels[-1]
+                here = below(level.trail, level.count if level.is_list else _whole(json.loads(token[0])))
+            found[here] = token.start()
+            begins = False
+        if token.lastgroup == "open":
+            levels.append(_Level(here, token[0] == "["))
+            begins = True
+    return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from daemon.config.tuning import Capacity, Patience  # noqa: TC001 - the reader of files looks the types up
+from daemon.config.tuning import Patience, UserId  # noqa: TC001 - the reader of files looks the types up
 
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:7337"
 """Where HTTP is served if no address is given."""
@@ -67,8 +67,8 @@ class Listen:
     """Path of the clients' socket; null is the runtime directory's."""
     control_socket: str | None = None
     """Path of the operators' socket; null is control.sock beside the clients'."""
-    uids: tuple[Capacity, ...] = ()
-    """Users other than the daemon's own who may connect, by number."""
+    uids: tuple[UserId, ...] = ()
+    """Users other than the daemon's own who may connect, by number or name."""
     http: HttpListen | None = None
     """Where it listens for HTTP and WebSocket; null: nowhere."""
     servers: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ import attrs
 
 from daemon.config.categories import Category, Override, ToolSelection, from_the_key
 from daemon.config.listen import AccessToken, HttpListen, Listen, Tls
+from daemon.config.oauth import LoginPlace, OAuth
 from daemon.config.permission import PermissionRule
 from daemon.config.sharing import IDLE_SECONDS, WORKSPACE, Instance, Share, as_written
 from daemon.config.tuning import (
@@ -42,7 +43,9 @@ __all__ = [
     "Instance",
     "Limits",
     "Listen",
+    "LoginPlace",
     "Metrics",
+    "OAuth",
     "Override",
     "Patience",
     "PermissionRule",
@@ -81,6 +84,10 @@ class TransportType(StrEnum):
     UNIX = "unix"
 
 
+LOGIN_TYPES = frozenset({TransportType.HTTP, TransportType.SSE, TransportType.WS})
+"""How servers are reached whose requests can carry a login."""
+
+
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 """The port that a url's scheme implies."""
 
@@ -110,6 +117,8 @@ class Server:
 
     name: str = from_the_key()
     """Its key in `mcpServers`."""
+    title: str = ""
+    """What people call it, in any characters; a key that cannot be a name becomes its title."""
     description: str = ""
     """What it is good for, in words for a model that chooses."""
     type: TransportType = TransportType.STDIO
@@ -120,12 +129,17 @@ class Server:
     """Arguments of the command (stdio)."""
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Environment variables for it, besides a small safe set (stdio); write secrets as ${VAR}."""
+    env_file: str | None = attrs.field(default=None, repr=False)
+    """A file with more of `env`, which counts more: NAME=VALUE lines; from the configuration's directory on."""
     cwd: str | None = attrs.field(default=None, repr=False)
     """The directory to start it in (stdio), from the configuration's on; when absent, the home directory."""
     url: str | None = attrs.field(default=None, repr=False)
     """Where it listens: http(s)://, ws(s)://, unix:///path or an absolute path."""
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """HTTP headers sent to it (http, sse, ws); write secrets as ${VAR}."""
+    oauth: OAuth | bool = True
+    """How to log in to it where it wants OAuth (http, sse, ws; `mcpd login`); false: never. A configured header
+    `Authorization` counts more."""
     enabled: bool = True
     """false: never started, its tools are not offered, its ${...} are not looked up."""
     start: StartMode = StartMode.EAGER
@@ -157,6 +171,14 @@ class Server:
     def label(self) -> str:
         """What logs, metrics and `mcpd status` call the instance that this is the configuration of."""
         return self.name if self.instance is None else self.instance.label
+
+    @property
+    def login(self) -> OAuth | None:
+        """How mcpd logs in to it; None: not at all, as it is no HTTP server, has a token, or may not."""
+        has_token = any(name.lower() == "authorization" for name in self.headers)
+        if self.type not in LOGIN_TYPES or self.oauth is False or has_token:
+            return None
+        return self.oauth if isinstance(self.oauth, OAuth) else OAuth()
 
     @property
     def shared_by(self) -> Share:
@@ -275,6 +297,9 @@ class State:
     """sqlite:///absolute/path or postgresql://...; null is SQLite in the state directory."""
     session_idle: Seconds = 30 * 24 * 3600
     """Seconds after which a session with a key that nobody uses is forgotten."""
+    logins: LoginPlace = LoginPlace.FILES
+    """Where logins at servers are kept. files: in the state directory, for the daemon's user only;
+    secret-service: in the desktop's keyring, which needs the extra `mcpd-supervisor[secret-service]`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -315,3 +340,8 @@ class Config:
     """What is counted for Prometheus, and where."""
     watch: bool = False
     """true: the file is read again whenever it changes."""
+    autostart: bool = True
+    """false: `mcpd connect` starts no daemon where none runs."""
+    idle: Duration | None = None
+    """How long a daemon that `mcpd start` or `mcpd connect` has started may be without clients and calls before
+    it ends: 30m, 2h, 1d, off, or seconds; when absent: off."""

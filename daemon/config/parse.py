@@ -1,6 +1,7 @@
 """The entrance to this package: from a text or a file to a `Config`, or to all of its faults at once.
 
-The steps: characters (jsonc), references (expand), types (structure), rules (validate). Each step continues
+The steps: characters (jsonc), other clients' words (taking), references (expand), types (structure), rules
+(validate). Each step continues
 with what the one before found sound, so that one run shows everything that is wrong.
 """
 
@@ -11,18 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from daemon.config.expand import Sources, expand_http, expand_server, read_file
-from daemon.config.files import ProfileFiles, open_to_others, read_beside
-from daemon.config.jsonc import ROOT, below, decode
+from daemon.config.expand import Sources, expand_http, expand_server, read_file, with_env_file
+from daemon.config.files import EnvFile, ProfileFiles, open_to_others, read_beside, read_env_beside
+from daemon.config.jsonc import ROOT, below, decode, placed
 from daemon.config.listen import Tls
 from daemon.config.model import DEFAULT_PROFILE, WORKSPACE, Category, Config, Profile, Server, Share, StartMode
 from daemon.config.server_rules import eager_faults, infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
+from daemon.config.taking import Taken, take
 from daemon.config.validate import Named, check
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 MAX_CONFIG = 4 * 1024 * 1024
 """Bytes of a configuration file: hundreds of servers fit many times over, a wrong file does not."""
@@ -34,8 +36,26 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 
 
+@attrs.frozen(kw_only=True)
+class CheckedConfig:
+    """A configuration without faults, and what else there is to say of it."""
+
+    config: Config
+    """What it says."""
+    notes: tuple[Fault, ...] = ()
+    """What was understood as something else, or is not obeyed; each with its place."""
+    text: str = attrs.field(repr=False)
+    """The file."""
+    taken: Taken = attrs.field(repr=False)
+    """Where in it things are written."""
+
+    def placed(self, faults: Iterable[Fault]) -> list[Fault]:
+        """Faults that were found in the configuration, each with its place in the file."""
+        return placed(self.taken.written(faults), self.text)
+
+
 def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
-    """Read the configuration at `path`, and the profiles in `profiles.d` beside it.
+    """Read the configuration at `path`, and the profiles in `profiles.d` and the variables in `env` beside it.
 
     Args:
         path: the configuration file.
@@ -45,6 +65,11 @@ def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ())
     Raises:
         ConfigError: it cannot be read, others can write it, or it has faults; the error lists all of them.
     """
+    return load_with_notes(path, environ, surfaces).config
+
+
+def load_with_notes(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> CheckedConfig:
+    """As `load`, with what else there is to say."""
     source = str(path)
     try:
         with path.open("rb") as file:
@@ -56,9 +81,9 @@ def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ())
         raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
     if faults:
         raise ConfigError(source, faults)
-    return parse(
-        _text(content, source), source=source, environ=environ, surfaces=surfaces, files=read_beside(path)
-    )
+    text, variables = _text(content, source), read_env_beside(path)
+    sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
+    return _parse(text, source, sources, surfaces, read_beside(path), variables)
 
 
 def parse(
@@ -68,35 +93,46 @@ def parse(
     environ: Mapping[str, str],
     surfaces: Collection[str] = (),
     read_file: Callable[[Path], str] = read_file,
-    files: ProfileFiles | None = None,
 ) -> Config:
     """Read a configuration. `source` names it in errors; relative `${file:...}` paths start at its directory.
 
-    `surfaces` are the names that a profile's `surface` may have; without any, they are not checked. `files` are
-    the profiles in files of their own.
+    `surfaces` are the names that a profile's `surface` may have; without any, they are not checked. Files
+    beside it are not read.
 
     Raises:
         ConfigError: it has faults; the error lists all of them.
     """
+    sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
+    return _parse(text, source, sources, surfaces, ProfileFiles(), EnvFile()).config
+
+
+def _parse(
+    text: str,
+    source: str,
+    sources: Sources,
+    surfaces: Collection[str],
+    files: ProfileFiles,
+    variables: EnvFile,
+) -> CheckedConfig:
     raw, faults = decode(text, source=source)
     if not isinstance(raw, dict):
-        raise ConfigError(source, [*faults, Fault(path=ROOT, message=expected(_AN_OBJECT, raw))])
-    files = files or ProfileFiles()
-    faults += [*files.faults, *files.beside(_names(raw, "profiles"), source)]
+        raise ConfigError(source, placed([*faults, Fault(path=ROOT, message=expected(_AN_OBJECT, raw))], text))
+    faults += [*variables.faults, *files.faults, *files.beside(_names(raw, "profiles"), source)]
     if isinstance(raw.get("profiles", {}), dict):
         raw = {**raw, "profiles": {**files.profiles, **raw.get("profiles", {})}}
-    sources = Sources(environ=environ, base=Path(source).parent, read_file=read_file)
-    config = _read_config(raw, sources, faults)
+    taken = take(raw)
+    config = _read_config(taken.raw, sources, faults)
     named = Named(
-        servers=_names(raw, "mcpServers"),
-        categories=_names(raw, "categories"),
-        profiles=_names(raw, "profiles"),
+        servers=_names(taken.raw, "mcpServers"),
+        categories=_names(taken.raw, "categories"),
+        profiles=_names(taken.raw, "profiles"),
         surfaces=tuple(surfaces),
     )
     faults += check(config, named, faults)
     if faults:
-        raise ConfigError(source, _once(files.placed(faults)))
-    return config
+        raise ConfigError(source, placed(files.placed(taken.written(_once(faults))), text))
+    notes = (*variables.notes, *sorted(placed(taken.notes, text), key=lambda note: (note.line, note.column)))
+    return CheckedConfig(config=config, notes=notes, text=text, taken=taken)
 
 
 def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
@@ -143,6 +179,8 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
         # A disabled server may refer to variables that are not set yet.
         if raw.get("enabled") is not False:
             raw, found, credentials = expand_server(raw, trail, sources, faults)
+            raw, more = with_env_file(raw, trail, sources, faults)
+            found |= more
         kind = raw.get("type", infer_type(raw))
         if isinstance(kind, str):
             kind = TRANSPORT_SPELLINGS.get(kind, kind)

@@ -21,6 +21,7 @@ from daemon.config.credentials import (
     names_credential,
 )
 from daemon.config.labels import server_of
+from daemon.config.oauth import OAuth
 from daemon.config.sharing import WORKSPACE
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHOWN, Redactor
@@ -93,6 +94,8 @@ def _of_server(server: Server) -> Iterator[tuple[str, bool]]:
     yield from _in_variables(server)
     yield from _in_headers(server)
     yield from _in_command(server)
+    if isinstance(server.oauth, OAuth) and server.oauth.client_secret:
+        yield from _judged(_spellings(server.oauth.client_secret), named=True)
     for value in server.credentials:
         yield from _whole(value, named=True)
     for text in (server.url, *server.args, *server.credentials, *server.env.values(), *server.substituted):

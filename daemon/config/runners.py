@@ -97,6 +97,35 @@ def moving(words: Sequence[str]) -> Iterator[str]:
                 yield from _moves(package, runner)
 
 
+class Unpinned(NamedTuple):
+    """A package that a command fetches in whichever version is the newest."""
+
+    written: str
+    """As the command names it."""
+    name: str
+    """Without extras and tags."""
+    pinned: str
+    """What to write instead, but for the version, which follows."""
+    is_npm: bool
+    """Whether it is npm's; else it is PyPI's."""
+
+
+def unpinned(words: Sequence[str]) -> Iterator[Unpinned]:
+    """The packages of an index that a command names without a version, or as the latest."""
+    for runner in RUNNERS:
+        rest = _behind(words, runner)
+        if rest is None or runner.words[0] == "deno" or "--offline" in words:
+            continue
+        is_npm = runner.example.startswith("@")
+        for package in _packages(rest, runner):
+            match = _PACKAGE.fullmatch(package)
+            # To npm, `owner/name` is a repository.
+            if match is None or match[3] not in {"", "@latest"} or ("/" in match[1] and match[1][0] != "@"):
+                continue
+            mark = "@" if is_npm else "=="
+            yield Unpinned(package, match[1], f"{match[1]}{match[2] or ''}{mark}", is_npm)
+
+
 def fetches(words: Sequence[str]) -> bool:
     """Whether a command may need the network to start."""
     known = any(_behind(words, runner) is not None for runner in RUNNERS if not runner.runs_files)

@@ -18,9 +18,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
+from daemon.config.client_keys import BESIDE_SECTIONS, SECTIONS, understood, understood_keys
 from daemon.config.model import DEFAULT_SURFACE, Config, Server, TransportType
-from daemon.config.names import SERVER_NAME, TITLE_LENGTH
+from daemon.config.names import TITLE_LENGTH
 from daemon.config.structure import TRANSPORT_SPELLINGS
+from daemon.config.translation import LOCAL, REMOTE
 from daemon.config.tuning import AtLeast, MoreThan, OrText
 from daemon.kit.wording import camel
 
@@ -29,7 +31,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PRIMITIVES = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 
 _KEYS = {
-    "mcp_servers": {"pattern": f"^{SERVER_NAME.pattern}$"},
+    "mcp_servers": {"minLength": 1},
     "categories": {"minLength": 1, "maxLength": TITLE_LENGTH},
     "profiles": {"minLength": 1, "maxLength": TITLE_LENGTH},
 }
@@ -47,6 +49,7 @@ def json_schema(surfaces: Sequence[str]) -> Schema:
     definitions: Schema = {}
     root = _object(Config, definitions)
     definitions["Profile"]["properties"]["surface"] |= {"enum": [DEFAULT_SURFACE, *surfaces]}
+    _take_clients_words(root["properties"], definitions["Server"]["properties"])
     pointer = {"type": "string", "description": "Where this schema is, for editors."}
     root["properties"] = {"$schema": pointer, **root["properties"]}
     return {
@@ -60,6 +63,19 @@ def json_schema(surfaces: Sequence[str]) -> Schema:
 def render(surfaces: Sequence[str]) -> str:
     """The text of `config/mcpd.schema.json`, for a daemon that has these surfaces."""
     return json.dumps(json_schema(surfaces), indent=2, ensure_ascii=False) + "\n"
+
+
+def _take_clients_words(config: Schema, server: Schema) -> None:
+    """Let through what other clients write and mcpd understands: editors must not mark it as wrong."""
+    config |= {key: {"description": "Understood as `mcpServers`."} for key in SECTIONS}
+    config |= {key: {"description": f"{said[0].upper()}{said[1:]}."} for key, said in BESIDE_SECTIONS.items()}
+    server |= {key: {"description": understood(key)} for key in understood_keys()}
+    words = {"type": ["string", "number", "boolean"]}
+    server["command"]["type"] = ["string", "array", "object", "null"]
+    server["args"]["items"] = words
+    for key in ("env", "headers"):
+        server[key]["additionalProperties"] = words
+    server["type"]["enum"] += [LOCAL, REMOTE]
 
 
 def _object(cls: type, definitions: Schema) -> Schema:

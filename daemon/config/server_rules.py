@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from daemon.config.jsonc import below
-from daemon.config.model import WORKSPACE, Server, ServerLimits, Share, StartMode, TransportType
-from daemon.config.names import SERVER_NAME, slug
+from daemon.config.model import (
+    LOGIN_TYPES,
+    MAX_PORT,
+    WORKSPACE,
+    Server,
+    ServerLimits,
+    Share,
+    StartMode,
+    TransportType,
+)
+from daemon.config.names import SERVER_NAME
+from daemon.config.oauth import OAuth, oauth_faults
 from daemon.errors import Fault
+from daemon.kit.wording import camel
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -26,10 +37,10 @@ SCHEMES: Mapping[TransportType, tuple[str, ...]] = {
 
 _MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
     _T.STDIO: ("url", "headers"),
-    _T.HTTP: ("command", "args", "env", "cwd"),
-    _T.SSE: ("command", "args", "env", "cwd"),
-    _T.WS: ("command", "args", "env", "cwd"),
-    _T.UNIX: ("command", "args", "env", "cwd", "headers"),
+    _T.HTTP: ("command", "args", "env", "env_file", "cwd"),
+    _T.SSE: ("command", "args", "env", "env_file", "cwd"),
+    _T.WS: ("command", "args", "env", "env_file", "cwd"),
+    _T.UNIX: ("command", "args", "env", "env_file", "cwd", "headers"),
 }
 """Keys without meaning for a transport: written for a reason, so ignoring them silently would mislead."""
 
@@ -56,6 +67,7 @@ def server_faults(server: Server, trail: str) -> Iterator[Fault]:
     yield from _environment(server, trail)
     yield from _tuning(server, trail)
     yield from _sharing(server, trail)
+    yield from _login(server, below(trail, "oauth"))
 
 
 def eager_faults(raw: Mapping[str, object], trail: str) -> Iterator[Fault]:
@@ -78,20 +90,18 @@ def missing_faults(server: Server, trail: str) -> Iterator[Fault]:
 
 
 def name_faults(names: Collection[str], trail: str) -> Iterator[Fault]:
-    """Names that servers may not have, each with the one to use instead."""
+    """Names that servers may not have, and of which nothing could be kept."""
     for name in names:
         if not SERVER_NAME.fullmatch(name):
-            better = slug(name, names)
-            hint = f": rename it to '{better}'" if better else ""
             rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
-            yield Fault(path=below(trail, name), message=f"{rule}{hint}")
+            yield Fault(path=below(trail, name), message=f"{rule}: rename it")
 
 
 def _meaningless(server: Server, trail: str) -> Iterator[Fault]:
     for key in _MEANINGLESS[server.type]:
         if getattr(server, key):
-            message = f"a server of type {server.type} has no '{key}': remove it, or change 'type'"
-            yield Fault(path=below(trail, key), message=message)
+            message = f"a server of type {server.type} has no '{camel(key)}': remove it, or change 'type'"
+            yield Fault(path=below(trail, camel(key)), message=message)
 
 
 def _url(server: Server, here: str) -> Iterator[Fault]:
@@ -141,6 +151,17 @@ def _sharing(server: Server, trail: str) -> Iterator[Fault]:
     if server.shared_by is Share.ALL and server.limits.instances != ServerLimits().instances:
         message = 'all clients share one instance: remove this key, or write "share": "workspace" or "session"'
         yield Fault(path=below(below(trail, "limits"), "instances"), message=message)
+
+
+def _login(server: Server, here: str) -> Iterator[Fault]:
+    if not isinstance(server.oauth, OAuth):
+        return
+    if server.type not in LOGIN_TYPES:
+        yield Fault(path=here, message=f"a server of type {server.type} has no login: remove it")
+    elif server.login is None:
+        message = "the header Authorization counts more than a login: remove one of the two"
+        yield Fault(path=here, message=message)
+    yield from oauth_faults(server.oauth, here, MAX_PORT)
 
 
 def _environment(server: Server, trail: str) -> Iterator[Fault]:

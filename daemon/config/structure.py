@@ -8,7 +8,6 @@ key is answered with the closest known one, or with what says the same here if a
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -21,7 +20,8 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from daemon.config.foreign import unknown_key
 from daemon.config.jsonc import below
-from daemon.config.tuning import AtLeast, Duration, MoreThan, OrText
+from daemon.config.oauth import OAuth
+from daemon.config.tuning import AtLeast, MoreThan, OrText
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 
@@ -38,10 +38,6 @@ TRANSPORT_SPELLINGS = {
     "websocket": "ws",
 }
 """Other clients' words for `type`, with ours."""
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-"""Seconds of each unit in which a time can be written."""
 
 
 class Misfit(ValueError):
@@ -182,6 +178,9 @@ def _word(value: object, enum: type[StrEnum]) -> StrEnum:
 
 
 def _bounded(value: object, kind: Any) -> object:
+    text = next((each for each in kind.__metadata__ if isinstance(each, OrText)), None)
+    if text is not None and type(value) not in {int, float}:
+        value = _number(value, text)
     number = _CONVERTER.structure(value, kind.__origin__)
     for bound in kind.__metadata__:
         if isinstance(bound, AtLeast) and number < bound.least:
@@ -191,16 +190,16 @@ def _bounded(value: object, kind: Any) -> object:
     return number
 
 
-def _duration(value: object, kind: Any) -> object:
-    """The hook for a time that may also be written as a text."""
-    wanted = "30s, 10m, 2h, 1d, off, or a number of seconds"
+def _number(value: object, text: OrText) -> float:
+    """The number that a text stands for, where both may be written."""
     if not isinstance(value, str):
-        if type(value) not in {int, float}:
-            raise Misfit(expected(wanted, value))
-        return _bounded(value, kind)
-    if not any(isinstance(each, OrText) and re.fullmatch(each.pattern, value) for each in kind.__metadata__):
-        raise Misfit(f"cannot understand {quoted(value)}: write {wanted}")
-    return math.inf if value == "off" else float(int(value[:-1]) * _UNITS[value[-1]])
+        raise Misfit(expected(text.words, value))
+    if not re.fullmatch(text.pattern, value):
+        raise Misfit(f"cannot understand {quoted(value)}: write {text.words}")
+    try:
+        return text.number(value)
+    except ValueError as error:
+        raise Misfit(str(error)) from None
 
 
 def _items(value: object, kind: Any) -> tuple[Any, ...]:
@@ -216,6 +215,15 @@ def _text_or_list(value: object, kind: Any) -> object:
     if not isinstance(value, list):
         raise Misfit(expected("text or a list, [...]", value))
     return _items(value, next(each for each in get_args(kind) if _made_of(each, tuple)))
+
+
+def _oauth(value: object, _: object) -> object:
+    """The hook for `OAuth | bool`."""
+    if type(value) is bool:
+        return value
+    if not isinstance(value, dict):
+        raise Misfit(expected("true, false or an object, {...}", value))
+    return _CONVERTER.structure(value, OAuth)
 
 
 def _entries(value: object, kind: Any) -> dict[str, Any]:
@@ -264,10 +272,10 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook(int, _strictly("a whole number", int))
     converter.register_structure_hook(float, _strictly("a number", int, float))
     converter.register_structure_hook_func(lambda kind: hasattr(kind, "__metadata__"), _bounded)
-    converter.register_structure_hook_func(lambda kind: kind == Duration, _duration)
     converter.register_structure_hook_func(lambda kind: _made_of(kind, tuple), _items)
     converter.register_structure_hook_func(lambda kind: _made_of(kind, Mapping), _entries)
     converter.register_structure_hook_func(_is_text_or_list, _text_or_list)
+    converter.register_structure_hook_func(lambda kind: kind == OAuth | bool, _oauth)
     converter.register_structure_hook_factory(attrs.has, _object_hook)
     return converter
 

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from daemon.config.client_keys import IGNORED, NOT_TAKEN, OAUTH, RENAMED, SHAPED, WAITS
+from daemon.config.client_values import SHAPES, as_text, command_line, is_plain, referring
+from daemon.config.jsonc import below
+from daemon.config.tuning import Timeouts
+from daemon.kit.wording import camel
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+MILLISECONDS_FROM = 1000
+"""From this number on, a time limit without a unit counts as milliseconds: nobody waits 17 minutes for a call,
+and no client's limit in milliseconds is below a second."""
+
+LOCAL, REMOTE = "local", "remote"
+"""OpenCode's words for `type`."""
+
+_LONGER = {"call": "call_max", "initialize": "first_initialize"}
+"""Time limits with another that must not be shorter."""
+
+_TEXTS = ("command", "args", "env", "envFile", "cwd", "url", "headers")
+"""Keys in which other clients' references are looked for."""
+
+_WORKSPACE = re.compile(r"\$\{workspace\w*\}")
 
 
 @attrs.frozen(kw_only=True)
@@ -15,11 +37,13 @@ class Note:
     """One key that was understood as something else, or that could not be taken."""
 
     key: str
-    """The key of the entry, or a trail within it: `timeout`, `env.PORT`."""
+    """The key of the entry, or a trail within it: `timeout`, `oauth.callbackPort`."""
     message: str
     """What it was taken as, or why it was not and what to do: a sentence."""
     lost: bool = False
     """Whether its meaning could not be taken over."""
+    becomes: str | None = None
+    """The trail within the entry at which its value now stands; None if nowhere."""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,4 +63,214 @@ def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) ->
         entry: the decoded object; unknown keys stay as they are.
         milliseconds: whether the client's `timeout` is in milliseconds; None: judged by its size.
     """
-    raise NotImplementedError
+    work = _Work(dict(entry), milliseconds=milliseconds)
+    for key in entry:
+        work.take(key)
+    work.command()
+    work.words()
+    work.references()
+    return Translated(entry=work.entry, notes=tuple(work.notes))
+
+
+def _folded(key: str) -> str:
+    return key.replace("_", "").replace("-", "").lower()
+
+
+_RENAMED = {_folded(key): ours for key, ours in RENAMED.items()}
+_WAITS = {_folded(key): wait for key, wait in WAITS.items()}
+_NOT_TAKEN = {_folded(key): message for key, message in NOT_TAKEN.items()}
+_IGNORED = {_folded(key): message for key, message in IGNORED.items()}
+_SHAPED = {_folded(key) for key in SHAPED}
+_OURS = {*RENAMED.values(), "oauth", "timeouts"}
+"""Keys of mcpd's that a client's key can become: never taken for a client's."""
+
+
+class _Work:
+    """An entry while it is translated."""
+
+    def __init__(self, entry: dict[str, Any], *, milliseconds: bool | None) -> None:
+        self.entry = entry
+        self.notes: list[Note] = []
+        self._milliseconds = milliseconds
+        self._is_opencodes = entry.get("type") in (LOCAL, REMOTE)
+
+    def take(self, key: str) -> None:
+        """Take over one key of the entry as it was written; unknown ones, and mcpd's own, stay."""
+        folded = _folded(key)
+        if key in _OURS:
+            self._own(key)
+        elif folded in _RENAMED:
+            self._rename(key, _RENAMED[folded])
+        elif folded in _WAITS:
+            wait = _WAITS[folded]
+            known = self._milliseconds if wait.milliseconds is None else wait.milliseconds
+            # OpenCode's is for the list of tools: 5 s of it would be too short for calls.
+            ours = "list" if self._is_opencodes and key == "timeout" else wait.key
+            self._wait(key, ours, milliseconds=known)
+        elif folded in _SHAPED:
+            self._shaped(key, folded)
+        elif folded in _NOT_TAKEN:
+            self._drop(key, _NOT_TAKEN[folded], lost=True)
+        elif folded in _IGNORED or key.startswith(("_", "//", "#")):
+            self._drop(key, _IGNORED.get(folded, "ignored: a comment"))
+
+    def _drop(self, key: str, message: str, *, lost: bool = False) -> None:
+        self.entry.pop(key)
+        self.notes.append(Note(key=key, message=message, lost=lost))
+
+    def _own(self, key: str) -> None:
+        value = self.entry[key]
+        if key == "type" and value == LOCAL:
+            self.entry[key] = "stdio"
+            self.notes.append(Note(key=key, message='understood as "stdio"', becomes=key))
+        elif key == "type" and value == REMOTE:
+            self._drop(key, "ignored: it follows from the url")
+        elif key == "oauth" and isinstance(value, dict):
+            self.entry[key] = self._oauth(value, key)
+
+    def _rename(self, key: str, ours: str) -> None:
+        value = self.entry[key]
+        if ours == "type" and isinstance(value, dict):  # Continue: the whole entry in one key
+            self._spread(key, value)
+            return
+        if value is None:
+            self._drop(key, "ignored: it says nothing")
+            return
+        if ours == "url" and _folded(key) == "httpurl" and not {"type", "transport"} & self.entry.keys():
+            self.entry["type"] = "http"
+        self._become(key, ours, value)
+        if ours == "type":
+            self._own(ours)
+
+    def _become(self, key: str, ours: str, value: object) -> None:
+        """Replace a client's key by one of mcpd's, which counts more if it is there."""
+        del self.entry[key]
+        present = self.entry.get(ours)
+        if isinstance(present, dict) and isinstance(value, dict):
+            self.entry[ours] = {**value, **present}
+            self.notes.append(Note(key=key, message=f"understood as `{ours}`, beside what stands there"))
+        elif present is not None and present != value:
+            message = f"ignored: `{ours}` stands there, too, and counts more. Keep one of them"
+            self.notes.append(Note(key=key, message=message, lost=True))
+        else:
+            self.entry[ours] = value
+            self.notes.append(Note(key=key, message=f"understood as `{ours}`", becomes=ours))
+
+    def _spread(self, key: str, value: dict[str, Any]) -> None:
+        self._drop(key, "understood as what stands in it")
+        for inner, each in value.items():
+            if self._inner(key, inner, each):
+                self.take(inner)
+
+    def _inner(self, key: str, inner: str, value: object) -> bool:
+        """Add a key that stands within another; one of the entry itself counts more."""
+        if inner in self.entry:
+            message = f"ignored: the server has a `{inner}` itself"
+            self.notes.append(Note(key=below(key, inner), message=message, lost=True))
+            return False
+        self.entry[inner] = value
+        return True
+
+    def _wait(self, key: str, ours: str, *, milliseconds: bool | None) -> None:
+        value = self.entry[key]
+        if isinstance(value, str) and value.isdecimal() and value.isascii():
+            value = int(value)
+        timeouts = self.entry.get("timeouts", {})
+        if not isinstance(timeouts, dict) or ours in timeouts:
+            self._drop(key, f"ignored: `timeouts.{ours}` counts more. Keep one of them", lost=True)
+            return
+        said = ""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if value <= 0:
+                self._drop(key, f"ignored: it must be more than 0, as `timeouts.{ours}`", lost=True)
+                return
+            if value >= MILLISECONDS_FROM if milliseconds is None else milliseconds:
+                said = f" of {value:g} milliseconds"
+                value = value / 1000
+            else:
+                said = f" of {value:g} seconds"
+            longer = _LONGER.get(ours, ours)
+            if value > getattr(Timeouts(), longer) and camel(longer) not in timeouts:
+                timeouts = {**timeouts, camel(longer): value}
+        del self.entry[key]
+        self.entry["timeouts"] = {**timeouts, ours: value}
+        message = f"understood as `timeouts.{ours}`{said}"
+        self.notes.append(Note(key=key, message=message, becomes=f"timeouts.{ours}"))
+
+    def _shaped(self, key: str, folded: str) -> None:
+        value = self.entry[key]
+        made = SHAPES[folded](value)
+        if made is None:
+            return  # its type is wrong: it stays, and is reported as a key that is not known
+        ours, new = made
+        if ours == "oauth" and isinstance(new, dict):
+            new = self._oauth(new, key)
+        self._become(key, ours, new)
+        rest = sorted(value.keys() - {"headers"}) if ours == "headers" and folded.startswith("request") else []
+        for each in rest:
+            self.notes.append(Note(key=below(key, each), message="ignored: mcpd has nothing for it", lost=True))
+
+    def _oauth(self, value: dict[str, Any], key: str) -> dict[str, Any]:
+        """The object with the spellings of mcpd."""
+        found: dict[str, Any] = {}
+        for name, each in value.items():
+            ours = next((ours for theirs, ours in OAUTH.items() if _folded(theirs) == _folded(name)), name)
+            ours = ours if ours == name or ours not in value else name
+            new = each.split() if ours == "scopes" and isinstance(each, str) else each
+            found[ours] = new
+            if ours != name:
+                message = f"understood as `oauth.{ours}`"
+                self.notes.append(Note(key=below(key, name), message=message, becomes=f"oauth.{ours}"))
+        return found
+
+    def command(self) -> None:
+        """A command that is a list, an object, or a whole command line."""
+        value, args = self.entry.get("command"), self.entry.get("args", [])
+        if not isinstance(args, list):
+            return
+        if isinstance(value, dict) and isinstance(value.get("path"), str):  # Zed
+            self._drop("command", "understood as `command`, its `path`, and what else stands in it")
+            for key, each in value.items():
+                self._inner("command", "command" if key == "path" else key, each)
+            self.command()
+            return
+        words = value if isinstance(value, list) else command_line(value)
+        if words and isinstance(words[0], str):
+            self.entry |= {"command": words[0], "args": [*words[1:], *args]}
+            self.notes.append(Note(key="command", message="understood as `command` and the first of `args`"))
+
+    def words(self) -> None:
+        """Numbers, true and false where mcpd wants text, and variables as a list."""
+        env = self.entry.get("env")
+        if isinstance(env, list) and all(isinstance(each, str) and "=" in each for each in env):
+            self.entry["env"] = dict(each.split("=", 1) for each in env)
+            self.notes.append(Note(key="env", message="understood as an object of names and values"))
+        for key in ("env", "headers", "args"):
+            value = self.entry.get(key)
+            if isinstance(value, dict) and key != "args":
+                odd = [name for name, each in value.items() if is_plain(each)]
+                self.entry[key] = {name: as_text(each) for name, each in value.items()}
+            elif isinstance(value, list) and key == "args":
+                odd = [f"number {at}" for at, each in enumerate(value, 1) if is_plain(each)]
+                self.entry[key] = [as_text(each) for each in value]
+            else:
+                continue
+            if odd:
+                self.notes.append(Note(key=key, message=f"taken as text: {', '.join(odd)}"))
+
+    def references(self) -> None:
+        """References in the spelling of OpenCode and of Gemini CLI, and files of variables in a workspace."""
+        path = self.entry.get("envFile")
+        if isinstance(path, str) and _WORKSPACE.search(path):
+            message = (
+                "not read: mcpd reads files of variables before a client is there. Name the file by its"
+                " absolute path, or the variables in `env`"
+            )
+            self._drop("envFile", message, lost=True)
+        for key in _TEXTS:
+            if key in self.entry:
+                seen: list[str] = []
+                self.entry[key] = referring(self.entry[key], seen)
+                if seen:
+                    told = ", ".join(dict.fromkeys(seen))
+                    self.notes.append(Note(key=key, message=f"understood as references: {told}"))

@@ -1,17 +1,22 @@
 """The numbers that can be tuned, with their defaults and bounds.
 
 Bounds are part of the types (`Annotated`), so that the reader of files and the JSON Schema always agree on
-them. Sources of the defaults: design.md §7, reliability.md §1.1. All times are seconds.
+them. Sources of the defaults: design.md §7, reliability.md §1.1. All times are seconds, all sizes bytes; in a
+file both may have a unit (`units`).
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import attrs
 
+from daemon.config import units
 from daemon.kit.wording import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @attrs.frozen
@@ -30,15 +35,33 @@ class MoreThan:
 
 @attrs.frozen
 class OrText:
-    """A number of seconds may also be written as a text that this pattern matches."""
+    """A number may also be written as a text."""
 
     pattern: str
+    """What the text looks like."""
+    number: Callable[[str], float]
+    """The number that such a text says; raises ValueError if there is none."""
+    words: str
+    """What may be written, for faults."""
 
 
-Seconds = Annotated[float, MoreThan(0)]
-Patience = Annotated[float, AtLeast(0)]
-Duration = Annotated[float, MoreThan(0), OrText("off|[1-9][0-9]{0,8}[smhd]")]
-"""A time that people write in minutes or hours: `10m`, or `off` for one that never ends."""
+_TIMES = "30s, 10m, 2h, 1d"
+_TIME = OrText(units.DURATION, units.seconds, f"{_TIMES}, or a number of seconds")
+
+Seconds = Annotated[
+    float, MoreThan(0), OrText(units.DURATION, units.seconds, f"{_TIMES}, or a number of seconds")
+]
+Patience = Annotated[
+    float, AtLeast(0), OrText(units.DURATION, units.seconds, f"{_TIMES}, or a number of seconds")
+]
+Duration = Annotated[
+    float,
+    MoreThan(0),
+    OrText(f"off|{units.DURATION}", units.seconds, f"{_TIMES}, off, or a number of seconds"),
+]
+"""A time that may also be `off`: it never ends."""
+Bytes = Annotated[int, AtLeast(1), OrText(units.SIZE, units.size, "512MiB, 2GB, or a number of bytes")]
+UserId = Annotated[int, AtLeast(0), OrText(units.USER, units.user, "the name or the number of a user")]
 Count = Annotated[int, AtLeast(1)]
 Capacity = Annotated[int, AtLeast(0)]
 AnswerTokens = Annotated[int, AtLeast(500)]
@@ -69,12 +92,12 @@ class Timeouts:
     """Seconds to find out whether a server speaks the modern protocol."""
     call: Seconds = 60
     """Seconds for a tool call; every progress notification starts them anew."""
-    call_max: Seconds = 600
-    """Seconds for a tool call in total, however much progress it reports."""
+    call_max: Duration = 600
+    """Seconds for a tool call in total, however much progress it reports; off: no bound."""
     queue: Seconds = 60
     """Seconds that a call may wait in line for a place at the server; then it is refused as `Overloaded`."""
-    ping_interval: Seconds = 25
-    """Seconds of silence after which a server is pinged."""
+    ping_interval: Duration = 25
+    """Seconds of silence after which a server is pinged; off: never."""
     ping: Seconds = 10
     """Seconds for the answer to a ping."""
     missed_pings: Count = 3
@@ -97,14 +120,14 @@ class ServerLimits:
     """Calls that the server works on at the same time."""
     queue: Capacity = 64
     """Calls that may wait for a place, of all clients; more are refused as `Overloaded`."""
-    message_bytes: Count = 16 * MIB
+    message_bytes: Bytes = 16 * MIB
     """The largest message accepted from the server, in bytes."""
-    output_bytes: Count | None = None
+    output_bytes: Bytes | None = None
     """The largest answer to a tool call that is passed on, in bytes; null: whatever `messageBytes` accepts."""
     instances: Count = 16
     """Instances of it at the same time, where clients do not share one: another one ends the one that was
     unused longest, or is refused as `Overloaded` while all are at work."""
-    memory_bytes: Count | None = None
+    memory_bytes: Bytes | None = None
     """The most memory that its child and all that it starts may use, in bytes (stdio); null is no limit."""
 
 
@@ -136,11 +159,11 @@ class Restart:
 class Limits:
     """What all clients and servers together may take."""
 
-    client_message_bytes: Count = 4 * MIB
+    client_message_bytes: Bytes = 4 * MIB
     """The largest message accepted from a client, in bytes."""
     connections: Count = 1024
     """Clients connected at the same time."""
-    client_queue_bytes: Count = 8 * MIB
+    client_queue_bytes: Bytes = 8 * MIB
     """Bytes that may wait for a client before it is behind, and disconnected if it takes nothing for 30 s.
     With an eighth of that waiting it is not read from."""
     index_characters: Count = 6000

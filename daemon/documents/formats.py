@@ -5,8 +5,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from daemon.documents.json_document import JsonDocument
+from daemon.documents.toml_document import TomlDocument
+from daemon.documents.yaml_document import YamlDocument
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class Format(StrEnum):
@@ -25,14 +29,22 @@ class Document(Protocol):
         """What it says, in plain types: dictionaries, lists, texts, numbers."""
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
-        """Set the value at `trail`, replacing one that is there; missing objects on the way are made.
+        """Set the value at `trail`; missing objects on the way are made.
+
+        Of an object that is there, only the members that differ are touched. An index may be the length of its
+        list, to which it then adds an item; TOML's lists are not edited so.
 
         Raises:
-            DocumentError: something on the way is no object.
+            DocumentError: something on the way is no object, or the text is written in a way that cannot be
+                edited; nothing was changed.
         """
 
     def remove(self, trail: Sequence[str | int]) -> None:
-        """Remove the member at `trail` with the comments that belong to it; nothing if it is not there."""
+        """Remove the member at `trail` with the comments that belong to it; nothing if it is not there.
+
+        Raises:
+            DocumentError: the text is written in a way that cannot be edited; nothing was changed.
+        """
 
     def text(self) -> str:
         """The text as it is now: byte for byte what was read, but for what was changed."""
@@ -41,7 +53,19 @@ class Document(Protocol):
 def read_document(text: str, form: Format, *, source: str) -> Document:
     """Read a document; an empty text is an empty object.
 
+    Args:
+        text: the whole file, its line ends as they are.
+        form: how it is written.
+        source: what errors call it.
+
     Raises:
         ConfigError: it is not of that format; the fault names line and column.
     """
-    raise NotImplementedError
+    return _READERS[form](text, source)
+
+
+_READERS: dict[Format, Callable[[str, str], Document]] = {
+    Format.JSON: JsonDocument,
+    Format.TOML: TomlDocument,
+    Format.YAML: YamlDocument,
+}

@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from typing import TYPE_CHECKING, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import trio
 from loguru import logger
@@ -54,10 +54,20 @@ QUIET = frozenset({"mcp", "httpx2", "httpcore2"})
 """Libraries that log as errors what we handle and report ourselves: logged as details."""
 
 
+class Stream(Protocol):
+    """Where lines are written to."""
+
+    def write(self, text: str, /) -> object:
+        """Take a text."""
+
+    def flush(self) -> None:
+        """Write what was taken. Raises OSError."""
+
+
 class LineWriter:
     """Writes lines to a stream in a thread, in order."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Stream) -> None:
         """Start the thread."""
         self.dropped = 0
         self._closed = False
@@ -98,17 +108,20 @@ class LineWriter:
                 self.dropped += 1
 
 
-def configure(style: str, level: str, redact: Redactors) -> LineWriter:
-    """Send all logging to stderr.
+def configure(style: str, level: str, redact: Redactors, stream: Stream | None = None) -> LineWriter:
+    """Send all logging to a stream.
 
     Args:
-        style: `text` for people, `journal` for systemd's journal, `json` for programs.
+        style: `text` for people, `dated` for a file that they read, `journal` for systemd's journal, `json` for
+            programs.
         level: the least severe level shown, in loguru's names.
         redact: removes secrets from every line: for a line about a server, those that it may know.
+        stream: where to; None: stderr.
     """
-    writer = LineWriter(sys.stderr)
+    writer = LineWriter(sys.stderr if stream is None else stream)
     write, write_calls = {
         "text": (_text, _text_of_calls),
+        "dated": (_dated, _dated_of_calls),
         "journal": (_journal, _journal_of_calls),
         "json": (_json, _json_of_calls),
     }[style]
@@ -167,6 +180,10 @@ def _text(entry: _Entry) -> str:
     return f"{entry.clock} {entry.level:<7} {entry.body}"
 
 
+def _dated(entry: _Entry) -> str:
+    return f"{entry.time:YYYY-MM-DD} {_text(entry)}"
+
+
 def _journal(entry: _Entry) -> str:
     """Each physical line has a priority, or journald would show the rest of a traceback as information."""
     prefix = f"<{SYSLOG_LEVELS.get(entry.level, 6)}>"
@@ -200,6 +217,10 @@ def _short(label: str) -> str:
 def _text_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
     """Calls as text, a line for each."""
     return _lines_of_calls(f"{entry.clock} {entry.level:<7} ", calls, redact)
+
+
+def _dated_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
+    return _lines_of_calls(f"{entry.time:YYYY-MM-DD} {entry.clock} {entry.level:<7} ", calls, redact)
 
 
 def _journal_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:

@@ -8,12 +8,10 @@ Everything here blocks: call it in a thread.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import secrets
 import stat
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +19,7 @@ import attrs
 import msgspec
 
 from daemon.errors import McpdError
+from daemon.host import private_files
 from daemon.host.sockets import private_directory
 
 if TYPE_CHECKING:
@@ -92,6 +91,8 @@ class TokenFile:
 
     directory: Path
     """The state directory."""
+    patience: float = LOCK_SECONDS
+    """Seconds to wait for the lock."""
 
     @property
     def path(self) -> Path:
@@ -105,7 +106,7 @@ class TokenFile:
             TokenTrouble: it cannot be read, or others can change it.
         """
         try:
-            with open(self.path, "rb", opener=_safely) as file:
+            with open(self.path, "rb", opener=private_files.safely) as file:
                 _refuse_others(os.fstat(file.fileno()), self.path)
                 content = file.read(MAX_FILE + 1)
         except FileNotFoundError:
@@ -184,35 +185,16 @@ class TokenFile:
     def _change(self, change: Callable[[Kept], Kept]) -> Kept:
         try:
             private_directory(self.directory)
-            with self._locked():
+            with private_files.locked(self.path, self.patience):
                 kept = change(self.read())
-                self._write(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+                private_files.replace(self.path, msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
                 return kept
+        except TimeoutError:
+            raise TokenTrouble(
+                f"another mcpd has been changing {self.path} for {self.patience:g} s: see what it waits for"
+            ) from None
         except OSError as error:
             raise TokenTrouble(f"{error.filename or self.path} cannot be written: {error.strerror}") from None
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keep others from changing the file: they wait, for the milliseconds that a change takes."""
-        lock = os.open(
-            self.directory / f"{FILE}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        try:
-            wait_for(lock, self.path)
-            yield
-        finally:
-            os.close(lock)
-
-    def _write(self, content: bytes) -> None:
-        # One name is enough: only the holder of the lock writes, and a rest of somebody killed is no loss.
-        new = self.directory / f"{FILE}.new"
-        new.unlink(missing_ok=True)
-        made = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(made, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path)
 
 
 @contextlib.contextmanager
@@ -240,38 +222,8 @@ def as_owner(directory: Path) -> Iterator[TokenFile]:
         os.close(before)
 
 
-def wait_for(lock: int, path: Path, seconds: float = LOCK_SECONDS) -> None:
-    """Take the lock of a file.
-
-    Args:
-        lock: the open file that is locked.
-        path: the file that it is about, for the error.
-        seconds: how long to wait.
-
-    Raises:
-        TokenTrouble: somebody else has held it for all that time.
-    """
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise TokenTrouble(
-                    f"another mcpd has been changing {path} for {seconds:g} s: see what it waits for"
-                ) from None
-            time.sleep(LOCK_SECONDS / 100)
-        else:
-            return
-
-
 def _new() -> str:
     return PREFIX + secrets.token_hex(VALUE_BYTES)
-
-
-def _safely(path: str, flags: int) -> int:
-    # Neither through somebody's link nor waiting for the writer of a pipe.
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _refuse_others(found: os.stat_result, path: Path) -> None:

@@ -95,3 +95,8 @@ def bytes_in_words(count: int) -> str:
 
 def _folded(name: str) -> str:
     return name.lower().translate(_SEPARATORS)
+
+
+def log_in(server: str) -> str:
+    """What helps a model whose call met a server that wants a login: a sentence without its full stop."""
+    return f"Tell the user to run `mcpd login {server}`, then try again"

@@ -21,6 +21,7 @@ from daemon.states import COMING, ServerState
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from daemon.authorization.running import LoginRuns
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Moves
@@ -94,6 +95,8 @@ class DaemonFacts:
     """The working directory that relative paths start from."""
     state: str = ""
     """The path of the state directory."""
+    log: str = ""
+    """The path of its log; empty if that is its stderr."""
     unrecorded: str = ""
     """Why started children are not recorded in the state directory (`processes.starts`); empty if they are."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
@@ -295,6 +298,8 @@ class OperatorContext:
     """The daemon's outbox."""
     wall: Callable[[], float]
     """Returns the time in seconds since the epoch."""
+    logins: LoginRuns
+    """The logins at servers, those under way included."""
     access: Access | None = None
     """The tokens that let clients in over HTTP; None if nobody comes in that way."""
     operator: OperatorPeer | None = None

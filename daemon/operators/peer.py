@@ -48,6 +48,11 @@ class OperatorPeer:
         self._peer.notify(PROGRESS, told, self._request_id)
         self._outbox.flush()
 
+    def tell(self, method: str, params: object) -> None:
+        """Tell the operator something while the command works; `params` is encoded as a JSON object."""
+        self._peer.notify(method, msgspec.json.encode(params), self._request_id)
+        self._outbox.flush()
+
     def ask(self, request: PeerRequest) -> None:
         """Put what the server asks to the operator, or answer it at once in place of one who cannot."""
         self._server_requests.ask(request, self._request_id)

@@ -90,6 +90,7 @@ def _surroundings(context: OperatorContext) -> dict[str, object]:
     return {
         "directory": facts.directory,
         "stateDirectory": facts.state,
+        "log": facts.log,
         "unrecorded": facts.unrecorded,
         "environment": child_environment(facts.environ, {}),
         "variables": sorted(facts.environ),

@@ -53,6 +53,7 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
     server, upstream = context.config.mcp_servers[entry.name], context.upstreams.get(entry.name)
     redact, instances = context.redact.of(entry.name), context.instances_of(entry.name)
     return {
+        "title": redact(server.title),
         "type": str(server.type),
         "share": str(server.shared_by),
         **_standing(entry.status, upstream, redact, context.wall()),

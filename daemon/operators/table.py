@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from daemon.operators.allow import ALLOW
 from daemon.operators.call import CALL
 from daemon.operators.locate import LOCATE
+from daemon.operators.login import LOGIN, LOGIN_ANSWER
+from daemon.operators.logout import LOGOUT
 from daemon.operators.logs import LOGS
 from daemon.operators.metrics import METRICS
 from daemon.operators.move import MOVE
@@ -51,6 +53,9 @@ COMMANDS: dict[str, Command[Any]] = {
         METRICS,
         LOGS,
         TOKENS,
+        LOGIN,
+        LOGIN_ANSWER,
+        LOGOUT,
     )
 }
 """All commands by the name of their JSON-RPC method."""

@@ -56,7 +56,7 @@ FIELDS = {
 
 
 @attrs.frozen(kw_only=True)
-class Document:
+class SearchDocument:
     """One tool, ready to be searched."""
 
     key: ToolKey
@@ -67,7 +67,7 @@ class Document:
     """The terms of its name, plus an empty one if there is praise in it."""
 
 
-def document(tool: Tool, server_description: str, said: Summary | None = None) -> Document:
+def document(tool: Tool, server_description: str, said: Summary | None = None) -> SearchDocument:
     """Make the searchable form of a tool.
 
     Args:
@@ -84,7 +84,7 @@ def document(tool: Tool, server_description: str, said: Summary | None = None) -
         "keywords": terms(" ".join(said.keywords)) if said else [],
         **_of_schema(tool.parts.get("inputSchema", b"")),
     }
-    return Document(
+    return SearchDocument(
         key=(tool.server, tool.name),
         weights=_weights(fields),
         name_terms=frozenset(fields["name"]),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Summary, Tool, ToolKey
-    from daemon.search.documents import Document
+    from daemon.search.documents import SearchDocument
     from daemon.search.queries import Phrase
 
 COVERAGE = 0.8
@@ -259,12 +259,12 @@ class Segment:
 
     def _sorted_out(
         self, entry: ServerEntry, old: Segment | None
-    ) -> tuple[dict[int, int], dict[int, Document]]:
+    ) -> tuple[dict[int, int], dict[int, SearchDocument]]:
         """The unchanged tools, old number to new, and the documents of the others, by number."""
         were = {} if old is None else {name: number for number, name in enumerate(old.names)}
         about = _about(entry)
         kept: dict[int, int] = {}
-        fresh: dict[int, Document] = {}
+        fresh: dict[int, SearchDocument] = {}
         for number, (name, tool) in enumerate((entry.tools or {}).items()):
             if old is not None and old.digests.get(name) is self.digests[name]:
                 kept[were[name]] = number
@@ -293,11 +293,11 @@ def _digests(entry: ServerEntry, old: Mapping[str, Digest]) -> dict[str, Digest]
     return digests
 
 
-def _weights(each: Document) -> Mapping[str, float]:
+def _weights(each: SearchDocument) -> Mapping[str, float]:
     return each.weights
 
 
-def _shares(each: Document) -> Mapping[str, float]:
+def _shares(each: SearchDocument) -> Mapping[str, float]:
     """Each term of a tool's name with its share of the name."""
     return dict.fromkeys(filter(None, each.name_terms), 1 / max(1, len(each.name_terms)))
 
@@ -311,8 +311,8 @@ def _standing(tools: Iterable[Tool]) -> list[float]:
 def _merged(
     old: Postings,
     kept: Mapping[int, int],
-    fresh: Mapping[int, Document],
-    weights_of: Callable[[Document], Mapping[str, float]],
+    fresh: Mapping[int, SearchDocument],
+    weights_of: Callable[[SearchDocument], Mapping[str, float]],
 ) -> Postings:
     """Postings of the unchanged tools, under their new numbers, and of the new ones."""
     # Arrays throughout: a hundred thousand pairs would trigger full garbage collections again and again.

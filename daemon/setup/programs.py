@@ -1,4 +1,4 @@
-"""The clients that mcpd knows: where each keeps its servers, and in which shape."""
+"""What mcpd knows of a client: where it keeps its servers, and in which shape."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.documents.formats import Format
+
+OWN_NAME = "mcpd"
+"""The name that mcpd has among a client's servers."""
 
 
 @attrs.frozen(kw_only=True)
@@ -26,19 +29,28 @@ class Machine:
 
 
 @attrs.frozen(kw_only=True)
+class NotTaken:
+    """An entry of a client's that nobody else can run."""
+
+    why: str
+    """Why, after its name: `is part of Goose itself`."""
+
+
+@attrs.frozen(kw_only=True)
 class Shape:
     """How a client writes one server."""
 
-    read: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """A client's entry in the keys of `mcpServers`: `command` and `args`, or `url` and `headers`."""
+    read: Callable[[Mapping[str, Any]], dict[str, Any] | NotTaken]
+    """A client's entry in the keys of `mcpServers`: `command` and `args`, or `url` and `headers`. Keys that
+    other clients have, too, stay for `config.translation`."""
     write: Callable[[str, Sequence[str]], dict[str, Any]]
-    """The client's entry for a command and its arguments."""
+    """The client's entry for a command and its arguments, named `OWN_NAME` where an entry has a name."""
     milliseconds: bool | None = None
     """Whether its `timeout` is in milliseconds; None: it has none, or does not say."""
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class ClientPlace:
     """One object of one file, in which a client keeps servers."""
 
     path: Path
@@ -56,7 +68,7 @@ class Place:
 
 
 @attrs.frozen(kw_only=True)
-class Program:
+class ClientProgram:
     """A client."""
 
     name: str
@@ -65,11 +77,7 @@ class Program:
     """As people know it: Claude Code."""
     source: str
     """The page of its documentation that says where it keeps its servers."""
-    places: Callable[[Machine], list[Place]]
+    places: Callable[[Machine], list[ClientPlace]]
     """Where that is on a machine, whether or not the files are there; the first is where mcpd is put."""
     aliases: tuple[str, ...] = ()
     """Other names that commands understand."""
-
-
-PROGRAMS: dict[str, Program] = {}
-"""All clients, by name."""

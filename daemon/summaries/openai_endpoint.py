@@ -25,10 +25,11 @@ import openai
 import trio
 
 from daemon.errors import RunError
+from daemon.host.network_errors import reason
 from daemon.protocol import IDENTITY
 from daemon.summaries.endpoint import EndpointFault, Failing, fault_of_status, read_retry_after
 from daemon.upstreams.transports.network import connect as reach
-from daemon.upstreams.transports.network import host_and_port, reason
+from daemon.upstreams.transports.network import host_and_port
 
 if TYPE_CHECKING:
     from daemon.config.model import Summaries

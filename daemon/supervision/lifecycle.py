@@ -12,7 +12,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.causes import HEALTHY, Cause, Reason
+from daemon.causes import CURED_BY_LOGIN, HEALTHY, Cause, Reason
 from daemon.errors import RunError, leaf
 from daemon.states import ServerState
 from daemon.supervision.backoff import Ending
@@ -176,6 +176,7 @@ _ENDINGS = {
     Cause.ENDED: Ending.NORMAL,
     Cause.UNAUTHORIZED: Ending.NEEDS_AUTH,
     Cause.FORBIDDEN: Ending.NEEDS_AUTH,
+    **dict.fromkeys(CURED_BY_LOGIN, Ending.NEEDS_AUTH),
 } | dict.fromkeys(
     (
         Cause.COMMAND_NOT_FOUND,

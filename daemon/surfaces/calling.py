@@ -8,9 +8,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from daemon.catalog.kinds import switch_of
+from daemon.causes import CURED_BY_LOGIN
 from daemon.config.names import CLIENT_PREFIX, read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
-from daemon.kit.wording import closest
+from daemon.kit.wording import closest, log_in
 from daemon.model import Kind
 from daemon.protocol import tool_head
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
@@ -326,8 +327,9 @@ def moved_away(name: str, offered: Offered, new: str, advice: str, **more: objec
 def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
     """The error about a tool that cannot be judged before its server has listed its tools."""
     why = entry.listing_error or entry.status.reason or str(entry.status.state)
+    helps = f". {log_in(entry.name)}" if entry.status.cause in CURED_BY_LOGIN else ": try again later"
     return UpstreamUnavailable(
-        f"server {entry.name} has not listed its tools yet ({why}). Nothing was sent: try again later.",
+        f"server {entry.name} has not listed its tools yet ({why}). Nothing was sent{helps}.",
         server=entry.name,
         **unavailable_entry(entry, view.now()),
     )

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from daemon.causes import CURED_BY_LOGIN
+from daemon.config.labels import server_of
 from daemon.counting.measures import CallStats
 from daemon.errors import UpstreamUnavailable
+from daemon.kit.wording import log_in
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS, Rank
 from daemon.upstreams.attribution import Apart
@@ -133,6 +136,8 @@ def unavailable(server: str, status: ServerStatus, now: float) -> UpstreamUnavai
     due = status.next_retry_at
     wait = None if due is None else max(0.0, due - now)
     hint = _HINTS.get(status.state, "Try again later, or use another tool")
+    if status.state is ServerState.NEEDS_AUTH and status.cause in CURED_BY_LOGIN:
+        hint = log_in(server_of(server))
     retry = "" if wait is None else f" The next attempt is in {wait:.1f} s."
     return UpstreamUnavailable(
         f"server {server} is {status.state}: {status.reason or 'not ready yet'}."

@@ -117,6 +117,12 @@ class ServerActors(Generic[A]):
         else:
             self._later(self._end, actor, reason)
 
+    def restart(self, server: str) -> None:
+        """Restart a server, or all of its instances that run, unless it is switched off."""
+        for each in self.running.values():
+            if each.of == server and not each.child.off:
+                each.child.restart()
+
     async def remove(self, name: str, reason: str) -> None:
         """Stop the actor of a server that all clients share; return once it has cleaned up."""
         self.running.pop(name, None)

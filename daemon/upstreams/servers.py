@@ -94,6 +94,7 @@ class Servers(Generic[A]):
         home = str(paths.home(os.environ))
         around = Surrounding(make=make, tell=tell, redact=redact, wall=wall, home=home)
         self._actors = ServerActors(around, self.supervisor)
+        self.restart = self._actors.restart
         self.upstreams: dict[str, A | InstancedServer[A]] = {}
         """The servers by name, in the configuration's order; always the same dictionary."""
         self.actors: Mapping[str, A] = self._actors.running

@@ -59,6 +59,11 @@ def made_error(code: int, message: str) -> bytes:
     return msgspec.json.encode({"code": code, "message": message})
 
 
+def error_line(uid: int, error: Buffer) -> bytes:
+    """The answer to a request of ours that holds this error object."""
+    return b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (uid, bytes(error))
+
+
 def is_error_object(error: Buffer) -> bool:
     """Whether this is what JSON-RPC has for an error: an object with a code and a message."""
     try:

@@ -9,14 +9,14 @@ import re
 import select
 import subprocess
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from tests.waiting import WAIT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
     from types import TracebackType
-
-    from tests.e2e.harness import Daemon
 
 INTERRUPT = "\x03"
 """Ctrl-C: the terminal makes SIGINT of it."""
@@ -24,18 +24,30 @@ INTERRUPT = "\x03"
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
+class Place(Protocol):
+    """Where a command is given: by a running daemon (`harness.Daemon`), say."""
+
+    @property
+    def code(self) -> Path: ...
+
+    @property
+    def environ(self) -> Mapping[str, str]: ...
+
+    def command(self, *words: str) -> list[str]: ...
+
+
 class Typing:
     """`mcpd WORDS` with a terminal as stdin, stdout and stderr."""
 
-    def __init__(self, daemon: Daemon, *words: str) -> None:
+    def __init__(self, place: Place, *words: str) -> None:
         self._here, there = pty.openpty()
         self._shown = ""
         self._read = 0
         # A session of its own, whose terminal this is: Ctrl-C reaches nobody else.
         self.process = subprocess.Popen(
-            ["setsid", "--ctty", *daemon.command(*words)],
-            cwd=daemon.code,
-            env={**daemon.environ, "TERM": "xterm", "COLUMNS": "100"},
+            ["setsid", "--ctty", *place.command(*words)],
+            cwd=place.code,
+            env={**place.environ, "TERM": "xterm", "COLUMNS": "100"},
             stdin=there,
             stdout=there,
             stderr=there,

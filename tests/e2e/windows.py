@@ -50,7 +50,9 @@ class Window(RawClient):
     def bridged(cls, daemon: Daemon, directory: Path, *options: str) -> Self:
         """One whose bridge was started in its directory."""
         command = daemon.command("connect", "--socket", str(daemon.socket), *options)
-        return cls(command, directory, {**daemon.environ, "PYTHONPATH": str(ROOT)}, daemon.log)
+        # The test itself brings back a daemon that it has killed.
+        environ = {**daemon.environ, "PYTHONPATH": str(ROOT), "MCPD_NO_START": "1"}
+        return cls(command, directory, environ, daemon.log)
 
     @classmethod
     def direct(cls, entry: Json, directory: Path, log: Path) -> Self:

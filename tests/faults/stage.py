@@ -13,6 +13,7 @@ import random
 import signal
 import time
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from daemon.safety.redact import Redactor
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
+from daemon.upstreams.transports.opening import OpenContext
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import tool_call
@@ -215,7 +217,7 @@ class Stage:
             s.name: UpstreamActor(
                 s,
                 outbox=self.outbox,
-                children=self.children,
+                opening=partial(OpenContext, outbox=self.outbox, children=self.children),
                 tell=self.registry.tell,
                 wall=time.time,
                 redact=Redactor(()),

@@ -37,7 +37,7 @@ STATE = Path("/var/lib/private/mcpd")
 HIERARCHIES = [Path("/sys/fs/cgroup", name) for name in ("unified", "systemd", "")]
 """Where systemd keeps the control groups: beside those of cgroup v1, in one of them, or alone."""
 
-LISTED, MEMBER, OTHER, OWN = 59001, 59002, 59003, 59004
+LISTED, MEMBER, OTHER, OWN, SERVED = 59001, 59002, 59003, 59004, 59005
 """Users of users.conf."""
 
 PROGRAM = ["/usr/bin/python3", "-S", "-E"]

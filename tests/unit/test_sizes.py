@@ -27,10 +27,20 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/operators/metrics.py": "tests/unit/operators/test_status_servers.py",
     # Three lines, which only a real `python -m daemon` runs.
     "daemon/__main__.py": "tests/process/cli/test_cli.py",
+    # A real login tells and hears each message, and runs the process as it is started.
+    "daemon/authorization/__main__.py": "tests/process/authorization/test_login.py",
+    "daemon/authorization/messages.py": "tests/process/authorization/test_login.py",
+    # What is said of each failure, where that failure is met.
+    "daemon/authorization/stores.py": "tests/process/authorization/test_secret_service.py",
+    "daemon/authorization/explaining.py": "tests/unit/authorization/test_login_refused.py",
+    # What the SDK is handed is tried by the logins that it does.
+    "daemon/authorization/sdk_client.py": "tests/process/authorization/test_login.py",
     # Frozen values with defaults: what they take is tested where files are read into them.
     "daemon/config/model.py": "tests/unit/config/test_structure.py",
     "daemon/config/categories.py": "tests/unit/config/test_structure.py",
     "daemon/config/tuning.py": "tests/unit/config/test_structure.py",
+    # Frozen values: the table of clients is made of them.
+    "daemon/setup/programs.py": "tests/unit/setup/test_known_programs.py",
     # What two surfaces share is tested through both of them.
     "daemon/surfaces/by_category.py": "tests/unit/surfaces/test_category.py",
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.

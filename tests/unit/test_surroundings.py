@@ -9,4 +9,4 @@ from daemon.surroundings import Surroundings
 
 def test_only_what_every_daemon_has_must_be_given() -> None:
     given = {field.name for field in attrs.fields(Surroundings) if field.default is attrs.NOTHING}
-    assert given == {"front", "control", "facts", "redact", "place", "file"}
+    assert given == {"front", "control", "facts", "redact", "place", "file", "logins"}

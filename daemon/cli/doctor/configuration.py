@@ -29,6 +29,8 @@ def check(scene: Scene) -> Iterator[Finding]:
             yield found("configuration-fault", fault=fault)
         else:
             yield found("variable-unset", fault=fault, where=_where(scene))
+    for note in scene.notes:
+        yield found("configuration-note", note=note)
     if scene.config is not None:
         servers, categories = len(scene.config.mcp_servers), len(scene.config.categories)
         yield found("configuration-sound", path=scene.path, servers=servers, categories=categories)

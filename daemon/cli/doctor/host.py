@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
-import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,28 +12,20 @@ from typing import TYPE_CHECKING
 from daemon.cli.doctor.findings import TABLE, found
 from daemon.cli.doctor.sharing import most_instances
 from daemon.config.model import TransportType
+from daemon.errors import McpdError
 from daemon.processes import leftovers, proc, starts
+from daemon.setup.service import LINGER, written_by_us
+from daemon.setup.systemctl import SCOPES, SERVICE, SOCKET, systemctl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from daemon.cli.doctor.findings import Finding
     from daemon.cli.doctor.scene import Scene
     from daemon.config.model import Config
     from daemon.processes.leftovers import Leftover
     from daemon.processes.proc import Process
-
-SYSTEMCTL_SECONDS = 3.0
-"""Timeout of an answer from systemd, which comes in milliseconds; a bus that hangs must not hang us."""
-
-SERVICE, SOCKET = "mcpd.service", "mcpd.socket"
-
-PROPERTIES = (
-    "LoadState,ActiveState,SubState,UnitFileState,Result,ExecMainStatus,NRestarts,NeedDaemonReload,MainPID"
-)
-
-LINGER = Path("/var/lib/systemd/linger")
-"""Holds a file named after each user whose units run without a login (loginctl(1), enable-linger)."""
+    from daemon.setup.systemctl import Unit
 
 OWN_FILES = 64
 """Descriptors of the daemon itself: event loop, sockets, locks, database, log, and threads that read files."""
@@ -49,25 +40,22 @@ transit."""
 FEW_CLIENTS = 64
 """Fewer clients than any machine with several agents has: room for less than this is scarce."""
 
-Unit = dict[str, str]
-"""The properties of a systemd unit."""
-
 
 def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
     """Findings about the user's and the system's units: do they start at boot, and how did they end."""
-    program = shutil.which("systemctl", path=scene.environ.get("PATH"))
-    if program is None:
-        yield found("systemd-absent")
-        return
     installed = False
-    for scope, options in (("user", ("--user",)), ("system", ())):
-        shown = {name: _show(program, options, name, scene.environ) for name in (SERVICE, SOCKET)}
-        service = shown[SERVICE]
-        if service is None or service.get("LoadState", "not-found") == "not-found":
+    for scope in SCOPES:
+        manager = systemctl(scene.environ, scope=scope)
+        if manager is None:
+            yield found("systemd-absent")
+            return
+        service = manager.show(SERVICE)
+        if service is None:
             continue
         installed = True
-        yield from _service(scope, service, shown[SOCKET] or {}, scene)
+        yield from _service(scope, service, manager.show(SOCKET) or {}, scene)
         if scope == "user":
+            yield from _written(scene)
             yield from _lingering(linger)
     if not installed:
         yield found("unit-absent")
@@ -108,26 +96,6 @@ def leavings(scene: Scene) -> Iterator[Finding]:
     yield from what or [found("leftovers-none")]
 
 
-def _show(program: str, options: tuple[str, ...], unit: str, environ: Mapping[str, str]) -> Unit | None:
-    """The properties of a unit; None if systemd does not answer."""
-    try:
-        answer = subprocess.run(
-            [program, *options, "show", unit, f"--property={PROPERTIES}", "--no-pager"],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SYSTEMCTL_SECONDS,
-            check=False,
-            errors="replace",
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if answer.returncode != 0:
-        return None
-    return dict(line.split("=", 1) for line in answer.stdout.splitlines() if "=" in line)
-
-
 def _service(scope: str, service: Unit, socket: Unit, scene: Scene) -> Iterator[Finding]:
     ctl = "systemctl --user" if scope == "user" else "systemctl"
     journal = f"journalctl {'--user ' if scope == 'user' else ''}-u {SERVICE} -n 50"
@@ -166,6 +134,17 @@ def _failure(scope: str, state: str, journal: str, service: Unit) -> Finding:
     if f"unit-exit-{status}" in TABLE:
         return found(f"unit-exit-{status}", scope=scope, state=state, journal=journal)
     return found("unit-exit", scope=scope, state=state, journal=journal, status=status)
+
+
+def _written(scene: Scene) -> Iterator[Finding]:
+    """Findings about units that `mcpd service` has written; others are their author's business."""
+    with contextlib.suppress(McpdError):
+        if written := written_by_us(scene.environ):
+            path, outdated = written
+            if outdated:
+                yield found("unit-outdated", names=", ".join(outdated))
+            if missing := [each for each in path.split(":") if each and not Path(each).is_dir()]:
+                yield found("unit-path-outdated", missing=", ".join(missing))
 
 
 def _lingering(linger: Path) -> Iterator[Finding]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,11 +19,12 @@ from daemon.processes import proc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from daemon.cli.doctor.findings import Finding
-    from daemon.cli.doctor.scene import Scene
     from daemon.config.model import Server
-    from daemon.errors import Fault
+
+    Environ: TypeAlias = Mapping[str, str]
 
 HEAD = 256
 """Bytes of a program that are read: the kernel reads no more of a first line either (BINPRM_BUF_SIZE)."""
@@ -31,7 +34,7 @@ ELF = b"\x7fELF"
 INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|bash|sh|deno|bun|tsx)[\d.]*")
 """Commands whose first argument is the script to run, unless it is an option."""
 
-SCRIPT = re.compile(r".+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
+SCRIPT = re.compile(r"(?!-).+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
 
 
 class Program(NamedTuple):
@@ -43,33 +46,40 @@ class Program(NamedTuple):
     """A file of that name that is not executable, if there is no other."""
 
 
-def check(server: Server, scene: Scene) -> Iterator[Finding]:
-    """Findings about a server's command, which is not started."""
+def check(server: Server, inherited: Environ, shell: Environ, *, running: bool = False) -> Iterator[Finding]:
+    """Findings about a server's command, which is not started; each with the `key` of the entry concerned.
+
+    Args:
+        server: its configuration.
+        inherited: the environment that servers inherit from.
+        shell: that of the command.
+        running: whether there is a daemon, whose environment may be another one.
+    """
     server = server.written
-    base = base_of(server, scene)
-    search = path_of(server, scene.inherited)
+    base = base_of(server, inherited)
+    search = path_of(server, inherited)
     if _is_of_a_workspace(server):
-        yield found("program-of-a-workspace", server=server.name, command=server.command)
+        yield found("program-of-a-workspace", server=server.name, key="command", command=server.command)
         return
     if server.cwd and base == Path(server.cwd) and (problem := _unusable(base)):
-        yield found("server-directory", server=server.name, path=base, problem=problem)
+        yield found("server-directory", server=server.name, key="cwd", path=base, problem=problem)
         return
     program = find(server.command or "", search, base)
     if program.path is None and WRITTEN in search:
-        yield found("program-of-a-workspace", server=server.name, command=server.command)
+        yield found("program-of-a-workspace", server=server.name, key="command", command=server.command)
     elif program.path is not None:
         yield from _startable(server.name, program.path, search)
         yield from _script(server, base)
     elif program.blocked is not None:
-        yield found("program-not-executable", server=server.name, path=program.blocked)
+        yield found("program-not-executable", server=server.name, key="command", path=program.blocked)
     else:
-        yield _missing(server, search, base, scene)
+        yield _with_arguments(server, search, base) or _missing(server, search, base, shell, running=running)
 
 
-def named(server: Server, scene: Scene) -> str:
+def named(server: Server, inherited: Environ) -> str:
     """The program that a sound server starts, as far as it can be known without a client."""
     shown = server.written
-    found = find(shown.command or "", path_of(shown, scene.inherited), base_of(shown, scene)).path
+    found = find(shown.command or "", path_of(shown, inherited), base_of(shown, inherited)).path
     return str(found or shown.command)
 
 
@@ -80,15 +90,15 @@ def _is_of_a_workspace(server: Server) -> bool:
     return WRITTEN in command or (relative and WRITTEN in (server.cwd or ""))
 
 
-def packages(server: Server, advised: Sequence[Fault]) -> Iterator[Finding]:
+def packages(server: Server, advised: Sequence[str]) -> Iterator[Finding]:
     """Findings about versions that are not pinned, and about starts that need a network.
 
     Args:
         server: its configuration.
-        advised: what `advice` says about its arguments.
+        advised: what is unwise about its command line (`advice.unwise`).
     """
     for each in advised:
-        yield found("package-unpinned", server=server.name, advice=each.message)
+        yield found("package-unpinned", server=server.name, advice=each)
     shown = server.written
     for words in started((shown.command or "", *shown.args)):
         if words[0] in CONTAINERS:
@@ -105,13 +115,13 @@ def _fetched(name: str, runner: str) -> Finding:
     return found("package-cached" if runner == "uvx" else "package-downloaded", server=name, runner=runner)
 
 
-def base_of(server: Server, scene: Scene) -> Path:
+def base_of(server: Server, inherited: Environ) -> Path:
     """The directory that a server is started in; home if that is each client's own."""
     fixed = None if WRITTEN in (server.cwd or "") else server.cwd
-    return Path(fixed or paths.home(scene.inherited))
+    return Path(fixed or paths.home(inherited))
 
 
-def path_of(server: Server, inherited: Mapping[str, str]) -> str:
+def path_of(server: Server, inherited: Environ) -> str:
     """The PATH on which a server's command is looked for."""
     return server.env.get("PATH", inherited.get("PATH", os.defpath))
 
@@ -141,20 +151,49 @@ def _unusable(directory: Path) -> str:
     return "" if proc.may(directory, os.X_OK) else "cannot be entered by this user"
 
 
-def _missing(server: Server, search: str, base: Path, scene: Scene) -> Finding:
+def _with_arguments(server: Server, search: str, base: Path) -> Finding | None:
+    """A finding if the command is a program and its arguments in one; else None."""
+    try:
+        command, *args = shlex.split(server.command or "")
+    except ValueError:
+        return None
+    if not args or find(command, search, base).path is None:
+        return None
+    return found(
+        "program-with-arguments",
+        server=server.name,
+        key="command",
+        path=server.command,
+        command=command,
+        args=json.dumps([*args, *server.args]),
+    )
+
+
+def _missing(server: Server, search: str, base: Path, shell: Environ, *, running: bool) -> Finding:
     command = server.command or ""
     if "/" in command:
         path = base / command
         astray = _begins_at_home(server, path)
-        return found("program-absent-at-home" if astray else "program-absent", server=server.name, path=path)
-    elsewhere = shutil.which(command, path=scene.environ.get("PATH"))
+        return found(
+            "program-absent-at-home" if astray else "program-absent",
+            server=server.name,
+            key="command",
+            path=path,
+        )
+    elsewhere = shutil.which(command, path=shell.get("PATH"))
     if elsewhere:
         return found(
-            "program-on-other-path", server=server.name, command=command, elsewhere=elsewhere, search=search
+            "program-on-other-path",
+            server=server.name,
+            key="command",
+            command=command,
+            elsewhere=elsewhere,
+            search=search,
         )
     return found(
-        "program-not-on-path" if scene.running else "program-not-on-path-of-shell",
+        "program-not-on-path" if running else "program-not-on-path-of-shell",
         server=server.name,
+        key="command",
         command=command,
         search=search,
     )
@@ -177,9 +216,9 @@ def _startable(name: str, program: Path, search: str) -> Iterator[Finding]:
         return
     first = head.partition(b"\n")[0]
     if not first.startswith(b"#!"):
-        yield found("program-is-none", server=name, path=program)
+        yield found("program-is-none", server=name, key="command", path=program)
     elif first.endswith(b"\r"):
-        yield found("program-from-windows", server=name, path=program)
+        yield found("program-from-windows", server=name, key="command", path=program)
     else:
         yield from _interpreter(name, program, first[2:].decode(errors="replace").split(), search)
 
@@ -188,11 +227,18 @@ def _interpreter(name: str, program: Path, words: list[str], search: str) -> Ite
     interpreter = words[0] if words else ""
     if not _is_file(Path(interpreter)):
         named = interpreter or "its first line names none"
-        yield found("interpreter-absent", server=name, path=program, interpreter=named)
+        yield found("interpreter-absent", server=name, key="command", path=program, interpreter=named)
     elif PurePath(interpreter).name == "env":
         wanted = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
         if wanted and find(wanted, search, program.parent).path is None:
-            yield found("interpreter-not-on-path", server=name, path=program, interpreter=wanted, search=search)
+            yield found(
+                "interpreter-not-on-path",
+                server=name,
+                key="command",
+                path=program,
+                interpreter=wanted,
+                search=search,
+            )
 
 
 def _script(server: Server, base: Path) -> Iterator[Finding]:
@@ -205,4 +251,6 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
     path = base / first
     if not _is_file(path):
         astray = _begins_at_home(server, path)
-        yield found("script-absent-at-home" if astray else "script-absent", server=server.name, path=path)
+        yield found(
+            "script-absent-at-home" if astray else "script-absent", server=server.name, key="args[0]", path=path
+        )

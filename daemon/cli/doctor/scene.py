@@ -12,7 +12,7 @@ import attrs
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
 from daemon.cli.doctor.remedies import last_words
 from daemon.config.model import Listen
-from daemon.config.parse import load
+from daemon.config.parse import load_with_notes
 from daemon.config.state_url import of_file, resolve
 from daemon.errors import ConfigError
 from daemon.host import paths
@@ -32,7 +32,8 @@ ASK_SECONDS = 3.0
 UNKNOWN = "unknown"
 """Stands for a variable that the daemon has but does not disclose, and that this command does not have."""
 
-Read = tuple["Config | None", "tuple[Fault, ...]"]
+Read = tuple["Config | None", "tuple[Fault, ...]", "tuple[Fault, ...]"]
+"""A configuration, its faults, and what else there is to say of it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +70,8 @@ class Scene:
     """What it says; None if it has faults."""
     faults: tuple[Fault, ...] = ()
     """What is wrong with it."""
+    notes: tuple[Fault, ...] = ()
+    """What in it was understood as something else."""
     running: Running | None = None
     """The daemon, if one answers."""
     silence: str = ""
@@ -114,11 +117,11 @@ def gather(
     """
     usual = paths.config_file(environ)
     path = named or usual
-    config, faults = _read(path, environ)
+    config, faults, notes = _read(path, environ)
     running, silence = _daemon(_asked(config, environ, socket), environ, seconds)
     if running is not None:
         path = named or running.config
-        config, faults = _read(path, environ if running.environ is None else running.environ)
+        config, faults, notes = _read(path, environ if running.environ is None else running.environ)
     state = _state(environ, running, state)
     listen = Listen() if config is None else config.listen
     front, control = paths.served_sockets(environ, socket, listen.socket, listen.control_socket)
@@ -128,6 +131,7 @@ def gather(
         usual=usual,
         config=config,
         faults=faults,
+        notes=notes,
         running=running,
         silence=silence,
         front=front if running is None else _named(running, "socket"),
@@ -140,9 +144,10 @@ def gather(
 
 def _read(path: Path, environ: Mapping[str, str]) -> Read:
     try:
-        return load(path, environ, SURFACES), ()
+        read = load_with_notes(path, environ, SURFACES)
     except ConfigError as error:
-        return None, error.faults
+        return None, error.faults, ()
+    return read.config, (), read.notes
 
 
 def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | None) -> Path:

@@ -11,21 +11,19 @@ import socket
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from daemon.cli.advice import advice
+from daemon.cli.advice import unwise
 from daemon.cli.doctor import programs, sharing
 from daemon.cli.doctor.findings import Level, found
 from daemon.cli.doctor.remedies import remedy
-from daemon.config.jsonc import ROOT, below
 from daemon.config.model import PORTS, Share, TransportType
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from daemon.cli.doctor.findings import Finding
     from daemon.cli.doctor.scene import Running, Scene
     from daemon.config.model import Server
-    from daemon.errors import Fault
 
 CONNECT_SECONDS = 1.0
 """Timeout of a connection within this machine, which takes microseconds."""
@@ -51,7 +49,14 @@ def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
         yield from _local(server.name, host, port, addresses) if connect else ()
     elif parts.scheme in {"http", "ws"}:
         carried = "its headers and all calls" if server.headers else "all calls"
-        yield found("endpoint-unencrypted", server=server.name, host=host, scheme=parts.scheme, carried=carried)
+        yield found(
+            "endpoint-unencrypted",
+            server=server.name,
+            key="url",
+            host=host,
+            scheme=parts.scheme,
+            carried=carried,
+        )
     else:
         yield found("endpoint-remote", server=server.name, host=host)
 
@@ -103,31 +108,30 @@ def check(scene: Scene) -> Iterator[Finding]:
     if scene.config is None:
         yield found("servers-unread")
         return
-    advised = advice(scene.config, scene.inherited)
     for name, server in scene.config.mcp_servers.items():
         if not server.enabled:
             yield found("server-off", server=name)
             continue
-        trail = below(below(ROOT, "mcpServers"), name)
-        what = list(_server(server, scene, [each for each in advised if each.path == below(trail, "args")]))
+        what = list(_server(server, scene))
         what += sharing.check(server)
         yield from what
         if all(each.level is Level.NOTE for each in what):
             yield found("server-sound", server=name, reached=_reached(server, scene))
 
 
-def _server(server: Server, scene: Scene, advised: Sequence[Fault]) -> Iterator[Finding]:
+def _server(server: Server, scene: Scene) -> Iterator[Finding]:
     now = None if scene.running is None else _now(server.name, scene.running)
     if server.type is not TransportType.STDIO:
         yield from [] if now is None else [now]
         yield from endpoint(server, connect=now is None)
         return
-    what = list(programs.check(server, scene))
+    running = scene.running is not None
+    what = list(programs.check(server, scene.inherited, scene.environ, running=running))
     # What is wrong with the command causes the server's state, and is more exact.
     if now is not None and all(each.level is not Level.FAULT for each in what):
         yield now
     yield from what
-    yield from programs.packages(server, advised)
+    yield from programs.packages(server, unwise(server))
 
 
 def _now(name: str, running: Running) -> Finding | None:
@@ -150,7 +154,7 @@ def _reached(server: Server, scene: Scene) -> str:
     """How a sound server is started or reached."""
     what = f"type {server.type}"
     if server.type is TransportType.STDIO:
-        what = programs.named(server, scene)
+        what = programs.named(server, scene.inherited)
     if server.shared_by is Share.ALL:
         return what
     return f"{what}, one for each {server.shared_by}, at most {sharing.most_instances(server)} at a time"

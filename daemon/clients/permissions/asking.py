@@ -19,14 +19,14 @@ from loguru import logger
 
 from daemon.clients.capabilities import NOTHING, has
 from daemon.clients.input_required import STATE, InputRequest, asking_result, fits
+from daemon.clients.own_questions import UserAnswer
 from daemon.clients.parking import client_of, owner_of
 from daemon.clients.permissions.questions import ELICIT, NoChoice, UserChoice, choice_in, question
 from daemon.clients.request_states import TTL
-from daemon.clients.waits import REPORT_SECONDS, reporting
+from daemon.clients.waits import keep_patient
 from daemon.errors import Overloaded, PermissionDenied
 from daemon.surfaces.calling import label_of
 from daemon.wire.peer_requests import PeerRequest
-from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -115,14 +115,15 @@ class Approvals:
         Raises:
             PermissionDenied: its user does not agree, or not in time.
         """
-        answer = _Awaited()
+        answer = UserAnswer()
         request = PeerRequest(ELICIT, params, answer)
         try:
             call.calls.server_requests.ask(request, call.request.id)
             self._context.outbox.flush()
             with trio.move_on_after(ASK_SECONDS):
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_keep_patient, call, tool, self._context.outbox.flush)
+                    what = f"the user is asked about {label_of(tool)}"
+                    nursery.start_soon(keep_patient, call, what, self._context.outbox.flush)
                     await answer.given.wait()
                     nursery.cancel_scope.cancel()
             if answer.result is None:
@@ -242,36 +243,3 @@ def _way_out(call: ClientCall, tool: Tool) -> tuple[str, dict[str, str]]:
         return "An operator can allow it with `mcpd allow` in a session (Mcpd-Session)", {}
     command = f"mcpd allow {shlex.quote(named(call))} {shlex.quote(label_of(tool))}"
     return f"An operator can allow it with `{command}` (for a while: --for 1h)", {"allow": command}
-
-
-async def _keep_patient(call: ClientCall, tool: Tool, flush: Callable[[], None]) -> None:
-    """Report to the client, if it wants to know, that its call waits for its user."""
-    report = reporting(call, flush)
-    began = trio.current_time()
-    while report is not None:
-        await trio.sleep(REPORT_SECONDS)
-        report(f"the user is asked about {label_of(tool)} (waiting for {trio.current_time() - began:.0f} s)")
-
-
-class _Awaited:
-    """`wire.peer_requests.Responder` of our question."""
-
-    def __init__(self) -> None:
-        self.given = trio.Event()
-        self.result: bytes | None = None
-        self.why = ""
-
-    def answer(self, result: Buffer) -> None:
-        self.result = bytes(result)
-        self.given.set()
-
-    def refuse(self, code: int, message: str, data: object = None) -> None:
-        self.why = f"the client has not asked: {message} ({code})"
-        self.given.set()
-
-    def refuse_as(self, error: Buffer) -> None:
-        told = RemoteError.from_wire(error)
-        self.refuse(told.code, told.message)
-
-    def report(self, params: dict[str, Raw]) -> None:
-        """Nothing: nobody waits for how far a user is."""

@@ -30,8 +30,9 @@ from daemon.errors import (
     UpstreamLost,
     UpstreamUnavailable,
 )
+from daemon.host.network_errors import reason
 from daemon.upstreams.transports.headers import SESSION_HEADER
-from daemon.upstreams.transports.network import is_untrusted, opening_error, reason
+from daemon.upstreams.transports.network import is_untrusted, opening_error
 from daemon.wire import envelope
 from daemon.wire.error_objects import read_error
 
@@ -69,6 +70,7 @@ NOT_RUN = (
     NOT_CONNECTED
     | _UNTRUSTED
     | frozenset({Cause.BUSY, Cause.UNAUTHORIZED, Cause.FORBIDDEN, Cause.SESSION_OVER})
+    | frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING, Cause.LOGIN_NOT_RENEWED})
 )
 """After these a call is safe to repeat; after any other failure it may have run."""
 
@@ -87,9 +89,16 @@ _ENDS: dict[Cause, type[RunError]] = {
     **dict.fromkeys(_UNTRUSTED, CannotStart),
     Cause.UNAUTHORIZED: NeedsAuth,
     Cause.FORBIDDEN: NeedsAuth,
+    **dict.fromkeys(causes.CURED_BY_LOGIN, NeedsAuth),
 }
-_FATAL = _UNTRUSTED | {Cause.UNAUTHORIZED, Cause.SESSION_OVER}
-_FATAL_TO_OURS = {Cause.FORBIDDEN, Cause.BUSY, Cause.GATEWAY}
+_FATAL = _UNTRUSTED | {Cause.UNAUTHORIZED, Cause.LOGIN_NEEDED, Cause.SESSION_OVER}
+_FATAL_TO_OURS = {
+    Cause.FORBIDDEN,
+    Cause.SCOPE_MISSING,
+    Cause.LOGIN_NOT_RENEWED,
+    Cause.BUSY,
+    Cause.GATEWAY,
+}
 
 UNREACHABLE_CALLS = 3
 """Calls in a row that could not connect: one may be a restart that is over in a moment, three are an outage."""
@@ -107,6 +116,8 @@ class Failure:
     """What the cause carries."""
     wait: float = 0.0
     """Seconds to leave the server alone for; 0 if it did not say."""
+    helps: str = ""
+    """What has to be done before a call is worth another try; empty: nothing."""
 
     def for_call(self) -> CallError:
         """What the caller is told."""
@@ -115,6 +126,8 @@ class Failure:
         if self.wait:
             text = f"{self.text}. The call was not run: it is safe to try again then, or use another tool."
             return UpstreamUnavailable(text, retryAfterMs=round(self.wait * 1000))
+        if self.helps:
+            return UpstreamUnavailable(f"{self.text}. The call was not run. {self.helps}.", cause=self.cause)
         if self.cause in NOT_RUN:
             return UpstreamUnavailable(f"{self.text}. The call was not run: it is safe to try again.")
         return UpstreamLost(f"{self.text}; whether the call ran is unknown")
@@ -126,14 +139,23 @@ class Failure:
         return _ENDS.get(self.cause, ConnectionLost)(self.text, self.cause, **self.data)
 
 
+class LoginFailed(httpx2.TransportError):
+    """A request that was not sent, or not run, because there is no good login to send it with."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
 class LinkState:
     """Whether a server that is asked over HTTP is there, and the end of the connection to it.
 
     What ends it, while everything else costs only the request that met it:
-    - 401, a certificate that does not verify, the end of the session: whatever was asked. The supervisor starts
-      again, in the last case with a new session.
-    - No connection could be made, 403, 429, 502, 503, 504: when we asked on our own account (handshake,
-      listing, ping, subscription). Of a call, only `UNREACHABLE_CALLS` in a row without a sign of life.
+    - 401, a login that is over, a certificate that does not verify, the end of the session: whatever was asked.
+      The supervisor starts again, in the last case with a new session.
+    - No connection could be made, the login could not be renewed, 403, 429, 502, 503, 504: when we asked on our
+      own account (handshake, listing, ping, subscription). Of a call, only `UNREACHABLE_CALLS` in a row without
+      a sign of life.
 
     A server that says when to come back (Retry-After) gets no call and no ping before. Times are trio's clock.
     """
@@ -173,6 +195,8 @@ class LinkState:
 
 def of_error(error: Exception, place: str) -> Failure:
     """What a network error means. Only what came before sending is certain."""
+    if isinstance(error, LoginFailed):
+        return error.failure
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
         text = f"cannot connect to {place}: no connection in time"
         return Failure(Cause.CONNECT_TIMEOUT, text, {"place": place})

@@ -43,10 +43,10 @@ from daemon.upstreams.transports.posting import (
     ERROR_BYTES,
     PostConnection,
     PostLink,
-    error_line,
 )
+from daemon.upstreams.transports.server_login import ServerLogin
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST
-from daemon.wire.error_objects import made_error
+from daemon.wire.error_objects import error_line, made_error
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
 
     Raises:
         CannotStart: the url is wrong, or the server's certificate is not trusted.
+        NeedsAuth: the login that is kept cannot be read.
         ConnectionLost: it could not be reached just now.
     """
     server = context.server
@@ -90,7 +91,9 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
     tls = await trusted_certificates()
     await _knock(host, port, tls if httpx2.URL(server.url or "").scheme == "https" else None, server)
     async with http_client(server, tls) as client:
-        link = HttpLink(client, context, place_of(host, port))
+        login = ServerLogin(context, place_of(host, port))
+        await login.begin()
+        link = HttpLink(client, context, login)
         try:
             yield PostConnection(link, context)
         finally:
@@ -122,8 +125,8 @@ class HttpLink(PostLink):
 
     closing_cancels = True
 
-    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
-        super().__init__(client, context, place)
+    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, login: ServerLogin) -> None:
+        super().__init__(client, context, login)
         self.url = context.server.url or ""
         self._limit = context.server.limits.message_bytes
         self._initialized = trio.Event()
@@ -158,7 +161,9 @@ class HttpLink(PostLink):
                 async with self._stream(position) as response:
                     reached = _form(response) == EVENT_STREAM
                     if response.status_code == httpx2.codes.UNAUTHORIZED:
-                        self.fail(None, unauthorized(self.place))
+                        self.fail(
+                            None, await self.login.refusal(response, self.client) or unauthorized(self.place)
+                        )
                     if not (reached or response.is_server_error):
                         return
                     if reached and opened:
@@ -201,7 +206,7 @@ class HttpLink(PostLink):
         if not self.headers.session:
             return
         with trio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(*NETWORK_ERRORS):
-            async with exchange(self._client, "DELETE", self.url, self.headers.of()):
+            async with exchange(self.client, "DELETE", self.url, self.headers.of(), login=self.login):
                 self.headers.session = ""
 
     async def _take_whole(self, response: httpx2.Response, uid: int) -> None:
@@ -231,7 +236,7 @@ class HttpLink(PostLink):
         headers = {**STREAM_HEADERS, **self.headers.of()}
         if position.last_id:
             headers["last-event-id"] = position.last_id
-        return exchange(self._client, "GET", self.url, headers, heard=self.state.heard)
+        return exchange(self.client, "GET", self.url, headers, heard=self.state.heard, login=self.login)
 
     async def _read_events(self, response: httpx2.Response, uid: int | None, position: _Position) -> None:
         """Deliver events until a request has its answer; a stream that breaks is one that ends."""

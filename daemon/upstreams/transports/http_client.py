@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ssl
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, cast
 
 import attrs
 import httpx2
@@ -21,7 +22,7 @@ import trio
 from daemon.protocol import IDENTITY
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from daemon.config.model import Server
 
@@ -41,6 +42,23 @@ EVENT_STREAM = "text/event-stream"
 STREAM_HEADERS = {"accept": EVENT_STREAM, "cache-control": "no-store"}
 
 
+class RequestLogin(Protocol):
+    """What requests are sent with (`server_login`)."""
+
+    @property
+    def held(self) -> bool:
+        """Whether there is a login."""
+
+    async def send(
+        self, send: Callable[[dict[str, str]], Awaitable[httpx2.Response]], headers: dict[str, str]
+    ) -> httpx2.Response:
+        """Send a request with the login.
+
+        Raises:
+            httpx2.TransportError: there is no good login just now, or no response.
+        """
+
+
 @asynccontextmanager
 async def exchange(
     client: httpx2.AsyncClient,
@@ -50,15 +68,36 @@ async def exchange(
     content: bytes | None = None,
     *,
     heard: Callable[[], None] = lambda: None,
+    login: RequestLogin | None = None,
 ) -> AsyncIterator[httpx2.Response]:
     """Send a request and follow its redirects; the body of the response is still to be read.
 
-    `heard` is called for each sign of life: the head of the response and each chunk of its body.
+    Args:
+        client: what sends it.
+        method: of HTTP.
+        url: where to.
+        headers: besides those of the client.
+        content: the body.
+        heard: called for each sign of life: the head of the response and each chunk of its body.
+        login: the login that it is sent with, if there is one.
 
     Raises:
         httpx2.TransportError: no response, or its body broke off.
         httpx2.DecodingError: its body is not encoded as it says.
     """
+    send = partial(_followed, client, method, url, content)
+    response = await (login.send(send, headers) if login is not None and login.held else send(headers))
+    heard()
+    response.stream = _HeardStream(cast("httpx2.AsyncByteStream", response.stream), heard)
+    try:
+        yield response
+    finally:
+        await response.aclose()
+
+
+async def _followed(
+    client: httpx2.AsyncClient, method: str, url: str, content: bytes | None, headers: dict[str, str]
+) -> httpx2.Response:
     request = client.build_request(method, url, headers=headers, content=content)
     response = await client.send(request, stream=True)
     for _ in range(MAX_REDIRECTS):
@@ -67,12 +106,7 @@ async def exchange(
             break
         await response.aclose()
         response = await client.send(following, stream=True)
-    heard()
-    response.stream = _HeardStream(cast("httpx2.AsyncByteStream", response.stream), heard)
-    try:
-        yield response
-    finally:
-        await response.aclose()
+    return response
 
 
 @attrs.frozen(eq=False)

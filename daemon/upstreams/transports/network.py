@@ -5,10 +5,8 @@ A URL may hold a password and a query a token, so texts name the host and the po
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import trio
@@ -16,9 +14,7 @@ import trio
 from daemon.causes import Cause, of_errno, of_status
 from daemon.config.model import PORTS
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from daemon.host.network_errors import causes, reason
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
@@ -93,13 +89,13 @@ def refused(status: int, place: str) -> RunError:
 
 def is_untrusted(error: BaseException) -> bool:
     """Whether a connection failed because the server's certificate does not verify."""
-    return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+    return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error))
 
 
 def cause_of(error: BaseException) -> Cause:
     """The cause of a failed attempt to connect: that of the innermost exception that has one."""
     found = Cause.CANNOT_CONNECT
-    for each in _causes(error):
+    for each in causes(error):
         if isinstance(each, ssl.SSLCertVerificationError):
             return _OF_CERTIFICATES.get(each.verify_code, Cause.TLS_UNTRUSTED)
         if isinstance(each, ssl.SSLError):
@@ -116,32 +112,3 @@ _OF_CERTIFICATES = {10: Cause.TLS_EXPIRED, 62: Cause.TLS_NAME, 64: Cause.TLS_NAM
 
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 """OpenSSL's reasons for a peer that answers a handshake with something else."""
-
-
-def reason(error: BaseException) -> str:
-    """The root of a failure in words: libraries wrap the one useful message in several others."""
-    text = ""
-    for cause in _causes(error):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return cause.verify_message
-        if isinstance(cause, ssl.SSLError | socket.gaierror):
-            text = cause.strerror or text
-        elif isinstance(cause, OSError) and cause.errno:
-            # Not its strerror: trio puts the address in front, and our text has it already.
-            text = os.strerror(cause.errno)
-    return text or str(error) or type(error).__name__
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, its causes and contexts, outermost first."""
-    waiting, seen = [error], set[int]()
-    while waiting:
-        here = waiting.pop(0)
-        if id(here) in seen:
-            continue
-        seen.add(id(here))
-        yield here
-        if isinstance(here, BaseExceptionGroup):
-            waiting += here.exceptions
-        # Even a suppressed context: the HTTP library hides the cause behind `from None`.
-        waiting += [inner for inner in (here.__cause__, here.__context__) if inner is not None]

@@ -17,6 +17,7 @@ from daemon.config.model import TransportType
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from daemon.authorization.server_logins import ServerLogins
     from daemon.config.model import Server
     from daemon.ports import ConnectionEvents, UpstreamConnection
     from daemon.processes.children import Children
@@ -38,6 +39,8 @@ class OpenContext:
     """The daemon's outbox."""
     children: Children
     """The daemon's child processes."""
+    logins: ServerLogins | None = None
+    """The logins at servers; None without any."""
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:

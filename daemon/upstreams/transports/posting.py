@@ -26,7 +26,7 @@ from daemon.upstreams.transports.headers import McpHeaders
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire import envelope
-from daemon.wire.error_objects import made_error
+from daemon.wire.error_objects import error_line, made_error
 from daemon.wire.frames import as_line
 from daemon.wire.requests import HttpRefusal
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from daemon.model import Era
     from daemon.ports import CallToSend
     from daemon.upstreams.transports.opening import OpenContext
+    from daemon.upstreams.transports.server_login import ServerLogin
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Receiver
     from daemon.wire.peer import Peer
@@ -83,20 +84,21 @@ class PostLink(ABC):
     closing_cancels = False
     """Whether the end of a POST cancels its request in the modern era: no notification says so then."""
 
-    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, place: str) -> None:
-        """Attach to a client that somebody else closes; `place` is the server's host and port, for texts."""
+    def __init__(self, client: httpx2.AsyncClient, context: OpenContext, login: ServerLogin) -> None:
+        """Attach to a client that somebody else closes."""
         self.queued = 0
         """Bytes of what keeps its order; requests go side by side, and `limits.inFlight` bounds those."""
         self.turns = 0
         self.is_held = False
         self.carrying: int | None = None
         """The request in whose answer the message came that is being delivered."""
-        self.place = place
+        self.place = login.place
         self.headers = McpHeaders()
+        self.login = login
         self.state = LinkState()
         self.worked: set[str] = set()
         """Methods of our own requests that the server has answered with a result."""
-        self._client = client
+        self.client = client
         self._context = context
         self._out: deque[Post] = deque()
         self._posts: dict[int, Post] = {}
@@ -254,7 +256,7 @@ class PostLink(ABC):
         headers = {**_POST_HEADERS, **self.headers.of(post.method, post.params)}
         try:
             async with exchange(
-                self._client, "POST", self.url, headers, post.body, heard=self.state.heard
+                self.client, "POST", self.url, headers, post.body, heard=self.state.heard, login=self.login
             ) as response:
                 if response.is_success:
                     await self.receive(response, post)
@@ -268,7 +270,9 @@ async def _take_refusal(link: PostLink, response: httpx2.Response, post: Post) -
     """An HTTP error: a failure, or an answer in JSON-RPC whatever its body says."""
     body = await read_body(response, ERROR_BYTES) or b""
     over = await link.session_over(response, body, post)
-    failure = of_status(response, link.place, session_over=over)
+    failure = await link.login.refusal(response, link.client) or of_status(
+        response, link.place, session_over=over
+    )
     forwarded = link.peer.requests.is_forwarded(post.uid)
     # 403 to a call may be about its tool alone, and the body says more.
     if failure is not None and not (failure.cause is Cause.FORBIDDEN and forwarded):
@@ -343,8 +347,3 @@ class PostConnection(RawConnection):
             text = f"{self._link.place} has asked to be left alone for {math.ceil(wait)} s more (Retry-After)."
             raise UpstreamUnavailable(f"{text} The call was not sent.", retryAfterMs=math.ceil(wait * 1000))
         return super().call(call, exchange)
-
-
-def error_line(uid: int, error: Buffer) -> bytes:
-    """The answer to a request of ours that holds this error object."""
-    return b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (uid, bytes(error))

@@ -26,6 +26,7 @@ from daemon.upstreams.transports.http_client import (
 )
 from daemon.upstreams.transports.network import host_and_port, place_of, refused
 from daemon.upstreams.transports.posting import PostConnection, PostLink
+from daemon.upstreams.transports.server_login import ServerLogin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -50,7 +51,9 @@ async def open_connection(context: OpenContext) -> AsyncIterator[PostConnection]
     tls = await trusted_certificates()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(http_client(server, tls))
-        link = SseLink(client, context, place)
+        login = ServerLogin(context, place)
+        await login.begin()
+        link = SseLink(client, context, login)
         try:
             with trio.fail_after(server.timeouts.connect):
                 await link.open(stack)
@@ -69,10 +72,11 @@ class SseLink(PostLink):
         """Open the stream, for as long as the stack is, and read as far as the name of the endpoint."""
         url = httpx2.URL(self._context.server.url or "")
         response = await stack.enter_async_context(
-            exchange(self._client, "GET", str(url), STREAM_HEADERS, heard=self.state.heard)
+            exchange(self.client, "GET", str(url), STREAM_HEADERS, heard=self.state.heard, login=self.login)
         )
         if not response.is_success:
-            raise _refusal(response, self.place)
+            failure = await self.login.refusal(response, self.client)
+            raise _refusal(response, self.place) if failure is None else failure.for_run()
         limit = self._context.server.limits.message_bytes
         self._events: AsyncGenerator[httpx2.ServerSentEvent] = await stack.enter_async_context(
             aclosing(events_of(response, limit))

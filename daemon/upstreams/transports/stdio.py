@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from daemon.processes.children import ChildProcess
     from daemon.upstreams.transports.opening import OpenContext
 
-INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""Variables of our environment that a child inherits: the list of the MCP SDKs. Everything else (tokens,
-SSH_AUTH_SOCK, NOTIFY_SOCKET, LISTEN_FDS) must be named in the server's `env`."""
+INHERITED = (
+    *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
+    *("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
+)
+"""Variables of our environment that a child inherits: the list of the MCP SDKs, and where certificates are: a
+runner downloads nothing without them where a proxy has its own. Everything else (tokens, SSH_AUTH_SOCK,
+NOTIFY_SOCKET, LISTEN_FDS) must be named in the server's `env`."""
 
 LAST_WORDS = 0.05
 """Seconds that we wait for the other of exit and EOF: an answer may still be in the pipe, and an exit status

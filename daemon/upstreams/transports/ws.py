@@ -22,8 +22,10 @@ from wsproto.utilities import ProtocolError
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, leaf
+from daemon.upstreams.transports.failures import LoginFailed
 from daemon.upstreams.transports.network import connect, host_and_port, place_of, refused
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
+from daemon.upstreams.transports.server_login import ServerLogin
 from daemon.wire.copying import plain_end
 from daemon.wire.messages import NORMAL, Closing
 from daemon.wire.websocket import WebSocketLink
@@ -49,7 +51,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
 
     Raises:
         CannotStart: the url is wrong, or the server's certificate is not trusted.
-        NeedsAuth: the server answered 401 or 403.
+        NeedsAuth: the server answered 401 or 403, or the login is over.
         ConnectionLost: it could not be reached just now, or what answers there is no WebSocket server.
     """
     server = context.server
@@ -57,7 +59,7 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
     place = place_of(host, port)
     try:
         async with AsyncExitStack() as stack:
-            stream, unread = await _open(server, host, port)
+            stream, unread = await _open_with_login(context, host, port)
             if isinstance(stream, trio.SSLStream):
                 fd = (await stack.enter_async_context(plain_end(stream))).detach()
             else:
@@ -81,8 +83,42 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
         raise leaf(group) from None
 
 
-async def _open(server: Server, host: str, port: int) -> tuple[Stream, bytes]:
-    """Connect and shake hands. Returns what the server has already sent after its answer, too."""
+async def _open_with_login(context: OpenContext, host: str, port: int) -> tuple[Stream, bytes]:
+    """As `_open`, with the login at the server if there is one; once more if it had to be renewed for that."""
+    login = ServerLogin(context, place_of(host, port))
+    await login.begin()
+    try:
+        if not login.held:
+            return await _open(context.server, host, port)
+        header = await login.header()
+        try:
+            return await _open(context.server, host, port, header)
+        except _Refused as refusal:
+            if refusal.status != HTTPStatus.UNAUTHORIZED:
+                raise
+            return await _open(context.server, host, port, await login.after_refusal(header))
+    except LoginFailed as failed:
+        raise failed.failure.for_run() from None
+    except _Refused as refusal:
+        failure = login.judged(refusal.status, refusal.challenges)
+        raise failure.for_run() if failure else refused(refusal.status, login.place) from None
+
+
+class _Refused(Exception):
+    """An HTTP status instead of a WebSocket, and the `WWW-Authenticate` that came with it."""
+
+    def __init__(self, event: RejectConnection) -> None:
+        self.status = event.status_code
+        found = [value.decode("latin-1") for name, value in event.headers if name == b"www-authenticate"]
+        self.challenges = ", ".join(found)
+
+
+async def _open(server: Server, host: str, port: int, login: str = "") -> tuple[Stream, bytes]:
+    """Connect and shake hands. Returns what the server has already sent after its answer, too.
+
+    Raises:
+        _Refused: the server answered with another status.
+    """
     seconds = server.timeouts.connect
     place = place_of(host, port)
     stream: Stream | None = None
@@ -90,7 +126,7 @@ async def _open(server: Server, host: str, port: int) -> tuple[Stream, bytes]:
         with trio.fail_after(seconds):
             tls = ssl.create_default_context() if urlsplit(server.url or "").scheme == "wss" else None
             stream = await connect(host, port, tls)
-            return stream, await _shake_hands(stream, server, place)
+            return stream, await _shake_hands(stream, server, login)
     except BaseException as error:
         if stream is not None:
             await trio.aclose_forcefully(stream)
@@ -106,14 +142,15 @@ async def _open(server: Server, host: str, port: int) -> tuple[Stream, bytes]:
         raise
 
 
-async def _shake_hands(stream: Stream, server: Server, place: str) -> bytes:
+async def _shake_hands(stream: Stream, server: Server, login: str) -> bytes:
     parts = urlsplit(server.url or "")
     opening = WSConnection(ConnectionType.CLIENT)
+    headers = {**server.headers, **({"authorization": login} if login else {})}
     request = Request(
         host=parts.netloc.rpartition("@")[2],
         target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
         subprotocols=[SUBPROTOCOL],
-        extra_headers=[(name.encode(), value.encode()) for name, value in server.headers.items()],
+        extra_headers=[(name.encode(), value.encode()) for name, value in headers.items()],
     )
     await stream.send_all(opening.send(request))
     head = b""
@@ -125,7 +162,7 @@ async def _shake_hands(stream: Stream, server: Server, place: str) -> bytes:
     opening.receive_data(head[: end.end()] if end else head + b"\r\n\r\n")
     for event in opening.events():
         if isinstance(event, RejectConnection) and event.status_code >= HTTPStatus.OK:
-            raise refused(event.status_code, place)
+            raise _Refused(event)
     if opening.connection is None or end is None:
         raise ProtocolError("no answer to the opening handshake")
     return head[end.end() :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,7 @@ from daemon.safety.redact import CUT, Redactor
 from daemon.states import ServerState
 from daemon.supervision.child import WAKE_INTERVAL
 from daemon.upstreams.list_reader import EMPTY
+from daemon.upstreams.transports.opening import OpenContext
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.faults.stage import PATIENCE, recording, scripted, stage
@@ -507,7 +509,7 @@ async def test_no_part_of_a_secret_is_kept_of_a_line_that_is_cut(shown: int) -> 
     upstream = UpstreamActor(
         Server(name="one", command="x"),
         outbox=Outbox(),
-        children=Children(),
+        opening=partial(OpenContext, outbox=Outbox(), children=Children()),
         tell=lambda _fact: None,
         wall=lambda: 0.0,
         redact=Redactor([secret]),

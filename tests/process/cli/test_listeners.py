@@ -7,11 +7,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from daemon.cli.listeners import opened_listeners
 from daemon.clients.doors.http.binding import address_of
+from daemon.config.model import Config
+from daemon.errors import CoreFailed
 from daemon.host.notify import stopping
 from tests.process.cli.test_run import PATIENCE, ROOT, RUN, Place, ended, ping, place, status_of, tmp_path
 
@@ -142,3 +147,15 @@ def test_an_address_of_http_that_is_taken_is_status_69_with_what_holds_it(place:
     assert f"cannot listen on {address}: Address already in use. A process listens there (" in err
     assert f", pid {os.getpid()})" in err
     assert not place.front.exists()
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_daemon_that_failed_leaves_its_sockets_and_one_that_was_stopped_does_not(
+    tmp_path: Path, *, failed: bool
+) -> None:
+    front = tmp_path / "r" / "mcpd.sock"
+    with suppress(CoreFailed), opened_listeners(front, Config(), {}):
+        assert front.exists()
+        if failed:
+            raise CoreFailed
+    assert front.exists() is failed

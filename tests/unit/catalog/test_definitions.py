@@ -131,6 +131,7 @@ DECISIVE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "headers": (REMOTE, {"headers": {"A": "1"}}),
 }
 INDECISIVE: dict[str, dict[str, Any]] = {
+    "title": {"title": "shown otherwise"},
     "description": {"description": "said otherwise"},
     "enabled": {"enabled": False},
     "start": {"start": "lazy"},
@@ -141,11 +142,15 @@ INDECISIVE: dict[str, dict[str, Any]] = {
     "restart": {"restart": {"base": 2}},
     "era": {"era": "handshake"},
 }
+READ_INTO_OTHERS = {"name", "substituted", "credentials", "instance", "env_file"}
+"""What is no key of an entry, or whose content is read into another one."""
+OF_LOGINS = {"oauth"}
+"""How to log in, which decides nothing about who answers."""
 
 
 def test_every_key_of_a_server_is_known_to_decide_or_not() -> None:
     keys = {field.name for field in attrs.fields(Server)}
-    assert keys == DECISIVE.keys() | INDECISIVE.keys() | {"name", "substituted", "credentials", "instance"}
+    assert keys == DECISIVE.keys() | INDECISIVE.keys() | READ_INTO_OTHERS | OF_LOGINS
 
 
 @pytest.mark.parametrize("key", DECISIVE)

@@ -1,4 +1,4 @@
-"""A directory for sockets with a short path, and a control socket that commands find by themselves."""
+"""A control socket that commands find by themselves, and users with clients."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from tests.unit.cli.daemons import FakeControl, fake_control
+from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from daemon.setup.programs import Machine
+
+
+MOVING = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "STATE_DIRECTORY", "CODEX_HOME", "CLAUDE_CONFIG_DIR")
+"""Variables by which files are looked for elsewhere than below the home directory."""
 
 
 class Controls(Protocol):
@@ -26,3 +33,21 @@ def control(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Controls
     monkeypatch.setenv("MCPD_CONTROL", str(path))
     with ExitStack() as stack:
         yield lambda answers: stack.enter_context(fake_control(path, answers))
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
+    """Makes a user of some clients who works in a project, and has no daemon."""
+
+    def make(*clients: str) -> Machine:
+        here = machine(tmp_path, *clients)
+        for name in MOVING:
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HOME", str(here.home))
+        monkeypatch.setenv("MCPD_CONFIG", str(here.home / ".config" / "mcpd" / "mcpd.json"))
+        monkeypatch.setenv("MCPD_CONTROL", str(tmp_path / "no.sock"))
+        monkeypatch.setenv("COLUMNS", "160")
+        monkeypatch.chdir(here.directory)
+        return here
+
+    return make

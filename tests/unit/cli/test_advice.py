@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from daemon.cli.advice import advice, oversights
 from daemon.config import runners
+from daemon.config.parse import parse
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
@@ -30,14 +32,14 @@ RUNNERS = {runner.words[0] for runner in runners.RUNNERS}
 def programs(tmp_path: Path) -> str:
     """A PATH with all the package runners on it, and nothing else."""
     for name in (*RUNNERS, "node", "env", "sh", "bash", "docker", "podman"):
-        (tmp_path / name).touch(mode=0o755)
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
     return str(tmp_path)
 
 
 def moving(command: str, args: list[str], programs: str) -> list[str]:
     found = warnings({"command": command, "args": args}, programs)
-    assert all(place == "$.mcpServers.s.args" for place, _ in found)
-    return [message for _, message in found]
+    return [message for place, message in found if place == "$.mcpServers.s.args"]
 
 
 @pytest.mark.parametrize(
@@ -155,13 +157,11 @@ def test_a_runner_by_its_path_is_a_runner(programs: str) -> None:
 
 
 def test_a_command_that_is_not_on_path_is_told(programs: str) -> None:
-    assert warnings({"command": "nope"}, programs) == [
-        (
-            "$.mcpServers.s.command",
-            "'nope' cannot be started: it is not on PATH. Install it, or write its absolute path",
-        )
-    ]
-    assert "there is no such program" in warnings({"command": "/nope/nope"}, programs)[0][1]
+    ((place, message),) = warnings({"command": "nope"}, programs)
+    assert place == "$.mcpServers.s.command"
+    assert message.startswith("nope is not on the PATH. That is")
+    assert message.endswith("Install it, or write its absolute path")
+    assert "there is no program /nope/nope" in warnings({"command": "/nope/nope"}, programs)[0][1]
 
 
 def test_the_path_is_the_servers_own_where_it_has_one(programs: str) -> None:
@@ -181,7 +181,8 @@ def beside(tmp_path: Path) -> Path:
 
 def astray(beside: Path, entry: dict[str, Any]) -> list[tuple[str, str]]:
     environ = {"PATH": "/bin", "HOME": str(beside.parent / "home")}
-    config = config_of({"mcpServers": {"s": entry}}, environ)
+    text = json.dumps({"mcpServers": {"s": entry}})
+    config = parse(text, source=str(beside / "mcpd.json"), environ=environ)
     return [(fault.path, fault.message) for fault in advice(config, environ, beside)]
 
 
@@ -205,7 +206,7 @@ def test_a_path_that_begins_at_home_where_the_file_is_not_is_told(
     assert message.startswith(f"'{word}' begins in the home directory, for there is no `cwd`")
     assert '"cwd": "."' in message
     assert not astray(beside, {**entry, "enabled": False})
-    assert not astray(beside, {**entry, "cwd": "."})
+    assert not [message for _, message in astray(beside, {**entry, "cwd": "."}) if "home" in message]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,8 @@ def test_what_is_no_file_beside_the_configuration_is_no_path(
 
 def test_what_is_at_home_is_found_there(beside: Path) -> None:
     for name in ("run.sh", "srv.py"):
-        (beside.parent / "home" / name).touch()
+        (beside.parent / "home" / name).write_text("#!/bin/sh\n")
+        (beside.parent / "home" / name).chmod(0o755)
     assert not astray(beside, {"command": "./run.sh", "args": ["srv.py", "./srv.py"]})
 
 
@@ -233,7 +235,7 @@ def test_what_is_at_home_is_found_there(beside: Path) -> None:
     [
         {"command": "nope", "enabled": False},
         {"url": "https://example.org/mcp"},
-        {"command": "bin/server", "cwd": "/opt/x"},
+        {"command": "bin/server", "cwd": "${workspace}"},
     ],
 )
 def test_what_is_not_started_by_name_is_not_looked_for(entry: dict[str, Any], programs: str) -> None:
@@ -241,9 +243,32 @@ def test_what_is_not_started_by_name_is_not_looked_for(entry: dict[str, Any], pr
 
 
 def test_a_secret_is_not_repeated_in_a_warning(programs: str) -> None:
-    entry = {"command": "npx", "args": ["${TOKEN}"]}
     environ = {"PATH": programs, "TOKEN": "hunter2-hunter2"}
-    assert advice(config_of({"mcpServers": {"s": entry}}, environ), environ) == []
+    for entry in ({"command": "npx", "args": ["${TOKEN}"]}, {"command": f"{programs}/npx --key ${{TOKEN}}"}):
+        (fault,) = advice(config_of({"mcpServers": {"s": entry}}, environ), environ)
+        assert "hunter2" not in fault.message
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "said"),
+    [
+        ({"command": "sh", "cwd": "/nowhere"}, "cwd", "its directory /nowhere is not there"),
+        ({"command": "node", "args": ["/nowhere.js"]}, "args[0]", "there is no file /nowhere.js"),
+        ({"url": "http://h.example/mcp"}, "url", "h.example is spoken to without encryption"),
+    ],
+)
+def test_what_the_doctor_sees_without_asking_anybody_is_told(
+    entry: dict[str, Any], place: str, said: str, programs: str
+) -> None:
+    ((path, message),) = warnings(entry, programs)
+    assert path == f"$.mcpServers.s.{place}"
+    assert message.startswith(said)
+
+
+def test_arguments_within_a_command_are_told_with_what_to_write(programs: str) -> None:
+    ((path, message),) = warnings({"command": f"{programs}/npx -y 'a b'", "args": ["c"]}, programs)
+    assert path == "$.mcpServers.s.command"
+    assert message.endswith(f'Write "command": "{programs}/npx", "args": ["-y", "a b", "c"]')
 
 
 def test_a_key_for_summaries_that_is_not_in_the_environment_is_a_warning() -> None:

@@ -43,7 +43,7 @@ def test_every_fault_is_told_with_its_place_and_is_78(file: Path, capsys: pytest
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"{file}: 3 faults\n")
-    assert "$.mcpServers.git.comand: unknown key 'comand': did you mean 'command'?" in err
+    assert "  line 1, column 25: $.mcpServers.git.comand: unknown key 'comand': did you mean 'command'?" in err
     assert "$.mcpServers.b.command: expected text" in err
     assert "did you mean 'git'?" in err
 
@@ -53,7 +53,11 @@ def test_faults_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(file), "--json"]) == 78
     said = json.loads(capsys.readouterr().out)
     assert (said["ok"], said["source"], len(said["faults"])) == (False, str(file), 3)
-    assert all(set(fault) == {"path", "message"} for fault in said["faults"])
+    assert [(fault["path"], fault["line"], fault["column"]) for fault in said["faults"]] == [
+        ("$.mcpServers.git.comand", 1, 25),
+        ("$.mcpServers.b.command", 1, 47),
+        ("$.categories.c.server", 1, 84),
+    ]
 
 
 def test_a_warning_does_not_fail(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +65,9 @@ def test_a_warning_does_not_fail(file: Path, capsys: pytest.CaptureFixture[str])
     assert main([str(file)]) == 0
     out, err = capsys.readouterr()
     assert out == "OK: 1 server, each a category\n"
-    assert err.startswith("warning: $.mcpServers.a.command: 'no-such-program-here' cannot be started")
+    assert err.startswith(
+        "warning: line 1, column 23: $.mcpServers.a.command: no-such-program-here is not on the PATH"
+    )
 
 
 def test_a_server_beside_the_configuration_is_told_where_it_is_started(
@@ -70,7 +76,41 @@ def test_a_server_beside_the_configuration_is_told_where_it_is_started(
     (file.parent / "server.here").touch()
     file.write_text('{"mcpServers": {"a": {"command": "/bin/sh", "args": ["server.here"]}}}')
     assert main([str(file)]) == 0
-    assert "warning: $.mcpServers.a.args[0]: 'server.here' begins in the home dir" in capsys.readouterr().err
+    told = "warning: line 1, column 54: $.mcpServers.a.args[0]: 'server.here' begins in the home dir"
+    assert told in capsys.readouterr().err
+
+
+def test_what_is_understood_is_a_note_and_what_doctor_would_say_a_warning(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(
+        """{
+  "mcpServers": {
+    "My Shell": {"command": "/bin/sh -e", "cwd": "/", "description": "A shell.", "timeout": 30000},
+    "b": {"command": "sh", "cwd": "gone", "description": "Another.", "disabled": false}
+  }
+}"""
+    )
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert out == "OK: 2 servers, each a category\n"
+    shell = '$.mcpServers["My Shell"]'
+    assert err.splitlines() == [
+        (
+            f"note: line 3, column 5: {shell}: called 'my-shell', and this name is its title; in this file both"
+            " stand for it"
+        ),
+        f"note: line 3, column 82: {shell}.timeout: understood as `timeouts.call` of 30000 milliseconds",
+        "note: line 4, column 70: $.mcpServers.b.disabled: understood as `enabled`",
+        (
+            f"warning: line 3, column 18: {shell}.command: there is no program /bin/sh -e: its arguments stand"
+            ' in `command`. Write "command": "/bin/sh", "args": ["-e"]'
+        ),
+        (
+            f"warning: line 4, column 28: $.mcpServers.b.cwd: its directory {file.parent}/gone is not there."
+            " Make it, or correct `cwd`"
+        ),
+    ]
 
 
 def test_warnings_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

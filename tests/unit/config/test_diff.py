@@ -98,6 +98,8 @@ def test_what_the_daemon_was_built_with_is_named_and_stays() -> None:
 def test_what_is_read_from_the_catalog_counts_at_once() -> None:
     new = config_of(
         {
+            "autostart": False,
+            "idle": "8h",
             "lazy": False,
             "metrics": {"enabled": True},
             "watch": True,

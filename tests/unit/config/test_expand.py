@@ -21,6 +21,10 @@ FILES = {
     "/abs": "absolute",
     "/run/credentials/gh": "credential\n",
 }
+ELSEWHERE = (
+    "${workspace}, the directory that a client works in, can stand in command, args, env and cwd of a server,"
+    " and has no default; $${workspace} is the text itself"
+)
 FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
 
 
@@ -52,6 +56,8 @@ SOURCES = Sources(environ=ENVIRON, base=Path("/etc/mcpd"), read_file=read_known)
         ("${file:/abs}", "absolute", ("absolute",)),
         ("${file:~/key}", "from-home", ("from-home",)),
         ("${credential:gh}", "credential", ("credential",)),
+        ("${env:TOKEN} ${env:NOPE:-x}", "s3cr3t x", ("s3cr3t", "x")),
+        ("${userHome}${/}x", "/home/ada/x", ("/home/ada",)),
     ],
 )
 def test_a_reference_becomes_what_it_stands_for(text: str, expanded: str, substituted: tuple[str, ...]) -> None:
@@ -64,7 +70,10 @@ def test_a_reference_becomes_what_it_stands_for(text: str, expanded: str, substi
     [
         (
             "${GITHUB_TOKEN}",
-            "environment variable GITHUB_TOKEN is not set; export it, or write ${GITHUB_TOKEN:-default}",
+            (
+                "environment variable GITHUB_TOKEN is not set; export it, put a line GITHUB_TOKEN=... into"
+                " /etc/mcpd/env, or write ${GITHUB_TOKEN:-default}"
+            ),
         ),
         ("${file:gone}", "cannot read /etc/mcpd/gone: No such file or directory"),
         ("${file:/bytes}", "cannot read /bytes: it is not UTF-8 text"),
@@ -79,9 +88,14 @@ def test_a_reference_becomes_what_it_stands_for(text: str, expanded: str, substi
         ("${}", f"cannot understand ${{}}: {FORMS}"),
         ("${a b}", f"cannot understand ${{a b}}: {FORMS}"),
         ("${a-b:-s3cr3t}", f"cannot understand ${{a-b:-…}}: {FORMS}"),
-        ("${workspaceFolder:-.}", "write ${workspace} for the directory that a client works in"),
-        ("${env:TOKEN}", "write ${TOKEN} instead of ${env:TOKEN}"),
-        ("${input:key}", "mcpd cannot ask for 'key' while it starts: export a variable and write ${VAR}"),
+        ("${workspaceFolder:-.}", ELSEWHERE),
+        (
+            "${input:api-key}",
+            (
+                "mcpd cannot ask for 'api-key' while it starts: put the value into /etc/mcpd/env, as a line"
+                " API_KEY=..., and write ${API_KEY} here"
+            ),
+        ),
     ],
 )
 def test_a_reference_to_nothing_says_why_and_what_to_do(text: str, problem: str) -> None:

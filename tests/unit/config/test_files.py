@@ -9,9 +9,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from daemon.config.files import FOLDER, MAX_BYTES, MAX_FILES, open_to_others, read_beside
-from daemon.config.parse import load
+from daemon.config.expand import MAX_FILE
+from daemon.config.files import (
+    FOLDER,
+    MAX_BYTES,
+    MAX_FILES,
+    files_beside,
+    open_to_others,
+    read_beside,
+)
+from daemon.config.parse import load, load_with_notes
 from daemon.errors import ConfigError
+from daemon.surfaces.table import SURFACES
 
 FOREIGN = 54_321
 """A group that nobody here is in."""
@@ -207,14 +216,15 @@ def test_a_fault_within_a_file_names_the_file_and_the_place_in_it(config: Path) 
     write(config, "list.json", "[]")
     write(config, "latin.json", b'{"prompt": "\xe4"}')
     write(config, "large.json", " " * (MAX_BYTES + 1))
-    places = {each.partition(": ")[0] for each in faults(config)}
-    assert places == {
-        "profiles.d/reader.json $.surface",
-        "profiles.d/reader.json $.coreTool",
-        "profiles.d/broken.json line 1, column 13",
-        "profiles.d/list.json $",
-        "profiles.d/latin.json",
-        "profiles.d/large.json",
+    with pytest.raises(ConfigError) as caught:
+        load(config, {}, SURFACES)
+    assert {(fault.path, fault.line, fault.column) for fault in caught.value.faults} == {
+        ("profiles.d/reader.json $.surface", 1, 2),
+        ("profiles.d/reader.json $.coreTool", 1, 25),
+        ("profiles.d/broken.json $", 1, 13),
+        ("profiles.d/list.json $", 1, 1),
+        ("profiles.d/latin.json", None, None),
+        ("profiles.d/large.json", None, None),
     }
 
 
@@ -249,3 +259,49 @@ def test_a_folder_that_is_a_file_says_so(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("")
     (fault,) = read_beside(tmp_path / "mcpd.json").faults
     assert fault.message == "cannot be looked into: Not a directory"
+
+
+def test_variables_are_kept_beside_the_configuration(config: Path) -> None:
+    env = config.with_name("env")
+    env.write_text("# mine\nTOKEN='k3pt s3cr3t'\nHOME=/nowhere\n")
+    env.chmod(0o600)
+    config.write_text('{"mcpServers": {"s": {"command": "x", "args": ["${TOKEN}", "${env:HOME}"]}}}')
+    loaded = load_with_notes(config, {"HOME": "/home/ada"})
+    server = loaded.config.mcp_servers["s"]
+    assert server.args == ("k3pt s3cr3t", "/home/ada")
+    assert server.credentials == {"k3pt s3cr3t"}
+    assert loaded.notes == ()
+
+
+def test_they_belong_to_what_is_watched(config: Path) -> None:
+    assert files_beside(config) == []
+    config.with_name("env").touch()
+    assert files_beside(config) == [config.with_name("env")]
+
+
+def test_kept_variables_that_others_can_read_are_noted_with_what_to_type(config: Path) -> None:
+    env = config.with_name("env")
+    env.write_text("TOKEN=x")
+    env.chmod(0o644)
+    (note,) = load_with_notes(config, {}).notes
+    assert str(note) == f"env: other users can read what is kept here: `chmod 600 {env}`"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "told"),
+    [
+        (b"TOKEN=x", 0o666, "env: every user of this machine can write"),
+        (b"A=1\ns3cr3t", 0o600, "env: line 2 is no KEY=VALUE: write NAME=VALUE, or a # before a comment"),
+        (b"A=\xff", 0o600, "env: this is not UTF-8"),
+        (b"#" * (MAX_FILE + 1), 0o600, "env: cannot be read: it is larger than 64 KiB"),
+    ],
+)
+def test_a_bad_file_of_variables_is_a_fault_that_names_it(
+    config: Path, content: bytes, mode: int, told: str
+) -> None:
+    env = config.with_name("env")
+    env.write_bytes(content)
+    env.chmod(mode)
+    (fault,) = faults(config)
+    assert fault.startswith(told)
+    assert "s3cr3t" not in fault

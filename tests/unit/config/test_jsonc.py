@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.jsonc import MAX_DEPTH, below, blank, decode
-from daemon.errors import ConfigError
+from daemon.config.jsonc import MAX_DEPTH, below, blank, decode, placed
+from daemon.errors import ConfigError, Fault
 
 COMMENTS = ["", " ", "\n", '// a comma, " and {\n', "/* */", '/* "x": [1,] // */', "/**/\n\t", "//\n"]
 
@@ -69,47 +69,51 @@ def test_no_text_makes_the_scanner_fail_in_another_way_than_with_a_fault(text: s
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "message"),
+    ("text", "place", "message"),
     [
-        ("", "line 1, column 1", 'the file is empty: begin with {"mcpServers": {}}'),
-        ("// only words", "line 1, column 14", 'the file is empty: begin with {"mcpServers": {}}'),
+        ("", (1, 1), 'the file is empty: begin with {"mcpServers": {}}'),
+        ("// only words", (1, 14), 'the file is empty: begin with {"mcpServers": {}}'),
         (
             '{\n  "a": 1 // one\n  "b": 2\n}',
-            "line 3, column 3",
+            (3, 3),
             'expected a comma, or the end of this list or object; found ": a comma is missing before it',
         ),
-        ('{"a" 1}', "line 1, column 6", "expected a colon between key and value; found 1"),
+        ('{"a" 1}', (1, 6), "expected a colon between key and value; found 1"),
         (
             "{'a': 1}",
-            "line 1, column 2",
+            (1, 2),
             "expected a key in double quotes, or }; found ': text stands in double quotes",
         ),
         (
             '{"a": True}',
-            "line 1, column 7",
+            (1, 7),
             (
                 "expected a value: text in double quotes, a number, true, false, null, [ or {; found T: "
                 "write true instead of True"
             ),
         ),
-        ("[1]\n]", "line 2, column 1", "expected the end of the file; found ]"),
+        ("[1]\n]", (2, 1), "expected the end of the file; found ]"),
         (
             "[1",
-            "line 1, column 3",
+            (1, 3),
             "expected a comma, or the end of this list or object; found the end of the file",
         ),
         (
             '["x\n"]',
-            "line 1, column 4",
+            (1, 4),
             "expected the text to end on its line (write a line break as \\n); found U+000A",
         ),
-        ("[1, /* 2]", "line 1, column 5", "this comment does not end: */ is missing"),
+        ("[1, /* 2]", (1, 5), "this comment does not end: */ is missing"),
     ],
 )
-def test_a_syntax_error_says_where_it_is_and_what_was_expected(text: str, path: str, message: str) -> None:
+def test_a_syntax_error_says_where_it_is_and_what_was_expected(
+    text: str, place: tuple[int, int], message: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         decode(text, source="x")
-    assert [(fault.path, fault.message) for fault in caught.value.faults] == [(path, message)]
+    (fault,) = caught.value.faults
+    assert (fault.line, fault.column) == place
+    assert str(fault) == f"line {place[0]}, column {place[1]}: {message}"
 
 
 @pytest.mark.parametrize("text", ["[,]", "[1,,]", "{,}", "[1 /* */ 2]", "[1,//]"])
@@ -165,7 +169,8 @@ def test_a_byte_order_mark_is_ignored_and_counts_for_no_column() -> None:
     assert decode("\ufeff[1]", source="x") == ([1], [])
     with pytest.raises(ConfigError) as caught:
         decode("\ufeff[1 1]", source="x")
-    assert caught.value.faults[0].path == "line 1, column 4"
+    assert str(caught.value).endswith("list or object; found 1")
+    assert caught.value.faults[0].column == 4
 
 
 def test_windows_line_ends_are_read() -> None:
@@ -187,3 +192,31 @@ def test_windows_line_ends_are_read() -> None:
 )
 def test_a_step_that_could_be_misread_is_quoted(step: str | int, trail: str) -> None:
     assert below("$", step) == trail
+
+
+PLACED = """\ufeff// words
+{ "a": {"b.c": [1, /* { */ {"d": 2}, [3, []]], "e": [], "f": "x",},
+  "a": 3, }"""
+
+
+@pytest.mark.parametrize(
+    ("trail", "place"),
+    [
+        ("$", (2, 1)),
+        ("$.a", (3, 3)),
+        ('$.a["b.c"]', (2, 9)),
+        ('$.a["b.c"][1]', (2, 28)),
+        ('$.a["b.c"][1].d', (2, 29)),
+        ('$.a["b.c"][2][1]', (2, 42)),
+        ("$.a.f", (2, 57)),
+        ('$.a["b.c"][1].missing[0]', (2, 28)),
+        ("$.missing", (2, 1)),
+    ],
+)
+def test_a_fault_has_the_place_of_its_key_or_of_what_surrounds_it(trail: str, place: tuple[int, int]) -> None:
+    (fault,) = placed([Fault(path=trail, message="m")], PLACED)
+    assert (fault.line, fault.column) == place
+
+
+def test_what_is_in_another_file_has_no_place_in_this_one() -> None:
+    assert [str(fault) for fault in placed([Fault(path="env", message="m")], "{}")] == ["env: m"]

@@ -102,7 +102,7 @@ def test_every_section_arrives_in_the_model() -> None:
             '{"categories": null}',
             [("$.categories", "expected an object, {...}, found null: remove the key to get the default")],
         ),
-        ('{"servers": {}}', [("$.servers", "unknown key 'servers': write \"mcpServers\"")]),
+        ('{"servers": 3}', [("$.servers", "unknown key 'servers': did you mean 'mcpServers'?")]),
         (
             '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}',
             [("$.mcpServers.a", "this key stands here twice: keep one of them")],
@@ -123,7 +123,10 @@ def test_a_bad_text_is_refused_with_all_its_faults(text: str, faults: list[tuple
 
 def test_an_unset_variable_names_path_and_variable() -> None:
     text = '{"mcpServers": {"gh": {"command": "x", "env": {"TOKEN": "${GITHUB_TOKEN}"}}}}'
-    message = "environment variable GITHUB_TOKEN is not set; export it, or write ${GITHUB_TOKEN:-default}"
+    message = (
+        "environment variable GITHUB_TOKEN is not set; export it, put a line GITHUB_TOKEN=... into env,"
+        " or write ${GITHUB_TOKEN:-default}"
+    )
     assert faults_in_text(text) == [("$.mcpServers.gh.env.TOKEN", message)]
 
 
@@ -141,7 +144,10 @@ def test_the_url_of_the_store_may_come_from_outside() -> None:
         assert found.state.url == url
     assert faults_in({"state": {"url": "${STATE_URL}"}})[0] == (
         "$.state.url",
-        "environment variable STATE_URL is not set; export it, or write ${STATE_URL:-default}",
+        (
+            "environment variable STATE_URL is not set; export it, put a line STATE_URL=... into env, or write"
+            " ${STATE_URL:-default}"
+        ),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.runners import RUNNERS, Runner, fetches, moving, packages_of, program_of
+from daemon.config.runners import RUNNERS, Runner, fetches, moving, packages_of, program_of, unpinned
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,10 @@ def test_what_is_started_is_told_from_what_comes_with_it_and_what_it_is_told(
 )
 def test_a_program_beside_its_package_is_told_from_what_it_is_told(line: str, program: list[str]) -> None:
     assert program_of(line.split()) == program
+
+
+def test_packages_without_a_version_are_told_with_what_pins_them() -> None:
+    assert [*unpinned(("npx", "-y", "@a/b@latest"))] == [("@a/b@latest", "@a/b", "@a/b@", True)]
+    assert [*unpinned(("uvx", "--with", "x==1", "a[b]"))] == [("a[b]", "a", "a[b]==", False)]
+    assert not [*unpinned(("npx", "owner/repository"))]
+    assert not [*unpinned(("deno", "run", "npm:x"))]

@@ -10,7 +10,8 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from daemon.config import model, tuning
-from daemon.config.model import Config, Instance
+from daemon.config.client_keys import understood_keys
+from daemon.config.model import Config, Instance, Server
 from daemon.config.schema import json_schema, render
 from daemon.config.structure import keys
 from daemon.config.tuning import AtLeast, MoreThan, OrText
@@ -44,7 +45,7 @@ def test_the_schema_is_a_schema() -> None:
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_class_of_the_model_is_described_key_by_key(cls: type) -> None:
     definition = json_schema(list(SURFACES))["$defs"][cls.__name__]
-    assert list(definition["properties"]) == keys(cls)
+    assert list(definition["properties"]) == keys(cls) + (understood_keys() if cls is Server else [])
     assert all(entry["description"] for entry in definition["properties"].values())
     assert definition["additionalProperties"] is False
     assert definition["description"]
@@ -53,9 +54,11 @@ def test_every_class_of_the_model_is_described_key_by_key(cls: type) -> None:
 def test_defaults_and_bounds_are_those_of_the_model() -> None:
     definitions = json_schema(list(SURFACES))["$defs"]
     call = definitions["Timeouts"]["properties"]["call"]
-    assert (call["default"], call["exclusiveMinimum"], call["type"]) == (60, 0, "number")
+    number, text = call["anyOf"]
+    assert (call["default"], number, text["type"]) == (60, {"type": "number", "exclusiveMinimum": 0}, "string")
     memory = definitions["ServerLimits"]["properties"]["memoryBytes"]
-    assert (memory["type"], memory["minimum"], memory["default"]) == (["integer", "null"], 1, None)
+    assert memory["anyOf"][0] == {"type": "integer", "minimum": 1}
+    assert (memory["anyOf"][2], memory["default"]) == ({"type": "null"}, None)
     assert definitions["Profile"]["properties"]["surface"]["default"] == "auto"
     assert definitions["Summaries"]["required"] == ["baseUrl", "model"]
     assert "default" not in definitions["Server"]["properties"]["type"]
@@ -66,7 +69,9 @@ def test_defaults_and_bounds_are_those_of_the_model() -> None:
     [
         with_server(comand="x"),
         with_server(args="x"),
-        with_server(env={"A": 1}),
+        with_server(env={"A": [1]}),
+        with_server(timeouts={"call": "off"}),
+        with_server(limits={"memoryBytes": "2 apples"}),
         with_server(enabled="no"),
         with_server(timeouts={"call": 0}),
         with_server(start="eger"),
@@ -77,11 +82,11 @@ def test_defaults_and_bounds_are_those_of_the_model() -> None:
         with_server(idle="0s"),
         with_server(idle=["10m"]),
         with_server(restart=None),
-        {"mcpServers": {"My Server": {"command": "x"}}},
+        {"mcpServers": {"": {"command": "x"}}},
         {"categories": {"": {"server": "x"}}},
         {"profiles": {"p": {"surface": "x"}}},
         {"summaries": {"model": "x"}},
-        {"servers": {}},
+        {"server": {}},
         {"lazy": 1},
     ],
 )
@@ -103,6 +108,10 @@ def test_what_the_schema_refuses_the_reader_refuses(config: dict[str, Any]) -> N
         {"mcpServers": {"s": {"url": "https://h", "type": "streamable-http"}}},
         {"profiles": {"p": {"categories": None, "deferredLoading": None}}},
         {"summaries": None},
+        {"mcpServers": {"My Server": {"command": ["npx", "-y", "x"], "env": {"PORT": 1}, "disabled": True}}},
+        {"servers": {"s": {"httpUrl": "https://h", "timeout": 30}}, "inputs": []},
+        with_server(timeouts={"call": "90s", "callMax": "off"}, limits={"memoryBytes": "2GB"}),
+        {"listen": {"uids": ["root", 1000]}},
     ],
 )
 def test_what_the_reader_accepts_the_schema_accepts(config: dict[str, Any]) -> None:

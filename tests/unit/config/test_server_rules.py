@@ -108,18 +108,13 @@ def test_a_fault_of_a_url_does_not_repeat_its_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "hint"),
-    [
-        ("Sequential Thinking", '$.mcpServers["Sequential Thinking"]', ": rename it to 'sequential-thinking'"),
-        ("GIT", "$.mcpServers.GIT", ": rename it to 'git-2'"),
-        ("..", '$.mcpServers[".."]', ""),
-    ],
+    ("name", "path"), [("..", '$.mcpServers[".."]'), ("社内", '$.mcpServers["\\u793e\\u5185"]')]
 )
-def test_a_server_that_may_not_be_called_that_is_given_a_name(name: str, path: str, hint: str) -> None:
-    rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
+def test_a_server_of_whose_name_nothing_can_be_kept_is_a_fault(name: str, path: str) -> None:
+    rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit: rename it"
     config = with_server()
     config["mcpServers"][name] = {"command": "x"}
-    assert faults_in(config) == [(path, rule + hint)]
+    assert faults_in(config) == [(path, rule)]
 
 
 def test_a_disabled_server_is_not_asked_for_what_it_refers_to() -> None:
@@ -136,7 +131,6 @@ NOT_SHARED = (
     "${workspace} is another directory for each client, so they cannot share an instance: remove this key, or"
     ' write "workspace" or "session"'
 )
-HERE = "write ${workspace} for the directory that a client works in"
 
 
 @pytest.mark.parametrize(
@@ -175,9 +169,8 @@ HERE = "write ${workspace} for the directory that a client works in"
         ({"command": "x", "args": ["${workspace:-/tmp}"]}, "args[0]", ELSEWHERE),
         ({"url": "https://h/${workspace}"}, "url", ELSEWHERE),
         ({"url": "https://h", "headers": {"X": "${workspace}"}}, "headers.X", ELSEWHERE),
-        ({"command": "x", "args": ["${workspaceFolder}"]}, "args[0]", HERE),
-        ({"command": "x", "env": {"A": "${workspaceRoot}"}}, "env.A", HERE),
-        ({"command": "x", "cwd": "${userHome}"}, "cwd", "write ${HOME}"),
+        ({"url": "https://h", "headers": {"X": "${workspaceFolder}"}}, "headers.X", ELSEWHERE),
+        ({"command": "x", "args": ["${workspaceRoot:-/}"]}, "args[0]", ELSEWHERE),
     ],
 )
 def test_what_contradicts_who_shares_a_server_is_a_fault(

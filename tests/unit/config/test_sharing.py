@@ -70,7 +70,7 @@ def test_an_instance_is_kept_for_as_long_as_the_entry_says(
         ("10", "cannot understand '10'"),
         ("10 m", "cannot understand '10 m'"),
         ("10min", "cannot understand '10min'"),
-        ("1.5h", "cannot understand '1.5h'"),
+        ("1.5555h", "cannot understand '1.5555h'"),
         ("-5m", "cannot understand '-5m'"),
         ("Off", "cannot understand 'Off'"),
         ("", "cannot understand ''"),

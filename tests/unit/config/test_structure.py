@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from daemon.errors import Fault
 
 TEXT = "expected text, found"
-NUMBER = "expected a number, found"
+TIME = "30s, 10m, 2h, 1d, or a number of seconds"
 
 
 def read_server(**entry: Any) -> tuple[Server | None, dict[str, str]]:
@@ -49,8 +49,8 @@ def read_server(**entry: Any) -> tuple[Server | None, dict[str, str]]:
         ),
         ({"enabled": 1}, "$.s.enabled", "expected true or false, found a number: write true or false"),
         ({"timeouts": 3}, "$.s.timeouts", "expected an object, {...}, found a number"),
-        ({"timeouts": {"call": "60"}}, "$.s.timeouts.call", f"{NUMBER} text: write it without quotes"),
-        ({"timeouts": {"call": True}}, "$.s.timeouts.call", f"{NUMBER} true or false"),
+        ({"timeouts": {"call": "60"}}, "$.s.timeouts.call", f"cannot understand '60': write {TIME}"),
+        ({"timeouts": {"call": True}}, "$.s.timeouts.call", f"expected {TIME}, found true or false"),
         ({"timeouts": {"call": 0}}, "$.s.timeouts.call", "must be more than 0"),
         ({"timeouts": {"stopEof": -1}}, "$.s.timeouts.stopEof", "must be at least 0"),
         (
@@ -76,7 +76,10 @@ def read_server(**entry: Any) -> tuple[Server | None, dict[str, str]]:
         (
             {"name": "x"},
             "$.s.name",
-            "unknown key 'name': the name is the key that the entry stands under: remove it",
+            (
+                "this value of 'name' cannot be understood. Ignored: the name is the key that the entry stands"
+                " under."
+            ),
         ),
         (
             {"substituted": []},

@@ -15,7 +15,7 @@ from tests.unit.config.reading import config_of, faults_in, with_server
 def test_faults_of_types_and_of_rules_are_reported_in_one_run() -> None:
     config = {
         "mcpServers": {
-            "git": {"command": "x", "args": [1], "timeouts": {"call": 900}, "env": {"K": "${UNSET}"}},
+            "git": {"command": "x", "args": [[1]], "timeouts": {"call": 900}, "env": {"K": "${UNSET}"}},
             "My Server": {"url": "ftp://h", "enabled": True, "bogus": 1},
         },
         "categories": {"fs": {"server": "gti", "tools": {"includeNames": ["a", "a"], "overrides": {"a": 1}}}},
@@ -28,7 +28,6 @@ def test_faults_of_types_and_of_rules_are_reported_in_one_run() -> None:
             "$.mcpServers.git.env.K",
             "$.mcpServers.git.args[0]",
             "$.mcpServers.git.timeouts.callMax",
-            '$.mcpServers["My Server"]',
             '$.mcpServers["My Server"].url',
             '$.mcpServers["My Server"].bogus',
             "$.categories.fs.server",
@@ -46,7 +45,8 @@ def test_faults_of_types_and_of_rules_are_reported_in_one_run() -> None:
     ("entry", "path"),
     [
         ({"comand": "x"}, "comand"),
-        ({"serverUrl": "https://h"}, "serverUrl"),
+        ({"serverUrl": "ftp://h"}, "serverUrl"),
+        ({"disabled": "no", "command": "x"}, "disabled"),
         ({"command": 3}, "command"),
         ({"type": "tcp", "url": "tcp://h"}, "type"),
         ({"url": "${UNSET}"}, "url"),

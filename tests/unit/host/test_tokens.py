@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import threading
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.host import tokens
+from daemon.host import private_files
 from daemon.host.tokens import (
     FILE,
     MAX_FILE,
@@ -176,10 +175,9 @@ def test_a_rest_of_somebody_who_was_killed_is_no_obstacle(file: TokenFile) -> No
 
 
 def test_nobody_waits_for_ever_for_one_who_holds_the_lock(tmp_path: Path) -> None:
-    with (tmp_path / "lock").open("w") as held, (tmp_path / "lock").open("w") as wanted:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(TokenTrouble, match="has been changing"):
-            tokens.wait_for(wanted.fileno(), tmp_path / FILE, seconds=0.0)
+    file = TokenFile(tmp_path, patience=0.0)
+    with private_files.locked(file.path, 0.0), pytest.raises(TokenTrouble, match="has been changing"):
+        file.add("ci", None, 0.0)
 
 
 @pytest.mark.parametrize("value", ["", "ü", "\udcff", "\ud800" * 3, "x" * 100_000])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,6 +13,9 @@ import pytest
 import trio
 
 from daemon.actors.control import Control
+from daemon.authorization.logins import FileLogins
+from daemon.authorization.running import LoginRuns
+from daemon.authorization.server_logins import ServerLogins
 from daemon.clients.client import Moves
 from daemon.clients.context import SessionStatistics
 from daemon.config.model import Instance, Server
@@ -20,6 +24,7 @@ from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.kit.mailbox import Watch
 from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
+from daemon.processes.children import Children
 from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals
 from daemon.supervision.lifecycle import ChildSpec
@@ -239,6 +244,9 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
         "means": stage.means,
         "redact": Redactors(),
         "outbox": stage.outbox,
+        "logins": LoginRuns(
+            ServerLogins(FileLogins(Path("/nowhere"))), Path("/nowhere"), Children.__new__(Children)
+        ),
         "wall": time.time,
     }
     given |= changed

@@ -141,6 +141,7 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "persistence": told["persistence"],
         "directory": "/home/me",
         "stateDirectory": "/state",
+        "log": "",
         "unrecorded": "",
         "environment": {"PATH": "/bin"},
         "variables": ["PATH", "TOKEN"],

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.cli.doctor.findings import TABLE, Level
-from daemon.cli.doctor.host import CHILD_FILES, LINGER, OWN_FILES, REMOTE_FILES, leavings, limits, units
+from daemon.cli.doctor.host import CHILD_FILES, OWN_FILES, REMOTE_FILES, leavings, limits, units
 from daemon.cli.doctor.scene import gather
+from daemon.setup.service import LINGER
 from tests.unit.cli.doctor.scenes import levels, only, process
 from tests.unit.processes.dying import DyingDaemon
 
@@ -92,7 +93,7 @@ def test_an_active_unit_is_fine_and_only_questions_are_asked(systemd: Systemd) -
     systemd.says(ACTIVE)
     assert levels(systemd.found()) == ["ok"]
     asked = systemd.asked.read_text().splitlines()
-    assert len(asked) == 4
+    assert len(asked) == 3
     assert all(line.removeprefix("--user ").startswith("show mcpd.") for line in asked)
 
 
@@ -105,7 +106,7 @@ def test_the_systems_unit_is_looked_at_likewise(systemd: Systemd) -> None:
 
 def test_no_unit_is_noted_with_how_to_have_one(systemd: Systemd) -> None:
     systemd.says()
-    assert "enable --now mcpd.socket" in only(systemd.found(), Level.NOTE)
+    assert "mcpd service install" in only(systemd.found(), Level.NOTE)
 
 
 @pytest.mark.parametrize("cause", [cause for cause in TABLE if cause.startswith("unit-exit-")])

@@ -12,7 +12,6 @@ import pytest
 from daemon.cli.doctor.findings import Level
 from daemon.cli.doctor.programs import check, packages
 from daemon.config.model import Server
-from daemon.errors import Fault
 from tests.unit.cli.doctor.scenes import as_somebody_else, levels, only, process
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def found(house: House, **server: Any) -> list[Finding]:
     house.servers(s=server)
     scene = house.look()
     assert scene.config is not None, scene.faults
-    return list(check(scene.config.mcp_servers["s"], scene))
+    return list(check(scene.config.mcp_servers["s"], scene.inherited, scene.environ, running=False))
 
 
 def starts(path: Path) -> bool:
@@ -61,7 +60,7 @@ def test_a_command_that_only_the_shell_finds_says_where_it_is(house: House) -> N
     with process(house.root, PATH="/daemons/own") as pid, house.daemon(pid=pid):
         scene = house.look()
     assert scene.config is not None
-    told = only(check(scene.config.mcp_servers["s"], scene), Level.FAULT)
+    told = only(check(scene.config.mcp_servers["s"], scene.inherited, scene.environ), Level.FAULT)
     assert f'"command": "{tool}"' in told
     assert "/daemons/own" in told
 
@@ -99,7 +98,7 @@ def test_a_directory_that_is_closed_is_passed_over(house: House) -> None:
     with as_somebody_else():
         scene = house.look()
         assert scene.config is not None
-        assert not list(check(scene.config.mcp_servers["s"], scene))
+        assert not list(check(scene.config.mcp_servers["s"], scene.inherited, scene.environ))
 
 
 def test_a_file_that_is_no_program_is_a_fault(house: House) -> None:
@@ -192,7 +191,7 @@ def test_an_image_that_is_never_pulled_needs_no_network(options: str) -> None:
 
 
 def test_what_the_configurations_check_advises_is_a_warning() -> None:
-    advised = [Fault(path="$.mcpServers.s.args", message="'x' has no exact version: ...")]
+    advised = ["'x' has no exact version: ..."]
     found = list(packages(started_by("npx -y x"), advised))
     assert levels(found) == ["warning"]
     assert "has no exact version" in found[0].what

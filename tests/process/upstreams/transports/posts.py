@@ -13,6 +13,7 @@ import trio
 from daemon.config.model import TransportType
 from daemon.upstreams.transports.http import HttpLink
 from daemon.upstreams.transports.posting import PostConnection
+from daemon.upstreams.transports.server_login import ServerLogin
 from tests.unit.upstreams.transports.serving import Client, Events, context_for
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ async def posting(script: Script) -> AsyncIterator[tuple[Client, HttpLink, list[
     context = context_for(TransportType.HTTP, URL)
     transport = Scripted(script)
     async with httpx2.AsyncClient(transport=transport) as sender, trio.open_nursery() as nursery:
-        link = HttpLink(sender, context, "h:1")
+        link = HttpLink(sender, context, ServerLogin(context, "h:1"))
         assert isinstance(context.events, Events)
         connection: Any = PostConnection(link, context)
         client = Client(connection, context.events, context.outbox)

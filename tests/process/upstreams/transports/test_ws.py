@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -16,17 +17,21 @@ from trio_websocket import ConnectionClosed, serve_websocket
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, TextMessage
 
+from daemon.authorization.logins import FileLogins, Login
+from daemon.authorization.server_logins import ServerLogins
 from daemon.causes import Cause
 from daemon.config.model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, UpstreamLost
 from daemon.model import Era
-from tests.unit.upstreams.transports.serving import Client, connected, context_for
+from tests.unit.upstreams.transports.serving import Client, connected, context_for, reply, scripted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from trio_websocket import WebSocketConnection, WebSocketRequest
+
+    from tests.unit.upstreams.transports.serving import Request
 
     Conversation = Callable[[WebSocketRequest], Awaitable[None]]
 
@@ -235,3 +240,41 @@ async def test_a_server_that_hangs_up_during_the_handshake() -> None:
             async with connected(context_for(TransportType.WS, f"ws://127.0.0.1:{port}/")):
                 pass
         nursery.cancel_scope.cancel()
+
+
+async def test_the_handshake_carries_the_login_and_is_made_again_with_a_renewed_one(tmp_path: Path) -> None:
+    shown: list[str] = []
+
+    async def guarded(request: WebSocketRequest) -> None:
+        shown.append(dict(request.headers).get(b"authorization", b"").decode())
+        if shown[-1] == "Bearer token-1":
+            await echo(request)
+        else:
+            await request.reject(401, extra_headers=[(b"WWW-Authenticate", b"Bearer")])
+
+    async def renewing(request: Request) -> bytes:
+        assert request.path == "/token"
+        return reply({"access_token": "token-1", "token_type": "Bearer"})
+
+    logins = ServerLogins(FileLogins(tmp_path))
+    async with trio.open_nursery() as nursery:
+        port, tokens = await listening(nursery, guarded), await scripted(nursery, renewing)
+        context = context_for(TransportType.WS, f"ws://127.0.0.1:{port}/mcp")
+        with pytest.raises(NeedsAuth) as caught:
+            async with connected(attrs.evolve(context, logins=logins)):
+                raise AssertionError
+        assert caught.value.reason.cause is Cause.LOGIN_NEEDED
+        login = Login(
+            url=f"http://127.0.0.1:{port}/mcp",
+            issuer=f"http://127.0.0.1:{tokens}",
+            token_endpoint=f"http://127.0.0.1:{tokens}/token",
+            client_id="c",
+            access_token="token-0",
+            refresh_token="refresh-0",
+        )
+        logins.kept.write("s", login)
+        async with connected(attrs.evolve(context, logins=logins)) as client:
+            client.connection.adopt(Era.HANDSHAKE, "2025-11-25")
+            assert (await client.call("t")).result is not None
+        nursery.cancel_scope.cancel()
+    assert shown == ["", "Bearer token-0", "Bearer token-1"]

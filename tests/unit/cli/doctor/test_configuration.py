@@ -50,7 +50,16 @@ def test_every_fault_is_told_with_its_place(house: House) -> None:
     house.write('{"mcpServers": {"git": {"comand": "x"}}, "lazzy": true}')
     found = list(check(house.look()))
     assert levels(found) == ["fault", "fault"]
-    assert {each.what.partition(":")[0] for each in found} == {"$.mcpServers.git.comand", "$.lazzy"}
+    assert {each.what.partition(": unknown")[0] for each in found} == {
+        "line 1, column 25: $.mcpServers.git.comand",
+        "line 1, column 42: $.lazzy",
+    }
+
+
+def test_what_was_understood_as_something_else_is_noted(house: House) -> None:
+    house.write('{"mcpServers": {"git": {"command": "x", "disabled": true}}}')
+    said = only(check(house.look()), Level.NOTE)
+    assert said.strip() == "line 1, column 41: $.mcpServers.git.disabled: understood as `enabled`"
 
 
 def test_a_file_that_is_not_there_is_a_fault(house: House) -> None:

@@ -395,4 +395,5 @@ async def _read_request(stream: trio.SocketStream) -> Request | None:
     while len(body) < int(headers.get("content-length", 0)):
         body += await stream.receive_some()
     method, path, _ = first.split(" ")
-    return Request(method, path, headers, json.loads(body) if body else None, body)
+    is_form = "form" in headers.get("content-type", "")
+    return Request(method, path, headers, json.loads(body) if body and not is_form else None, body)

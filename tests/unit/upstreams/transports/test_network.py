@@ -1,4 +1,4 @@
-"""Places, and reasons in words."""
+"""Places, and what a failed attempt to connect means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import socket
 import ssl
 
-import httpx2
 import pytest
 import trio
 
@@ -18,9 +17,9 @@ from daemon.upstreams.transports.network import (
     is_untrusted,
     opening_error,
     place_of,
-    reason,
     refused,
 )
+from tests.unit.host.test_network_errors import wrapped
 
 
 @pytest.mark.parametrize(
@@ -40,32 +39,6 @@ def test_where_a_url_points(url: str, place: str) -> None:
 def test_a_url_that_points_nowhere(url: str) -> None:
     with pytest.raises(CannotStart):
         host_and_port(url, "http", "https")
-
-
-def wrapped(error: BaseException) -> Exception:
-    """As libraries do it."""
-    try:
-        try:
-            raise OSError("all attempts to connect failed") from BaseExceptionGroup("several", [error])
-        except OSError as inner:
-            raise httpx2.ConnectError(str(inner)) from inner
-    except httpx2.ConnectError as outer:
-        return outer
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (ConnectionRefusedError(errno.ECONNREFUSED, "Error connecting to 1.2.3.4"), "Connection refused"),
-        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
-        (
-            ssl.SSLError(1, "[SSL] wrong version number"),
-            "[SSL] wrong version number",
-        ),
-    ],
-)
-def test_the_root_of_a_failure_is_named(error: BaseException, text: str) -> None:
-    assert reason(wrapped(error)) == text
 
 
 def unverified(code: int) -> ssl.SSLCertVerificationError:
@@ -91,10 +64,6 @@ def unverified(code: int) -> ssl.SSLCertVerificationError:
 def test_the_root_of_a_failure_is_its_cause(error: BaseException, cause: Cause) -> None:
     found = opening_error(wrapped(error), "h:443").reason
     assert (found.cause, found.data["place"]) == (cause, "h:443")
-
-
-def test_an_error_without_words_has_a_name() -> None:
-    assert reason(trio.BrokenResourceError()) == "BrokenResourceError"
 
 
 def test_a_certificate_that_does_not_verify_is_no_outage() -> None:

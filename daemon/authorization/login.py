@@ -1,0 +1,301 @@
+"""One login, by the SDK's OAuth client, in a process of its own.
+
+The SDK discovers, registers, authorizes and exchanges, as requests that it wants sent and answers that it is
+handed (`mcp.client.auth`); here they are sent, one by one, through the guarded client. Here, too, is what it
+does not do: which way to show a client's secret fits the authorization server, the device flow, whether the
+token is taken, and what a failure means. Its own texts are not shown: they quote answers, maybe with secrets.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import msgspec
+from mcp.client.auth import OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth.utils import issuers_match
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
+
+from daemon.authorization import device, explaining
+from daemon.authorization.guarded_http import UnsafeAddress, refuse_unsafe
+from daemon.authorization.logins import Login
+from daemon.authorization.messages import LoginPage, NoLogin
+from daemon.authorization.sdk_client import (
+    SECRET_METHODS,
+    DeviceAwareProvider,
+    TransientStorage,
+    registered_by_hand,
+)
+from daemon.authorization.token_endpoint import OK, credentials, times
+from daemon.config.addresses import is_loopback
+from daemon.host.network_errors import reason
+from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from daemon.authorization.messages import DeviceCode, Wish
+    from daemon.authorization.redirect import Redirect
+
+PROBE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+"""What the server is sent without and with a token, to hear what it wants, and whether it takes the token."""
+
+PROBE_HEADERS = {
+    "content-type": "application/json",
+    "accept": "application/json, text/event-stream",
+    # With a revision that has resource indicators the SDK names the resource in any case.
+    "mcp-protocol-version": HANDSHAKE_VERSIONS[-1],
+}
+
+UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
+
+
+class _ServerMetadata(msgspec.Struct):
+    """What we read in an authorization server's metadata beside the SDK (RFC 8414, RFC 8628)."""
+
+    issuer: str
+    token_endpoint: str
+    device_authorization_endpoint: str | None = None
+    token_endpoint_auth_methods_supported: list[str] | None = None
+    code_challenge_methods_supported: list[str] | None = None
+
+
+class _SpeltOtherwise(Exception):
+    """An issuer is named without the slash after the host that the server has written, or with one.
+
+    Servers on the Python SDK write it always, many authorization servers never; the SDK's client takes the two
+    for different ones.
+    """
+
+
+class LoginFlow:
+    """A login at one server."""
+
+    def __init__(
+        self,
+        wish: Wish,
+        redirect: Redirect,
+        client: httpx2.AsyncClient,
+        say: Callable[[LoginPage | DeviceCode], Awaitable[None]],
+    ) -> None:
+        """Prepare one.
+
+        Args:
+            wish: which login.
+            redirect: where the browser comes back to.
+            client: a guarded client.
+            say: shows the user where to go.
+
+        Raises:
+            NoLogin: what was configured cannot be.
+        """
+        self._wish, self._redirect, self._client, self._say = wish, redirect, client, say
+        self._local = is_loopback(httpx2.URL(wish.url).host)
+        self._memory = TransientStorage(registered_by_hand(wish, redirect))
+        self._last: httpx2.Response | None = None
+        self._ready: httpx2.Response | None = None
+        self._unwell: httpx2.Response | None = None
+        self._asked = False
+        try:
+            self._provider = DeviceAwareProvider(
+                wish.url,
+                OAuthClientMetadata.model_validate(
+                    {"client_name": IDENTITY["name"], "redirect_uris": [redirect.url]}
+                ),
+                self._memory,
+                redirect_handler=self._show,
+                callback_handler=self._answer,
+                client_metadata_url=wish.metadata_url,
+                validate_resource_url=self._match_resource,
+            )
+        except ValueError:
+            raise NoLogin(
+                "metadataUrl must be an https url with a path, at which the client's metadata is"
+            ) from None
+
+    async def run(self) -> Login:
+        """Log in.
+
+        Raises:
+            NoLogin: it does not come about.
+        """
+        try:
+            refuse_unsafe(httpx2.URL(self._wish.url), local=self._local)
+            try:
+                status = await self._flow()
+            except _SpeltOtherwise as other:
+                self._provider.issuer = str(other)
+                status = await self._flow()
+        except UnsafeAddress as unsafe:
+            raise NoLogin(f"the login was not followed any further: {unsafe}") from None
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            raise NoLogin(f"{_place(error)} cannot be reached: {reason(error)}") from None
+        except OAuthRegistrationError:
+            issuer = self._issuer if self._provider.context.oauth_metadata is not None else None
+            text = explaining.not_registered(self._wish.server, issuer, self._redirect.url, self._last)
+            raise NoLogin(text) from None
+        except OAuthTokenError:
+            raise NoLogin(explaining.not_granted(self._issuer, self._last)) from None
+        except OAuthFlowError:
+            text = explaining.not_trusted(
+                self._wish.server, self._expected, self._unwell, was_asked=self._asked
+            )
+            raise NoLogin(text) from None
+        except (ValueError, httpx2.InvalidURL):
+            raise NoLogin("the authorization server answered what cannot be understood") from None
+        if status in {UNAUTHORIZED, FORBIDDEN}:
+            raise NoLogin(explaining.not_taken(self._wish.server, self._issuer, status))
+        return self._login()
+
+    async def _flow(self) -> int:
+        """Send what the SDK wants sent; returns with which HTTP status the server took the token."""
+        probe = self._client.build_request("POST", self._wish.url, headers=PROBE_HEADERS, content=PROBE)
+        async with aclosing(self._provider.async_auth_flow(probe)) as flow:
+            outgoing = await anext(flow)
+            self._last = response = await self._challenge(outgoing)
+            while True:
+                try:
+                    outgoing = await flow.asend(response)
+                except StopAsyncIteration:
+                    return response.status_code
+                if outgoing is probe:
+                    response = await self._probed(outgoing)
+                elif self._ready is not None and outgoing is self._ready.request:
+                    self._last = response = self._ready
+                else:
+                    self._last = response = await self._client.send(outgoing)
+                    if response.status_code == TOO_MANY or response.is_server_error:
+                        self._unwell = response
+                    self._fit(response)
+
+    async def _probed(self, probe: httpx2.Request) -> httpx2.Response:
+        """What the server says to the probe, without the body, which may have no end."""
+        response = await self._client.send(probe, stream=True)
+        await response.aclose()
+        return httpx2.Response(response.status_code, headers=response.headers, request=probe)
+
+    async def _challenge(self, probe: httpx2.Request) -> httpx2.Response:
+        """The refusal that a login begins with: the server's, or the one that it keeps for other requests."""
+        response = await self._probed(probe)
+        challenge = response.headers.get("www-authenticate", "")
+        if self._wish.scope is not None:
+            challenge = f'Bearer scope="{self._wish.scope}", {challenge.removeprefix("Bearer ")}'
+        return httpx2.Response(UNAUTHORIZED, headers={"www-authenticate": challenge}, request=probe)
+
+    def _fit(self, response: httpx2.Response) -> None:
+        """Fit the client to the authorization server, if this is its metadata, before it is registered."""
+        try:
+            metadata = msgspec.json.decode(response.content, type=_ServerMetadata)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        if response.status_code != OK or response.request.method != "GET":
+            return
+        context = self._provider.context
+        named = context.auth_server_url
+        if named is not None and named != metadata.issuer and issuers_match(metadata.issuer, named):
+            raise _SpeltOtherwise(metadata.issuer)
+        challenges = metadata.code_challenge_methods_supported
+        if challenges is not None and "S256" not in challenges:
+            raise NoLogin(f"{metadata.issuer} does not offer PKCE with S256, without which codes can be stolen")
+        methods = metadata.token_endpoint_auth_methods_supported
+        with_secret = next((each for each in SECRET_METHODS if each in (methods or SECRET_METHODS)), None)
+        wanted = context.client_metadata
+        if methods is not None:
+            wanted.token_endpoint_auth_method = "none" if "none" in methods else with_secret
+        if self._memory.client is not None and self._wish.client_secret is not None:
+            self._memory.client.token_endpoint_auth_method = with_secret
+        if self._wish.device and metadata.device_authorization_endpoint is not None:
+            wanted.grant_types = [*wanted.grant_types, device.GRANT]
+            self._provider.by_device = partial(self._by_device, metadata.device_authorization_endpoint)
+
+    async def _match_resource(self, url: str, resource: str | None) -> None:
+        """Refuse metadata of another resource: its tokens would be for somebody else (RFC 9728, 7.3)."""
+        if resource and not check_resource_allowed(resource_url_from_server_url(url), resource):
+            raise NoLogin(
+                f"{self._wish.server} says that logins are for another server than itself: ask who runs it"
+            )
+
+    async def _show(self, url: str) -> None:
+        try:
+            refuse_unsafe(httpx2.URL(url), local=self._local)
+        except UnsafeAddress as unsafe:
+            raise NoLogin(f"the authorization server names a page that is not safe to open: {unsafe}") from None
+        self._asked = True
+        self._redirect.state = parse_qs(urlsplit(url).query)["state"][-1]
+        await self._say(LoginPage(url, self._redirect.url))
+
+    async def _answer(self) -> AuthorizationCodeResult:
+        answer = await self._redirect.answer()
+        return AuthorizationCodeResult(code=answer["code"], state=answer["state"], iss=answer.get("iss"))
+
+    async def _by_device(self, endpoint: str) -> httpx2.Request:
+        """Authorize with a code that the user types elsewhere; the token is here before the SDK asks for it."""
+        context, client = self._provider.context, self._memory.client
+        assert client is not None
+        headers, shown = credentials(
+            client.client_id, client.client_secret, client.token_endpoint_auth_method or "none"
+        )
+        if context.should_include_resource_param(context.protocol_version):
+            shown["resource"] = context.get_resource_url()
+        asked = {**shown, "scope": context.client_metadata.scope} if context.client_metadata.scope else shown
+        answer = await device.authorize(self._client, endpoint, asked, headers, local=self._local)
+        await self._say(device.shown(answer))
+        form = {**shown, "grant_type": device.GRANT, "device_code": answer.device_code}
+        ask = partial(self._client.build_request, "POST", self._token_endpoint, data=form, headers=headers)
+        self._ready = await device.granted(self._client, answer, ask)
+        return self._ready.request
+
+    def _login(self) -> Login:
+        """What is kept."""
+        context, client, tokens = self._provider.context, self._memory.client, self._memory.tokens
+        assert client is not None
+        if tokens is None:
+            raise NoLogin("the authorization server gave no token: begin again")
+        renew_at, expires_at = times(tokens.expires_in, time.time())
+        metadata = context.oauth_metadata
+        revocation = metadata.revocation_endpoint if metadata is not None else None
+        return Login(
+            url=self._wish.url,
+            issuer=self._issuer,
+            token_endpoint=self._token_endpoint,
+            client_id=client.client_id,
+            client_secret=client.client_secret,
+            auth_method=client.token_endpoint_auth_method or "none",
+            access_token=tokens.access_token,
+            refresh_token=tokens.refresh_token,
+            resource=(
+                context.get_resource_url()
+                if context.should_include_resource_param(context.protocol_version)
+                else None
+            ),
+            renew_at=renew_at,
+            expires_at=expires_at,
+            scope=tokens.scope,
+            revocation_endpoint=None if revocation is None else str(revocation),
+        )
+
+    @property
+    def _token_endpoint(self) -> str:
+        return self._provider._get_token_endpoint()  # noqa: SLF001 - where the SDK sends the code
+
+    @property
+    def _issuer(self) -> str:
+        metadata = self._provider.context.oauth_metadata
+        return str(metadata.issuer) if metadata is not None else self._expected
+
+    @property
+    def _expected(self) -> str:
+        return self._provider._expected_issuer()  # noqa: SLF001 - what the metadata has to name
+
+
+def _place(error: httpx2.RequestError) -> str:
+    """The host that was to be reached."""
+    try:
+        return error.request.url.host
+    except RuntimeError:
+        return "the authorization server"

@@ -1,0 +1,127 @@
+"""A login in a process of its own: told and says messages, a line each, on stdin and stdout (`messages`)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+import trio
+
+from daemon.authorization.guarded_http import guarded_client
+from daemon.authorization.login import LoginFlow
+from daemon.authorization.logins import LoginsTrouble
+from daemon.authorization.messages import Answer, Done, Failed, NoLogin, Said, Told, Wish
+from daemon.authorization.redirect import Redirect, listen
+from daemon.authorization.stores import logins_in
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from daemon.authorization.logins import Login, Logins
+
+LOGIN_SECONDS = 600.0
+"""For a login: a user who has to find a password and a telephone needs some minutes, no link lasts longer."""
+
+MAX_LINE = 1 << 20
+"""Bytes of a line that we are told: an address of some thousand characters is the longest."""
+
+RECEIVED = 1 << 16
+"""Bytes that are read at once."""
+
+_told = msgspec.json.Decoder(Told)
+
+
+@attrs.define(eq=False)
+class Lines:
+    """What we are told, line by line."""
+
+    source: trio.abc.ReceiveStream
+    _rest: bytearray = attrs.field(factory=bytearray)
+
+    async def next(self) -> Wish | Answer | None:
+        """The next message; None at the end, or after a line that is none."""
+        while b"\n" not in self._rest:
+            chunk = await self.source.receive_some(RECEIVED)
+            if not chunk or len(self._rest) > MAX_LINE:
+                return None
+            self._rest += chunk
+        line, _, rest = self._rest.partition(b"\n")
+        self._rest = rest
+        try:
+            told: Wish | Answer = _told.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        return told
+
+
+async def serve(lines: Lines, say: Callable[[Said], Awaitable[None]]) -> None:
+    """Do one login, and say how it went; without a word if nobody listens any more.
+
+    Args:
+        lines: what we are told.
+        say: says something.
+    """
+    wish = await lines.next()
+    if not isinstance(wish, Wish):
+        return
+    async with trio.open_nursery() as nursery:
+        try:
+            result: Done | Failed = await _login(wish, lines, say, nursery)
+        except (NoLogin, LoginsTrouble) as error:
+            result = Failed(str(error))
+        except Exception as error:  # noqa: BLE001 - its text, and a traceback, may hold secrets
+            result = Failed(f"mcpd has made a mistake ({type(error).__name__}): please report it")
+        await say(result)
+        nursery.cancel_scope.cancel()
+
+
+async def _login(
+    wish: Wish, lines: Lines, say: Callable[[Said], Awaitable[None]], nursery: trio.Nursery
+) -> Done:
+    """Do the login.
+
+    Raises:
+        NoLogin: it does not come about.
+        LoginsTrouble: it cannot be kept.
+    """
+    try:
+        logins = logins_in(Path(wish.directory), secret_service=wish.secret_service)
+    except ImportError:
+        raise NoLogin(
+            "logins in the Secret Service need the extra: pip install 'mcpd-supervisor[secret-service]'"
+        ) from None
+    with trio.move_on_after(LOGIN_SECONDS):
+        redirect = await listen(nursery, wish.redirect_port)
+        nursery.start_soon(_hear, lines, redirect, nursery.cancel_scope)
+        async with guarded_client(wish.url) as client:
+            login = await LoginFlow(wish, redirect, client, say).run()
+        await trio.to_thread.run_sync(_keep, logins, wish.server, login)
+        return Done(login.scope, login.expires_at)
+    raise NoLogin(f"nobody has finished the login within {LOGIN_SECONDS / 60:g} minutes: begin again")
+
+
+async def _hear(lines: Lines, redirect: Redirect, login: trio.CancelScope) -> None:
+    """Take pasted answers, and give up when whoever began the login has gone."""
+    while (told := await lines.next()) is not None:
+        if isinstance(told, Answer):
+            redirect.take_pasted(told.url)
+    login.cancel()
+
+
+def _keep(logins: Logins, server: str, login: Login) -> None:
+    with logins.locked(server):
+        logins.write(server, login)
+
+
+async def main() -> None:
+    """Do the login that stdin asks for."""
+    out = trio.lowlevel.FdStream(os.dup(sys.stdout.fileno()))
+
+    async def say(message: Said) -> None:
+        await out.send_all(msgspec.json.encode(message) + b"\n")
+
+    await serve(Lines(trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))), say)

@@ -1,0 +1,38 @@
+"""The logins at all servers, as the parts of a daemon share them: where they are kept, and what they lack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.authorization.challenges import union, usable_scope
+
+if TYPE_CHECKING:
+    from daemon.authorization.logins import Logins
+    from daemon.config.model import Server
+
+
+def login_url(server: Server) -> str:
+    """The url that a login at a server counts for: logins are made over HTTP, also for a WebSocket."""
+    url = server.url or ""
+    return f"http{url.removeprefix('ws')}" if url.startswith(("ws://", "wss://")) else url
+
+
+class ServerLogins:
+    """Where logins are kept, and which scopes servers have asked for since."""
+
+    def __init__(self, kept: Logins) -> None:
+        """Begin without any wishes of servers'."""
+        self.kept = kept
+        self._wanted: dict[str, str] = {}
+
+    def want(self, server: str, scope: str) -> None:
+        """Remember that a server wants a scope; the next login asks for it."""
+        self._wanted[server] = usable_scope(union(self._wanted.get(server), scope) or "") or scope
+
+    def wanted(self, server: str, *others: str | None) -> str | None:
+        """What a login at a server has to ask for: what it has wanted, and others; None if nothing is known."""
+        return union(*others, self._wanted.get(server)) if server in self._wanted else None
+
+    def satisfied(self, server: str) -> None:
+        """Forget what a server has wanted: there is a new login, or none any more."""
+        self._wanted.pop(server, None)

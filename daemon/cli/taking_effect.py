@@ -1,0 +1,116 @@
+"""What the daemon makes of a changed configuration: `mcpd add` and `mcpd remove` have it reloaded, and wait."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with
+from daemon.safety.escape import visible
+from daemon.states import COMING, WELL
+
+if TYPE_CHECKING:
+    import argparse
+
+START_SECONDS = 120.0
+"""How long a server may take to come up: a first start may install what it runs."""
+
+LOOK_SECONDS = 0.25
+"""Seconds between two looks at a server that is starting: the next step is seen at once, and costs nothing."""
+
+WIDTH = 110
+TOOL_LINES = 2
+"""Lines of names of tools."""
+
+
+class Effect(NamedTuple):
+    """What became of a server."""
+
+    asked: bool
+    """Whether a daemon was there, and has read the configuration again."""
+    problem: str
+    """Why it was not, or why it does not have the server; else empty."""
+    seen: dict[str, Any] | None = None
+    """The server, as `mcpd status --json` shows it."""
+    tools: tuple[str, ...] = ()
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the server is up, or will be when it is needed."""
+        return self.seen is not None and self.seen["state"] in WELL
+
+
+def reloaded(options: argparse.Namespace, path: Path) -> Effect:
+    """Have the daemon read its configuration again."""
+    try:
+        answer = ask_with(options, "reload", {})
+    except DaemonUnreachable as error:
+        return Effect(asked=False, problem=error.problem)
+    except RemoteFault as fault:
+        return Effect(asked=True, problem=f"the daemon did not take it up: {fault.message}")
+    config = answer.get("config")
+    if config is not None and Path(config).resolve() != path.resolve():
+        return Effect(asked=True, problem=f"the daemon that runs reads another configuration: {config}")
+    return Effect(asked=True, problem="")
+
+
+def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
+    """Have the daemon read its configuration again, and wait until a server is up, or has failed to come up."""
+    effect = reloaded(options, path)
+    if effect.problem:
+        return effect
+    deadline, shown = time.monotonic() + options.timeout, ""
+    try:
+        while True:
+            seen = ask_with(options, "status", {})["servers"].get(name)
+            if seen is None:
+                return Effect(asked=True, problem=f"the daemon does not have a server '{name}'")
+            if seen["state"] not in COMING or time.monotonic() > deadline:
+                return Effect(asked=True, problem="", seen=seen, tools=_tools(options, name))
+            if seen["state"] != shown:
+                shown = seen["state"]
+                print(f"mcpd: {name} is {shown}; its first start may install it", file=sys.stderr)
+            time.sleep(LOOK_SECONDS)
+    except DaemonUnreachable as error:
+        return Effect(asked=True, problem=error.problem)
+
+
+def _tools(options: argparse.Namespace, name: str) -> tuple[str, ...]:
+    categories = ask_with(options, "tools", {})["categories"].values()
+    listed = [
+        item for category in categories for item in category["tools"].items() if item[1]["server"] == name
+    ]
+    return tuple(dict.fromkeys(key.removeprefix(f"{name}/") for key, _ in listed))
+
+
+def in_lines(name: str, effect: Effect) -> str:
+    """A server that is up, in three lines: its state, and its tools as far as they fit."""
+    assert effect.seen is not None
+    # Where categories choose tools, they may have none of it.
+    number = effect.seen["tools"]
+    state = effect.seen["state"]
+    when = ", and is started when it is needed" if state == "dormant" else ""
+    counted = f": {number} {'tool' if number == 1 else 'tools'}" if number else ""
+    lines, left = [f"{name} is {state}{when}{counted}"], [*effect.tools]
+    while left and len(lines) <= TOOL_LINES:
+        line = ""
+        while left and len(line) + len(left[0]) + 2 <= WIDTH - len(", and 1000 more"):
+            line += (", " if line else "") + left.pop(0)
+        lines.append(f"  {line or left.pop(0)[:WIDTH]}")
+    if left:
+        lines[-1] += f", and {len(left)} more"
+    return "\n".join(map(visible, lines))
+
+
+def failure(options: argparse.Namespace, name: str, seen: dict[str, Any]) -> str:
+    """What is wrong with a server that did not come up, and what helps."""
+    from daemon.cli.doctor.remedies import last_words, remedy  # noqa: PLC0415 - reads its tables
+
+    words = last_words({name: seen}, lambda method, params: ask_with(options, method, params)).get(name, [])
+    known = remedy(name, seen, words)
+    state = "still starting" if seen["state"] in COMING else seen["state"]
+    lines = [f"{name} is {state}" + (f": {seen['reason']}" if seen["reason"] else "")]
+    lines += [known.happened, known.helps] if known else [f"`mcpd status` and `mcpd logs {name}` tell more."]
+    return "\n".join(map(visible, filter(None, lines)))

@@ -1,0 +1,101 @@
+"""What came of `mcpd up`: the servers as they come up, and three lines at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.control import DaemonUnreachable, ask_with
+from daemon.cli.taking_effect import LOOK_SECONDS
+from daemon.safety.escape import visible
+from daemon.states import COMING, WELL
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from daemon.setup.found import ClientServers
+    from daemon.setup.importing import ImportPlan
+    from daemon.setup.programs import ClientProgram
+
+Servers = dict[str, dict[str, Any]]
+"""Servers by name, as the status has them."""
+
+
+def settled(options: argparse.Namespace) -> Servers:
+    """Wait until each server is up or has failed, and say so; returns all of them."""
+    deadline = time.monotonic() + options.wait
+    told = set[str]()
+    while True:
+        try:
+            servers: Servers = ask_with(options, "status", {})["servers"]
+        except DaemonUnreachable as error:
+            print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
+            return {}
+        coming = {name for name, server in servers.items() if server["state"] in COMING}
+        for name in [each for each in servers if each not in coming | told]:
+            print(visible(f"  {name}: {_how(servers[name])}"))
+        told |= servers.keys() - coming
+        if not coming or time.monotonic() > deadline:
+            return servers
+        time.sleep(LOOK_SECONDS)
+
+
+def _how(server: dict[str, Any]) -> str:
+    number = server["tools"]
+    return f"{server['state']}, {number} {'tool' if number == 1 else 'tools'}"
+
+
+def summary(
+    servers: Servers,
+    programs: Sequence[ClientProgram],
+    planned: ImportPlan,
+    found: ClientServers,
+    options: argparse.Namespace,
+) -> list[str]:
+    """What works, what needs attention, how to undo it: a line each.
+
+    Args:
+        servers: as they are.
+        programs: the clients that mcpd is in.
+        planned: what was taken of clients.
+        found: what clients had.
+        options: the command line; `socket` is None unless it was named.
+    """
+    from daemon.setup.systemctl import installed  # noqa: PLC0415 - not for `--help`
+
+    works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
+    clients = f", in {titles(programs)} once started anew" if programs else ""
+    troubles = [_trouble(name, server) for name, server in servers.items() if server["state"] not in WELL]
+    troubles += [
+        f"{each.name} is switched off until {', '.join(each.missing)} stands in the file 'env' beside the"
+        " configuration"
+        for each in planned.added
+        if each.missing
+    ]
+    troubles += [f"{each.origin.name} {each.why}" for each in planned.left]
+    troubles += [" ".join(each.message.split()) for each in found.unread]
+    names = " ".join(program.name for program in programs) or "--all"
+    ends = "mcpd stop" if options.socket or installed(os.environ) is None else "mcpd service uninstall"
+    return [
+        f"Works: {', '.join(works) or 'nothing yet'}{clients}.",
+        f"Needs attention: {'; '.join(troubles) or 'nothing'}.",
+        f"Undo: `mcpd uninstall {names}`, then `{ends}`.",
+    ]
+
+
+def titles(programs: Sequence[ClientProgram]) -> str:
+    """The clients as people know them."""
+    named = [program.title for program in programs]
+    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+
+
+def _trouble(name: str, server: dict[str, Any]) -> str:
+    state = server["state"]
+    if state in COMING:
+        return f"{name} is still starting (`mcpd status`)"
+    helps = f"mcpd login {name}" if state == "needs_auth" else "mcpd doctor"
+    reason = str(server.get("reason") or "").partition("\n")[0]
+    return f"{name}: {state}{f', {reason}' if reason else ''} (`{helps}`)"

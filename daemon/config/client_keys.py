@@ -1,0 +1,173 @@
+"""The keys that MCP clients write where mcpd has others, and what each means here.
+
+Seen in the documentation of Claude Code, Claude Desktop, Cline, Roo Code, Cursor, VS Code, Windsurf, Zed,
+Codex, OpenCode, Gemini CLI, Goose, Continue, Amazon Q, LM Studio and FastMCP.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECTIONS = ("servers", "context_servers", "mcp_servers", "mcp")
+"""Names of `mcpServers` in whole files: VS Code, Zed, Codex, OpenCode. VS Code's settings: `mcp.servers`."""
+
+BESIDE_SECTIONS: Mapping[str, str] = {
+    "inputs": "mcpd asks for no values while it starts: put them into the file 'env' beside the configuration,"
+    " one NAME=VALUE a line, and write ${NAME}",
+    "globalShortcut": "ignored: a setting of the client's",
+    "preferences": "ignored: a setting of the client's",
+    "isUsingBuiltInNodeForMcp": "ignored: a setting of the client's",
+    "theme": "ignored: a setting of the client's",
+    "selectedAuthType": "ignored: a setting of the client's",
+    "security": "ignored: a setting of the client's",
+    "general": "ignored: a setting of the client's",
+    "ui": "ignored: a setting of the client's",
+    "ide": "ignored: a setting of the client's",
+}
+"""Keys beside the servers in clients' files."""
+
+RENAMED: Mapping[str, str] = {
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "endpoint": "url",
+    "uri": "url",
+    "transport": "type",
+    "transportType": "type",
+    "environment": "env",
+    "envs": "env",
+    "httpHeaders": "headers",
+    "env_file": "envFile",
+    "cmd": "command",
+    "arguments": "args",
+    "workingDirectory": "cwd",
+    "workdir": "cwd",
+    "displayName": "title",
+    "isActive": "enabled",
+}
+"""Keys whose value is that of a key of mcpd's. Case, `_` and `-` do not count in these tables."""
+
+
+class Wait(NamedTuple):
+    """A client's time limit."""
+
+    key: str
+    """The key of `timeouts` that it is."""
+    milliseconds: bool | None = None
+    """Its unit; None if clients differ."""
+
+
+WAITS: Mapping[str, Wait] = {
+    "timeout": Wait("call"),
+    "toolTimeout": Wait("call"),
+    "requestTimeout": Wait("call"),
+    "tool_timeout_sec": Wait("call", milliseconds=False),
+    "tool_timeout_ms": Wait("call", milliseconds=True),
+    "initTimeout": Wait("initialize"),
+    "startupTimeout": Wait("initialize"),
+    "connectionTimeout": Wait("initialize"),
+    "startup_timeout_sec": Wait("initialize", milliseconds=False),
+    "startup_timeout_ms": Wait("initialize", milliseconds=True),
+}
+"""Time limits."""
+
+_CHOICE = (
+    'mcpd chooses tools by category: write "categories": {"NAME": {"server": "NAME", "tools": {"includeNames":'
+    " [...]}}}, or excludePatterns"
+)
+_CONSENT = (
+    "mcpd asks nobody before a call unless a rule says so, and clients ask by their own settings. To have other"
+    ' tools asked about, write "permissions" of a profile: [{"match": "server/tool", "then": "allow"},'
+    ' {"match": "server/*", "then": "ask"}]'
+)
+_SIGN_IN = "mcpd logs in by OAuth alone (`mcpd login`), or sends the headers that it is given"
+_SANDBOX = "mcpd starts the server without a sandbox: put one into `command`, as in docker or bwrap"
+
+NOT_TAKEN: Mapping[str, str] = {
+    "autoApprove": _CONSENT,
+    "alwaysAllow": _CONSENT,
+    "trust": _CONSENT,
+    "defaultToolsApprovalMode": _CONSENT,
+    "enabledTools": _CHOICE,
+    "disabledTools": _CHOICE,
+    "includeTools": _CHOICE,
+    "excludeTools": _CHOICE,
+    "allowedTools": _CHOICE,
+    "availableTools": _CHOICE,
+    "tools": _CHOICE,
+    "authProviderType": _SIGN_IN,
+    "targetAudience": _SIGN_IN,
+    "targetServiceAccount": _SIGN_IN,
+    "headersHelper": _SIGN_IN,
+    "sandbox": _SANDBOX,
+    "sandboxEnabled": _SANDBOX,
+    "settings": "mcpd hands nothing over but args and env: write them there",
+}
+"""Keys that mcpd has nothing for, with what to write instead."""
+
+_OF_THE_CLIENT = "ignored: it means nothing but to the client"
+
+IGNORED: Mapping[str, str] = {
+    "name": "ignored: the name is the key that the entry stands under",
+    "version": "ignored: the version that is started stands in args, as in package@1.2.3",
+    "gallery": _OF_THE_CLIENT,
+    "dev": _OF_THE_CLIENT,
+    "metadata": _OF_THE_CLIENT,
+    "icon": _OF_THE_CLIENT,
+    "iconPath": _OF_THE_CLIENT,
+    "faviconUrl": _OF_THE_CLIENT,
+    "id": _OF_THE_CLIENT,
+    "source": _OF_THE_CLIENT,
+    "bundled": _OF_THE_CLIENT,
+    "author": _OF_THE_CLIENT,
+    "homepage": _OF_THE_CLIENT,
+    "tags": _OF_THE_CLIENT,
+    "required": _OF_THE_CLIENT,
+    "alwaysLoad": _OF_THE_CLIENT,
+    "supportsParallelToolCalls": _OF_THE_CLIENT,
+    "eventSourceInit": _OF_THE_CLIENT,
+    "fromGalleryId": _OF_THE_CLIENT,
+}
+"""Keys without which the server is the same."""
+
+SHAPED: Mapping[str, str] = {
+    "disabled": "`enabled`, the opposite",
+    "requestInit": "`headers`, those in it",
+    "requestOptions": "`headers`, those in it",
+    "envHttpHeaders": "`headers`, each with the value of a variable",
+    "bearerTokenEnvVar": "`headers.Authorization`, with the value of a variable",
+    "apiKey": "`headers.Authorization`",
+    "envVars": "`env`, each with the value of the variable of its name",
+    "envKeys": "`env`, each with the value of the variable of its name",
+    "auth": "`oauth`, or `headers.Authorization`",
+    "scopes": "`oauth.scopes`",
+}
+"""Keys that become another key with a value of another shape."""
+
+OAUTH: Mapping[str, str] = {
+    "callbackPort": "redirectPort",
+    "client_id": "clientId",
+    "client_secret": "clientSecret",
+    "scope": "scopes",
+    "authServerMetadataUrl": "metadataUrl",
+}
+"""Spellings of keys within `oauth`."""
+
+
+def understood_keys() -> list[str]:
+    """All keys of servers that clients write and mcpd understands."""
+    return [*RENAMED, *WAITS, *SHAPED, *NOT_TAKEN, *IGNORED]
+
+
+def understood(key: str) -> str:
+    """What a client's key of a server means here, for the JSON Schema; empty if it is none."""
+    if key in RENAMED:
+        return f"Understood as `{RENAMED[key]}`."
+    if key in WAITS:
+        return f"Understood as `timeouts.{WAITS[key].key}`."
+    if key in SHAPED:
+        return f"Understood as {SHAPED[key]}."
+    message = NOT_TAKEN.get(key) or IGNORED.get(key, "")
+    return message and f"{message[0].upper()}{message[1:]}."

@@ -1,0 +1,211 @@
+"""What the formats share: a change is checked against the value that it was to bring about, or not made."""
+
+from __future__ import annotations
+
+import copy
+import re
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from daemon.config.jsonc import ROOT, below
+from daemon.documents.files import DocumentError
+from daemon.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Trail = tuple[str | int, ...]
+"""Keys and indices that lead from the whole value to one within it."""
+
+_ABSENT = object()
+_MARK = "\ufeff"
+
+
+class EditedText(ABC):
+    """A text whose changes are made textually, so that nothing else in it can change."""
+
+    keeps_empty: ClassVar[bool] = True
+    """Whether an object can be written that holds nothing and whose last member was removed."""
+
+    def __init__(self, text: str, source: str) -> None:
+        """Begin with what was read.
+
+        Raises:
+            ConfigError: it is not of the format.
+        """
+        self.body = text.removeprefix(_MARK)
+        """The text without the mark that some editors write before it."""
+        self.source = source
+        self.line_end = "\r\n" if re.search(r"^[^\n]*\r\n", self.body) else "\n"
+        self._mark = text[: len(text) - len(self.body)]
+        self._decoded = self.body, self.decode(self.body)
+
+    def value(self) -> object:
+        """What it says, in plain types."""
+        return self.decode(self.body)
+
+    def text(self) -> str:
+        """The text as it is now."""
+        return self._mark + self.body
+
+    def put(self, trail: Sequence[str | int], value: object) -> None:
+        """Set the value at `trail`; members of an object that are already as they should be are not touched.
+
+        Raises:
+            DocumentError: something on the way is no object, or no change of the text brings this about.
+        """
+        path, before = tuple(trail), self.body
+        wanted = self._with(path, value)
+        try:
+            while self._at(path[:-1]) is _ABSENT:
+                path, value = path[:-1], {path[-1]: value}
+            self._approach(path, self._at(path), value)
+            self._verify(path, wanted)
+        except BaseException:
+            self.body = before
+            raise
+
+    def remove(self, trail: Sequence[str | int]) -> None:
+        """Remove the member at `trail` with the comments that belong to it; nothing if it is not there.
+
+        Raises:
+            DocumentError: no change of the text brings this about.
+        """
+        path, before = tuple(trail), self.body
+        if not path or self._at(path) is _ABSENT:
+            return
+        wanted = self.value()
+        del _within(wanted, path[:-1])[path[-1]]
+        try:
+            self.body = self.without(path)
+            if not self.keeps_empty:
+                wanted = _less_empty(wanted, path, self._now())
+            self._verify(path, wanted)
+        except BaseException:
+            self.body = before
+            raise
+
+    @abstractmethod
+    def decode(self, text: str) -> object:
+        """The value of a text.
+
+        Raises:
+            ConfigError: it is not of the format.
+        """
+
+    @abstractmethod
+    def with_new(self, trail: Trail, value: object) -> str:
+        """The text with a member that is not there yet; the object that gets it is there, or is null."""
+
+    @abstractmethod
+    def with_other(self, trail: Trail, value: object) -> str:
+        """The text with another value for a member that is there."""
+
+    @abstractmethod
+    def without(self, trail: Trail) -> str:
+        """The text without a member that is there."""
+
+    def refusal(self, trail: Trail, why: str) -> DocumentError:
+        """The error for a change that is not made."""
+        return DocumentError(f"{self.source}: {spelt(trail)} cannot be changed: {why}")
+
+    def _approach(self, trail: Trail, old: object, value: object) -> None:
+        if _same(old, value):
+            return
+        if isinstance(old, dict) and isinstance(value, dict) and old and value:
+            for key, item in value.items():
+                self._approach((*trail, key), old.get(key, _ABSENT), item)
+            for key in [key for key in old if key not in value]:
+                self.body = self.without((*trail, key))
+        else:
+            self.body = (self.with_new if old is _ABSENT else self.with_other)(trail, value)
+
+    def _now(self) -> object:
+        """The value, which is not to be changed: some files have megabytes, so each text is decoded once."""
+        if self._decoded[0] is not self.body:
+            self._decoded = self.body, self.decode(self.body)
+        return self._decoded[1]
+
+    def _at(self, trail: Trail) -> object:
+        try:
+            return _within(self._now(), trail)
+        except (KeyError, IndexError, TypeError):
+            return _ABSENT
+
+    def _with(self, trail: Trail, value: object) -> object:
+        """The whole value as it is to become."""
+        whole: Any = {"": self.value()}
+        holder, key = whole, ""
+        for place, step in enumerate(trail):
+            at = holder[key]
+            if at is None and isinstance(step, str):
+                at = holder[key] = {}
+            fits = isinstance(at, dict) if isinstance(step, str) else isinstance(at, list) and step <= len(at)
+            if not fits:
+                wanted = "an object" if isinstance(step, str) else "a list that is long enough"
+                raise self.refusal(trail, f"{spelt(trail[:place])} is not {wanted}")
+            if isinstance(step, int) and step == len(at):
+                at.append(None)
+            elif isinstance(step, str):
+                at.setdefault(step, None)
+            holder, key = at, step  # type: ignore[assignment] # decoded data may have any type
+        holder[key] = copy.deepcopy(value)
+        return whole[""]
+
+    def _verify(self, trail: Trail, wanted: object) -> None:
+        try:
+            done = _same(self._now(), wanted)
+        except ConfigError:
+            done = False
+        if not done:
+            raise self.refusal(trail, "the file is written in a way that mcpd cannot edit; do it by hand")
+
+
+def spelt(trail: Sequence[str | int]) -> str:
+    """A trail as messages spell it: `$.mcpServers.git`."""
+    spelling = ROOT
+    for step in trail:
+        spelling = below(spelling, step)
+    return spelling
+
+
+def _within(value: object, trail: Trail) -> Any:
+    """The value at a trail.
+
+    Raises:
+        KeyError, IndexError, TypeError: there is none.
+    """
+    at: Any = value
+    for step in trail:
+        if isinstance(step, int) is not isinstance(at, list):
+            raise TypeError
+        at = at[step]
+    return at
+
+
+def _less_empty(wanted: object, trail: Trail, now: object) -> object:
+    """The wanted value without the objects on a trail that hold nothing, as far as they are not there now."""
+    for end in range(len(trail) - 1, 0, -1):
+        try:
+            _within(now, trail[:end])
+        except (KeyError, IndexError, TypeError):
+            if not _within(wanted, trail[:end]):
+                del _within(wanted, trail[: end - 1])[trail[end - 1]]
+                continue
+        break
+    return wanted
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two values are equal and of the same types: to Python, true is 1."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and one == other
+
+
+def leading(text: str, at: int) -> str:
+    """The blanks that the line of a position begins with."""
+    start = text.rfind("\n", 0, at) + 1
+    return re.compile(r"[ \t]*").match(text, start)[0]  # type: ignore[index] # it fits everywhere

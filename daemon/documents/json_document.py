@@ -1,0 +1,323 @@
+"""JSON with comments and trailing commas, changed member by member.
+
+Comments are blanked out as they are for reading (`config.jsonc`), so that positions are those of the file. A
+member owns the comment behind it on its line and the lines of comments directly above it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import attrs
+
+from daemon.config.jsonc import blank, decode
+from daemon.documents.edited import EditedText, leading
+from daemon.documents.json_writing import JsonWriting
+
+if TYPE_CHECKING:
+    from daemon.documents.edited import Trail
+
+_BETWEEN = re.compile(r"(?P<line>\r?\n)|(?P<comment>//[^\n]*?(?=\r?\n|\Z)|/\*.*?\*/)|(?P<comma>,)|.", re.DOTALL)
+_LINE_ENDS = re.compile(r"[^\S\n]*(?:\n|\Z)")
+_SPACE = re.compile(r"\s*")
+# Numbers as their texts: only where they end matters, and int() has a limit of its own.
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+
+
+class _Token(NamedTuple):
+    """What stands between two members."""
+
+    kind: str | None
+    start: int
+    end: int
+
+
+class _Member(NamedTuple):
+    """Where a member of an object, or an item of a list, stands."""
+
+    key: str | int
+    start: int
+    value: int
+    end: int
+
+
+@attrs.frozen
+class _Holder:
+    """Where an object or a list stands."""
+
+    opening: int
+    closing: int
+    """The position of its last bracket."""
+    members: list[_Member]
+
+
+@attrs.frozen(kw_only=True)
+class _Gap:
+    """What stands around a member: before it, and behind it."""
+
+    before: list[_Token]
+    behind: list[_Token]
+    start: int
+    """Where the member before it ends, or the object begins."""
+    after: int
+    """Where the next member begins, or the object ends."""
+    comma_before: int | None
+    comma_after: int | None
+
+    @property
+    def inner(self) -> int:
+        """Where what stands before it begins to be its own: behind the comma."""
+        return self.start if self.comma_before is None else self.comma_before + 1
+
+    @property
+    def is_on_a_line(self) -> bool:
+        """Whether it begins a line."""
+        return any(token.kind == "line" for token in self.before if token.start >= self.inner)
+
+    @property
+    def comma_is_first(self) -> bool:
+        """Whether the comma before it begins a line."""
+        return any(token.kind == "line" for token in self.before if token.start < self.inner)
+
+
+class JsonDocument(EditedText):
+    """A JSON document, with comments and trailing commas where they stand there."""
+
+    _blanks = "", ""
+
+    def decode(self, text: str) -> object:
+        """See the base class; an empty text is an empty object."""
+        return decode(text, source=self.source)[0] if re.search(r"\S", text) else {}
+
+    def with_new(self, trail: Trail, value: object) -> str:
+        """See the base class."""
+        if not self.body.strip():
+            return self._writing.value({str(trail[0]): value}, "") + self.line_end
+        if self.body[slice(*self._span(trail[:-1]))] == "null":
+            return self.with_other(trail[:-1], {trail[-1]: value})
+        holder = self._holder(trail[:-1])
+        if not holder.members:
+            return self._first(holder, trail, value)
+        last, gap = holder.members[-1], self._gap(holder, -1)
+        comma = None if gap.comma_after is None else gap.comma_after + 1
+        place = _end_of_line(self.body, comma or last.end, holder.closing)
+        ends_line = any(
+            self.body.startswith("//", token.start) for token in gap.behind if token.kind == "comment"
+        )
+        if gap.is_on_a_line or ends_line:
+            indent = leading(self.body, last.start)
+            text = f"{self.line_end}{indent}{self._writing.member(trail[-1], value, indent)}"
+            if comma is not None:
+                return _spliced(self.body, (place, place, f"{text},"))
+            return _spliced(self.body, (last.end, last.end, ","), (place, place, text))
+        space = self._space_before(holder)
+        text = space + self._writing.member(trail[-1], value, None, tight=not space)
+        # Behind the comma that is there, else behind comments, which belong to the member before.
+        return _spliced(self.body, (comma, comma, f"{text},") if comma else (place, place, f",{text}"))
+
+    def with_other(self, trail: Trail, value: object) -> str:
+        """See the base class."""
+        start, end = self._span(trail)
+        old = self.body[start:end]
+        before = self.body[self.body.rfind("\n", 0, start) + 1 : start]
+        alone = not before.strip() or re.fullmatch(r'\s*"(?:[^"\\]|\\.)*"\s*:\s*', before) is not None
+        on_lines = "\n" in old or (alone and not (old[0] in "{[" and old[1:-1].strip()))
+        return _spliced(
+            self.body, (start, end, self._writing.value(value, leading(self.body, start) if on_lines else None))
+        )
+
+    def without(self, trail: Trail) -> str:
+        """See the base class."""
+        holder = self._holder(trail[:-1])
+        index = self._index(holder, trail)
+        members = holder.members
+        gap, last = self._gap(holder, index), index == len(members) - 1
+        if gap.is_on_a_line and (last or any(token.kind == "line" for token in gap.behind)):
+            edits = self._lines_of(members[index], gap, is_last=last)
+        else:
+            edits = [self._inline_of(members[index], gap, is_last=last)]
+        left = _spliced(self.body, *[self._still_apart(gap, *edit) for edit in edits])
+        if len(members) == 1:
+            inner = slice(holder.opening + 1, holder.closing - (len(self.body) - len(left)))
+            if not left[inner].strip():
+                return left[: inner.start] + left[inner.stop :]
+        return left
+
+    def _still_apart(self, gap: _Gap, start: int, end: int) -> tuple[int, int, str]:
+        """A cut, with the line's end left in it where a comment would otherwise swallow what follows."""
+        line = [token for token in gap.before if token.end <= start]
+        open_comment = bool(line) and next(
+            (
+                self.body.startswith("//", token.start)
+                for token in reversed(line)
+                if token.kind in {"comment", "line"}
+            ),
+            False,
+        )
+        ends = _LINE_ENDS.match(self.body, end) is not None
+        return start, end, self.line_end if open_comment and not ends else ""
+
+    def _lines_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> list[tuple[int, int]]:
+        """What is cut out with a member that has lines of its own."""
+        lines: list[list[_Token]] = []
+        for token in _between(self.body, _end_of_line(self.body, gap.inner, member.start), member.start):
+            if token.kind == "line":
+                lines.append([])
+            lines[-1:] = [[*line, token] for line in lines[-1:]]
+        # The last line is the member's; what stands above it is its own as long as it is comments.
+        first = len(lines) - 1
+        while first and any(token.kind == "comment" for token in lines[first - 1]):
+            first -= 1
+        while is_last and first and all(token.kind != "comment" for token in lines[first - 1]):
+            first -= 1
+        start, end = lines[first][0].start, _end_of_line(self.body, member.end, gap.after)
+        spare = gap.comma_after if gap.comma_after is not None else gap.comma_before
+        if spare is None or start <= spare < end:
+            return [(start, end)]
+        return sorted([(start, end), (spare, spare + 1)])
+
+    def _inline_of(self, member: _Member, gap: _Gap, *, is_last: bool) -> tuple[int, int]:
+        """What is cut out with a member that shares a line with another."""
+        in_front, behind = gap.comma_before, gap.comma_after
+        if not is_last:
+            assert behind is not None
+            rest = _end_of_line(self.body, behind + 1, gap.after)
+            ended = rest if _LINE_ENDS.match(self.body, rest, gap.after) else behind + 1
+            return member.start, _after_space(self.body, ended)
+        if in_front is None:
+            comments = [token.end for token in gap.before if token.kind == "comment"]
+            end = _end_of_line(self.body, member.end if behind is None else behind + 1, gap.after)
+            return comments[-1] if comments else gap.inner, end
+        if behind is not None:
+            return in_front + 1, behind + 1
+        end = _end_of_line(self.body, member.end, gap.after)
+        return len(self.body[:in_front].rstrip()) if gap.comma_is_first else in_front, end
+
+    def _gap(self, holder: _Holder, index: int) -> _Gap:
+        members, member = holder.members, holder.members[index]
+        index %= len(members)
+        start = members[index - 1].end if index else holder.opening + 1
+        after = members[index + 1].start if index + 1 < len(members) else holder.closing
+        before, behind = _between(self.body, start, member.start), _between(self.body, member.end, after)
+        commas = [
+            next((token.start for token in tokens if token.kind == "comma"), None)
+            for tokens in (before, behind)
+        ]
+        return _Gap(
+            before=before,
+            behind=behind,
+            start=start,
+            after=after,
+            comma_before=commas[0],
+            comma_after=commas[1],
+        )
+
+    def _first(self, holder: _Holder, trail: Trail, value: object) -> str:
+        """The text with the first member of an empty object."""
+        inner, behind = holder.opening + 1, _between(self.body, holder.opening + 1, holder.closing)
+        base = leading(self.body, holder.opening)
+        indent = base + self._writing.unit
+        commented = any(token.kind == "comment" for token in behind)
+        if commented and any(token.kind == "line" for token in behind):
+            place = _end_of_line(self.body, inner, holder.closing)
+            text = f"{self.line_end}{indent}{self._writing.member(trail[-1], value, indent)}"
+            return _spliced(self.body, (place, place, text))
+        if commented:
+            place = _end_of_line(self.body, inner, holder.closing)
+            return _spliced(self.body, (place, place, f" {self._writing.member(trail[-1], value, None)}"))
+        if len(trail) > 1 and not (isinstance(value, dict) and value):
+            return _spliced(self.body, (inner, holder.closing, self._writing.member(trail[-1], value, None)))
+        text = f"{self.line_end}{indent}{self._writing.member(trail[-1], value, indent)}{self.line_end}{base}"
+        return _spliced(self.body, (inner, holder.closing, text))
+
+    @property
+    def _blanked(self) -> str:
+        """The text with blanks in place of comments, made once for each text."""
+        if self._blanks[0] is not self.body:
+            self._blanks = self.body, blank(self.body)
+        return self._blanks[1]
+
+    @property
+    def _writing(self) -> JsonWriting:
+        found = re.search(r"^([ \t]+)\S", self._blanked, re.MULTILINE)
+        return JsonWriting(unit=found[1] if found else "  ", line_end=self.line_end)
+
+    # --- where things stand
+
+    def _holder(self, trail: Trail) -> _Holder:
+        blanked = self._blanked
+        start = _after_space(blanked, 0)
+        holder = _members(blanked, start)
+        for place, _ in enumerate(trail):
+            index = self._index(holder, trail[: place + 1])
+            holder = _members(blanked, holder.members[index].value)
+        return holder
+
+    def _index(self, holder: _Holder, trail: Trail) -> int:
+        found = [index for index, member in enumerate(holder.members) if member.key == trail[-1]]
+        if len(found) > 1:
+            raise self.refusal(trail, "the key stands there twice: keep one of them")
+        return found[0]
+
+    def _span(self, trail: Trail) -> tuple[int, int]:
+        if not trail:
+            blanked = self._blanked
+            start = _after_space(blanked, 0)
+            return start, _DECODER.raw_decode(blanked, start)[1]
+        holder = self._holder(trail[:-1])
+        member = holder.members[self._index(holder, trail)]
+        return member.value, member.end
+
+    def _space_before(self, holder: _Holder) -> str:
+        """The space between members that share a line."""
+        last = holder.members[-1]
+        if len(holder.members) > 1:
+            gap = self.body[holder.members[-2].end : last.start]
+            if re.fullmatch(r",[ \t]*", gap):
+                return gap[1:]
+        return " " if isinstance(last.key, int) or self.body[last.value - 1] == " " else ""
+
+
+def _between(text: str, start: int, end: int) -> list[_Token]:
+    return [_Token(each.lastgroup, *each.span()) for each in _BETWEEN.finditer(text, start, end)]
+
+
+def _end_of_line(text: str, start: int, end: int) -> int:
+    """The end of the last comma or comment on the line of `start`; `start` itself without any."""
+    for token in _between(text, start, end):
+        if token.kind == "line":
+            break
+        if token.kind in {"comma", "comment"}:
+            start = token.end
+    return start
+
+
+def _members(blanked: str, opening: int) -> _Holder:
+    """What an object or a list holds, in a text whose comments are blanks."""
+    members: list[_Member] = []
+    at = _after_space(blanked, opening + 1)
+    while blanked[at] not in "}]":
+        start, key = at, len(members) if blanked[opening] == "[" else None
+        if key is None:
+            key, at = _DECODER.raw_decode(blanked, at)
+            at = _after_space(blanked, _after_space(blanked, at) + 1)
+        _, end = _DECODER.raw_decode(blanked, at)
+        members.append(_Member(key, start, at, end))
+        at = _after_space(blanked, end)
+        if blanked[at] == ",":
+            at = _after_space(blanked, at + 1)
+    return _Holder(opening, at, members)
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _spliced(text: str, *edits: tuple[int, int, str]) -> str:
+    """A text with spans replaced, which stand in order and do not overlap."""
+    for start, end, new in reversed(edits):
+        text = text[:start] + new + text[end:]
+    return text

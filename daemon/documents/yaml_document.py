@@ -1,0 +1,259 @@
+"""YAML, changed member by member: ruamel.yaml says where things stand and writes what is new."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+from daemon.config.jsonc import ROOT
+from daemon.documents.edited import EditedText
+from daemon.documents.yaml_writing import YamlWriting, writing_of
+from daemon.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daemon.documents.edited import Trail
+
+_REST = re.compile(r"[^\n]*?(?=\r?\n|\Z)")
+_ABOVE = re.compile(r"[ \t]*#[^\n]*")
+_ALIAS = re.compile(r"\s*\*[^\s,\]}]+")
+
+
+MAX_VALUES = 1_000_000
+"""Most values, those that aliases repeat included: a few lines of aliases stand for billions."""
+
+
+class _Place(NamedTuple):
+    """Where a member of a mapping, or an item of a sequence, stands."""
+
+    key: object
+    start: int
+    end: int
+    colon: int
+    """The end of the colon behind the key; of an item, its start."""
+
+
+@attrs.frozen
+class _Collection:
+    """Where a mapping or a sequence stands."""
+
+    start: int
+    end: int
+    column: int
+    is_flow: bool
+    is_sequence: bool
+    members: list[_Place]
+    nodes: list[Any]
+
+
+class YamlDocument(EditedText):
+    """A YAML document."""
+
+    def decode(self, text: str) -> object:
+        """See the base class; an empty text is an empty object."""
+        try:
+            value = YAML(typ="safe", pure=True).load(text)
+        except YAMLError as error:
+            mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+            said = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
+            # Without what it quotes, which may be a secret.
+            said = re.sub(r'"[^"]*"', "...", said.partition("\n")[0])
+            raise ConfigError(self.source, [_fault(f"this is no YAML: {said}", mark)]) from None
+        except (ValueError, RecursionError):
+            message = "this is no YAML: a value cannot be read"
+            raise ConfigError(self.source, [_fault(message)]) from None
+        try:
+            return {} if value is None else _unshared(value, iter(range(MAX_VALUES)))
+        except (StopIteration, RecursionError):
+            message = f"more than {MAX_VALUES:,} values, or one that holds itself: this is no configuration"
+            raise ConfigError(self.source, [_fault(message)]) from None
+
+    def with_new(self, trail: Trail, value: object) -> str:
+        """See the base class."""
+        root = self._root()
+        if root is None:
+            joint = self.line_end if self.body and not self.body.endswith("\n") else ""
+            return f"{self.body}{joint}{self._writing.lines(trail[-1], value, 0)}{self.line_end}"
+        holder = self._holder(root, trail[:-1])
+        if holder is None or not holder.members:
+            return self._first(root, trail, value)
+        last = holder.members[-1]
+        if holder.is_flow:
+            return f"{self.body[: last.end]}, {self._writing.flow(trail[-1], value)}{self.body[last.end :]}"
+        place = self._rest(last.end)
+        line = " " * holder.column + self._writing.lines(trail[-1], value, holder.column)
+        return f"{self.body[:place]}{self.line_end}{line}{self.body[place:]}"
+
+    def with_other(self, trail: Trail, value: object) -> str:
+        """See the base class."""
+        root = self._root()
+        if not trail or root is None:
+            raise self.refusal(trail, "do it by hand")
+        holder = self._known(root, trail[:-1])
+        member = self._member(holder, trail)
+        written = (
+            self._writing.flow(trail[-1], value)
+            if holder.is_flow
+            else self._writing.lines(trail[-1], value, holder.column)
+        )
+        return self.body[: member.start] + written + self.body[member.end :]
+
+    def without(self, trail: Trail) -> str:
+        """See the base class."""
+        root = self._root()
+        assert root is not None
+        holder = self._known(root, trail[:-1])
+        member = self._member(holder, trail)
+        index = holder.members.index(member)
+        following = holder.members[index + 1] if index + 1 < len(holder.members) else None
+        body = self.body
+        if len(holder.members) == 1:
+            return self._emptied(root, holder, trail)
+        if holder.is_flow:
+            if following:
+                return body[: member.start] + body[following.start :]
+            return body[: holder.members[index - 1].end] + body[member.end :]
+        start = body.rfind("\n", 0, member.start) + 1
+        if body[start : member.start].strip():
+            assert following is not None
+            return body[: member.start] + body[following.start :]
+        return self._cut(start, member.end)
+
+    def _cut(self, start: int, end: int) -> str:
+        """The text without the lines from `start`, the comments directly above them, and what they end with."""
+        body = self.body
+        while start:
+            above = body.rfind("\n", 0, start - 1) + 1
+            if not _ABOVE.fullmatch(body[above : start - 1].rstrip("\r")):
+                break
+            start = above
+        end = self._rest(end)
+        if start:
+            start -= 2 if body[start - 2 : start] == "\r\n" else 1
+        else:
+            end += len(re.compile(r"(?:\r?\n)?").match(body, end)[0])  # type: ignore[index] # it fits everywhere
+        return body[:start] + body[end:]
+
+    def _emptied(self, root: Any, holder: _Collection, trail: Trail) -> str:
+        """The text in which an object, or a list, loses its only member."""
+        empty = "[]" if holder.is_sequence else "{}"
+        if holder.is_flow:
+            return self.body[: holder.start] + empty + self.body[holder.end :]
+        (member,) = holder.members
+        if len(trail) == 1:
+            return self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
+        before = self._member(self._known(root, trail[:-2]), trail[:-1]).colon
+        if "\n" not in self.body[before : member.start]:
+            return f"{self.body[:before]} {empty}{self.body[member.end :]}"
+        left = self._cut(self.body.rfind("\n", 0, member.start) + 1, member.end)
+        return f"{left[:before]} {empty}{left[before:]}"
+
+    def _first(self, root: Any, trail: Trail, value: object) -> str:
+        """The text with the first member of an object that is `{}`, or null."""
+        body = self.body
+        if len(trail) == 1:
+            empty = self._collection(root)
+            return body[: empty.start] + self._writing.lines(trail[0], value, 0) + body[empty.end :]
+        outer = self._known(root, trail[:-2])
+        member = self._member(outer, trail[:-1])
+        if outer.is_flow or outer.is_sequence:
+            written = "{" + self._writing.flow(trail[-1], value) + "}"
+            return f"{body[: member.colon]} {written}{body[member.end :]}"
+        is_list = isinstance(trail[-1], int)
+        column = outer.column + (self._writing.offset if is_list else self._writing.unit)
+        rest = body[member.end : (place := self._rest(member.end))]
+        line = " " * column + self._writing.lines(trail[-1], value, column)
+        return f"{body[: member.colon]}{rest}{self.line_end}{line}{body[place:]}"
+
+    @property
+    def _writing(self) -> YamlWriting:
+        return writing_of(self.body, self.line_end)
+
+    # --- where things stand
+
+    def _root(self) -> Any:
+        return YAML(pure=True).compose(self.body)
+
+    def _holder(self, root: Any, trail: Trail) -> _Collection | None:
+        """What stands at a trail; None if that is a null."""
+        node = root
+        for place, step in enumerate(trail):
+            at = self._known(root, trail[:place])
+            node = at.nodes[at.members.index(self._member(at, (*trail[:place], step)))]
+        return None if isinstance(node, ScalarNode) else self._collection(node)
+
+    def _known(self, root: Any, trail: Trail) -> _Collection:
+        found = self._holder(root, trail)
+        assert found is not None
+        return found
+
+    def _member(self, holder: _Collection, trail: Trail) -> _Place:
+        found = [each for each in holder.members if each.key == trail[-1]]
+        if len(found) != 1:
+            raise self.refusal(trail, "it comes from another place of the file; do it by hand")
+        return found[0]
+
+    def _collection(self, node: Any) -> _Collection:
+        members: list[_Place] = []
+        if isinstance(node, MappingNode):
+            for key, value in node.value:
+                colon = self.body.index(":", key.end_mark.index) + 1
+                end = self._end(value, colon)
+                members.append(_Place(key.value, key.start_mark.index, end, colon))
+            nodes = [value for _, value in node.value]
+        else:
+            nodes = node.value
+            for index, value in enumerate(nodes):
+                start = value.start_mark.index
+                if not node.flow_style:
+                    start = self.body.rindex("-", 0, start) if self.body[start] != "-" or start else start
+                members.append(_Place(index, start, self._end(value, value.start_mark.index), start))
+        return _Collection(
+            start=node.start_mark.index,
+            end=node.end_mark.index,
+            column=node.start_mark.column,
+            is_flow=bool(node.flow_style),
+            is_sequence=isinstance(node, SequenceNode),
+            members=members,
+            nodes=nodes,
+        )
+
+    def _end(self, node: Any, after: int) -> int:
+        """The end of a value, without the blanks and comments that ruamel counts to it."""
+        start, end = node.start_mark.index, node.end_mark.index
+        if (alias := _ALIAS.match(self.body, after)) is not None and start != after:
+            return alias.end()
+        if isinstance(node, ScalarNode):
+            return after if start == end else start + len(self.body[start:end].rstrip())
+        if node.flow_style or not node.value:
+            return int(end)
+        return self._collection(node).members[-1].end
+
+    def _rest(self, at: int) -> int:
+        """The end of the line of a position."""
+        found = _REST.match(self.body, at)
+        return found.end() if found else at
+
+
+def _fault(message: str, mark: Any = None) -> Fault:
+    if mark is None:
+        return Fault(path=ROOT, message=message)
+    return Fault(path=ROOT, message=message, line=mark.line + 1, column=mark.column + 1)
+
+
+def _unshared(value: object, left: Iterator[int]) -> object:
+    """A value in which aliases are copies: where one is changed, the others are not.
+
+    Raises:
+        StopIteration: there are more values in it than `left` has.
+    """
+    next(left)
+    if isinstance(value, dict):
+        return {key: _unshared(item, left) for key, item in value.items()}
+    return [_unshared(item, left) for item in value] if isinstance(value, list) else value

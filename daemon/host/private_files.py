@@ -1,0 +1,73 @@
+"""Private files that are replaced as a whole and changed under a lock, as several programs may do at once.
+
+Everything here blocks: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOOKS = 100
+"""How often a lock that somebody else holds is looked at while it is waited for."""
+
+
+def safely(path: str, flags: int) -> int:
+    """Open neither through somebody's link nor waiting for the writer of a pipe; an opener for `open`."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put a file that only this user can read in the place of another, in one step, once it is on the disk.
+
+    Whoever replaces a file holds its lock: of two at once one would take away what the other is writing.
+
+    Raises:
+        OSError: it cannot be written; the one before is as it was.
+    """
+    # One name is enough: only the holder of the lock writes, and a rest of somebody killed is no loss.
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    made = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(made, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+@contextlib.contextmanager
+def locked(path: Path, seconds: float) -> Iterator[None]:
+    """Hold a file's lock, which lies beside it and stays there: who removed it would let two in.
+
+    Raises:
+        TimeoutError: somebody else has held it for all these seconds.
+        OSError: it cannot be made.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
+    try:
+        _take(lock, seconds)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise TimeoutError from None
+            time.sleep(seconds / LOOKS)
+        else:
+            return

@@ -1,0 +1,131 @@
+"""`mcpd login`: log in to a server that wants OAuth.
+
+The page that the user has to open is told while the command works, as the notification `LINK` or `DEVICE_CODE`;
+the address that a browser elsewhere ended at comes as a command of its own. The login ends with the command,
+unless somebody else waits for it, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+from daemon.authorization.messages import Failed, LoginPage
+from daemon.authorization.running import LOGIN_SECONDS
+from daemon.operators.base import OUTCOME_SECONDS, Command, Refused
+from daemon.operators.instances import named
+
+if TYPE_CHECKING:
+    from daemon.authorization.messages import DeviceCode, Done
+    from daemon.authorization.running import LoginRun
+    from daemon.config.model import Server
+    from daemon.operators.base import OperatorContext
+
+LINK = "notifications/login/link"
+"""The notification of a page that the user opens in a browser: `url`, `redirect`."""
+
+DEVICE_CODE = "notifications/login/device"
+"""The notification of a page on any device, and what to type there: `url`, `code`, `completeUrl`."""
+
+
+class LoginParams(msgspec.Struct):
+    """Where to log in, and how."""
+
+    server: str
+    scope: str | None = None
+    """What to ask for, with blanks between several; None: what is configured and what the server wants."""
+    device: bool = False
+    """Whether to use a code that is typed on any device, where that is offered."""
+    seconds: float = LOGIN_SECONDS
+    """How long the user has."""
+
+
+class LoginAnswerParams(msgspec.Struct):
+    """The address that the user's browser ended at, for the login under way at a server."""
+
+    server: str
+    url: str
+
+
+async def login(context: OperatorContext, params: LoginParams) -> dict[str, object]:
+    """Log in, start the server with it, and report its state and what it offers.
+
+    Raises:
+        UnknownServer: no server has that name.
+        Refused: nobody can log in to this server, or nobody has.
+        LoginRefused: too many logins are under way.
+    """
+    server = server_to_log_in_to(context, params.server)
+    run = await context.logins.join(server, scope=params.scope, device=params.device)
+    outcome: Done | Failed = Failed(f"nobody has logged in within {params.seconds:g} s")
+    try:
+        with trio.move_on_after(params.seconds):
+            outcome = await _carried_out(context, run)
+    finally:
+        run.leave()
+    if isinstance(outcome, Failed):
+        raise Refused(f"not logged in to {server.name}: {outcome.message}")
+    return {**await outcome_of(context, server.name), "scope": outcome.scope, "expiresAt": outcome.expires_at}
+
+
+async def login_answer(context: OperatorContext, params: LoginAnswerParams) -> dict[str, object]:
+    """Hand the login under way the address that the browser ended at; what comes of it, the login says.
+
+    Raises:
+        Refused: no login is under way at that server.
+        LoginRefused: too many answers are waiting.
+    """
+    run = context.logins.under_way(params.server)
+    if run is None:
+        raise Refused(f"no login is under way at {params.server}: it has ended")
+    run.answer(params.url)
+    return {"server": params.server}
+
+
+LOGIN = Command("login", LoginParams, login)
+LOGIN_ANSWER = Command("login_answer", LoginAnswerParams, login_answer)
+
+
+def server_to_log_in_to(context: OperatorContext, name: str) -> Server:
+    """The configuration of a server that one can log in to.
+
+    Raises:
+        UnknownServer: no server has that name.
+        Refused: nobody can log in to this one.
+    """
+    server = context.config.mcp_servers.get(name)
+    if server is None or not server.enabled:
+        raise context.unknown(name)
+    if server.login is not None:
+        return server
+    if server.url is None or server.type == "unix":
+        raise Refused(f"server {name} has no login: it is not reached over HTTP (its type is {server.type})")
+    if server.oauth is False:
+        raise Refused(f'server {name} is not logged in to: its configuration says so ("oauth": false)')
+    raise Refused(f"server {name} is sent the header Authorization of its configuration: remove that first")
+
+
+async def outcome_of(context: OperatorContext, name: str) -> dict[str, object]:
+    """The state of a server that was just restarted, a few seconds later, and the tools that it offers."""
+    with trio.move_on_after(OUTCOME_SECONDS):
+        for each in named(context, name):
+            await each.child.status.wait_settled()
+    await context.registry.settle()
+    entry = context.catalog.servers.get(name)
+    tools = list(entry.tools or ()) if entry is not None else []
+    return {"server": name, **context.state_of(name), "tools": tools}
+
+
+async def _carried_out(context: OperatorContext, run: LoginRun) -> Done | Failed:
+    page = await run.wait_shown()
+    if page is not None and context.operator is not None:
+        context.operator.tell(*_told(page))
+    return await run.wait_over()
+
+
+def _told(page: LoginPage | DeviceCode) -> tuple[str, object]:
+    if isinstance(page, LoginPage):
+        return LINK, {"url": page.url, "redirect": page.redirect}
+    return DEVICE_CODE, {"url": page.url, "code": page.code, "completeUrl": page.complete_url}

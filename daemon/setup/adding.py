@@ -1,0 +1,123 @@
+"""What `mcpd add` is told of a server, as an entry: a command, a url, or a package of an index."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.config.command_lines import started
+from daemon.config.names import SERVER_NAME, slug
+from daemon.config.runners import Unpinned, unpinned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Newest = Callable[[Unpinned], str | None]
+    """Finds out a package's newest version; None if nothing can look it up."""
+
+_URL = re.compile(r"(?:https?|wss?|unix)://\S+|/\S+")
+_PACKAGE = re.compile(r"(?P<index>npm|pypi):(?P<package>\S+)")
+_FILLING = re.compile(r"^(?:mcp-server-|server-|mcp-)|(?:-mcp-server|-mcp|-server)$")
+_VERSION = re.compile(r"(?<=.)(?:@|==|\[).*")
+
+
+class WordsError(ValueError):
+    """The words of a command line name no server; the text says what to write."""
+
+
+@attrs.frozen(kw_only=True)
+class WantedServer:
+    """A server that is to be added."""
+
+    name: str
+    entry: dict[str, Any] = attrs.field(repr=False)
+    pinned: tuple[str, ...] = ()
+    """Packages with the versions that they were pinned to."""
+    loose: tuple[str, ...] = ()
+    """Packages whose version could not be looked up."""
+
+
+def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
+    """The server that words name: `NAME` and a command, `NAME URL`, or `[NAME] npm:PACKAGE`.
+
+    Args:
+        words: what stands before `--`, without options.
+        command: what stands behind it.
+
+    Raises:
+        WordsError: they name none.
+    """
+    if command:
+        if len(words) != 1:
+            raise WordsError("write one name before --, as in `mcpd add time -- uvx mcp-server-time`")
+        return WantedServer(name=_name(words[0]), entry=_of_command(command))
+    if len(words) > 2:  # noqa: PLR2004 - a name, and what it names
+        raise WordsError(f"a command stands behind --: `mcpd add {words[0]} -- {' '.join(words[1:])}`")
+    target = words[-1] if words else ""
+    if (found := _PACKAGE.fullmatch(target)) is not None:
+        package = found["package"]
+        runner = ("npx", "-y") if found["index"] == "npm" else ("uvx",)
+        name = words[0] if len(words) > 1 else _name_of(package)
+        return WantedServer(name=_name(name), entry=_of_command((*runner, package)))
+    if len(words) == 1:
+        raise WordsError(f"say what '{target}' is: a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
+    if not words or not _URL.fullmatch(target):
+        raise WordsError("write a name and a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
+    return WantedServer(name=_name(words[0]), entry={"url": target})
+
+
+def with_versions(server: WantedServer, newest: Newest) -> WantedServer:
+    """The server with its packages pinned to their newest versions, as far as these can be looked up."""
+    command, args = server.entry.get("command"), server.entry.get("args", [])
+    if command is None:
+        return server
+    pinned: dict[str, str] = {}
+    loose: list[str] = []
+    for words in started((command, *args)):
+        for package in unpinned(words):
+            version = newest(package) if package.written in args else None
+            if version is None:
+                loose.append(package.written)
+            else:
+                pinned[package.written] = package.pinned + version
+    entry = {**server.entry, **({"args": [pinned.get(word, word) for word in args]} if args else {})}
+    return attrs.evolve(server, entry=entry, pinned=tuple(pinned.values()), loose=tuple(loose))
+
+
+def pairs(words: Sequence[str], mark: str, what: str) -> dict[str, str]:
+    """Words such as `KEY=VALUE` as a dictionary; errors repeat no value.
+
+    Raises:
+        WordsError: one is none.
+    """
+    made: dict[str, str] = {}
+    for word in words:
+        key, found, value = word.partition(mark)
+        if not found or not key.strip():
+            raise WordsError(f"{what} is written as {what.upper()}{mark}VALUE")
+        made[key.strip()] = value.strip() if mark == ":" else value
+    return made
+
+
+def _of_command(words: Sequence[str]) -> dict[str, Any]:
+    program, *args = words
+    return {"command": program, **({"args": args} if args else {})}
+
+
+def _name(name: str) -> str:
+    if not SERVER_NAME.fullmatch(name):
+        near = slug(name)
+        hint = f": write {near}" if near else ""
+        raise WordsError(
+            f"a server's name has up to 64 of a-z, 0-9, - and _, and begins with a letter or digit{hint}"
+        )
+    return name
+
+
+def _name_of(package: str) -> str:
+    """A name after a package: `time` of `mcp-server-time`, `playwright` of `@playwright/mcp`."""
+    scope, _, name = _VERSION.sub("", package).rpartition("/")
+    short = _FILLING.sub("", _FILLING.sub("", name))
+    return slug(scope if short in {"", "mcp", "server"} and scope else short) or package

@@ -1,0 +1,74 @@
+"""Whether two entries start the same server, however each client wrote it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from daemon.config.runners import RUNNERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)\}", re.ASCII)
+_RUNNERS = frozenset(runner.words[0] for runner in RUNNERS)
+_UNASKED = frozenset({"-y", "--yes", "-q", "--quiet"})
+"""Options of npx and others that change nothing for a server: it has nobody to ask."""
+
+_NEWEST = "@latest"
+"""What a package without a version is, too."""
+
+
+def same_server(
+    one: Mapping[str, Any], other: Mapping[str, Any], variables: Mapping[str, str] | None = None
+) -> bool:
+    """Whether two entries, in mcpd's keys, start the same program in the same way, or reach the same address.
+
+    Other versions, other arguments or their order, other tokens and other directories make another server.
+    Limits, descriptions and switches do not.
+
+    Args:
+        one: an entry.
+        other: another.
+        variables: what `${NAME}` stands for; one that is not among them is equal to itself only.
+    """
+    return identity(one, variables or {}) == identity(other, variables or {})
+
+
+def identity(entry: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[object, ...]:
+    """What two entries of the same server have in common; holds secrets, so it is never to be shown."""
+    url = entry.get("url")
+    if isinstance(url, str) and not entry.get("command"):
+        headers = {name.lower(): value for name, value in _resolved(entry.get("headers"), variables)}
+        return ("url", _with_values(url, variables).rstrip("/"), frozenset(headers.items()))
+    words = [str(entry.get("command", "")), *map(str, entry.get("args") or ())]
+    return (
+        "command",
+        tuple(_plain([_with_values(word, variables) for word in words])),
+        frozenset(_resolved(entry.get("env"), variables)),
+        _with_values(str(entry.get("cwd") or ""), variables),
+        str(entry.get("envFile") or ""),
+    )
+
+
+def _resolved(members: object, variables: Mapping[str, str]) -> list[tuple[str, str]]:
+    items = members.items() if isinstance(members, dict) else ()
+    return [(str(name), _with_values(str(value), variables)) for name, value in items]
+
+
+def _with_values(text: str, variables: Mapping[str, str]) -> str:
+    return _REFERENCE.sub(lambda match: variables.get(match[1], f"${{{match[1]}}}"), text)
+
+
+def _plain(words: Sequence[str]) -> list[str]:
+    """A command line without what only differs by who wrote it."""
+    first, rest = words[0], [*words[1:]]
+    if PurePath(first).name not in _RUNNERS:
+        return [*words]
+    first = PurePath(first).name
+    if first == "uv" and rest[:2] == ["tool", "run"]:
+        first, rest = "uvx", rest[2:]
+    while rest and rest[0] in _UNASKED:
+        rest = rest[1:]
+    return [first, *(word.removesuffix(_NEWEST) for word in rest[:1]), *rest[1:]]

@@ -1,0 +1,223 @@
+"""Adding what was planned to mcpd's configuration and to the file of secrets beside it: both or none."""
+
+from __future__ import annotations
+
+import difflib
+import stat
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.config.env_file import read_env, with_variable
+from daemon.config.expand import ENV_FILE
+from daemon.config.parse import load, parse
+from daemon.config.redaction import secrets
+from daemon.config.taking import SERVERS, Taken, take
+from daemon.documents.edited import spelt
+from daemon.documents.files import DocumentError, look, replace
+from daemon.documents.formats import Format, read_document
+from daemon.errors import ConfigError, Fault
+from daemon.safety.redact import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from daemon.documents.files import FoundFile
+    from daemon.documents.formats import Document
+    from daemon.setup.importing import ImportPlan
+
+
+@attrs.frozen(kw_only=True)
+class Present:
+    """mcpd's configuration and the file of secrets as they are, whether or not they are there."""
+
+    config: FoundFile
+    env: FoundFile
+    servers: Mapping[str, Any] = attrs.field(repr=False)
+    """The servers, in mcpd's keys."""
+    places: Mapping[str, tuple[str, ...]]
+    """The trail at which each is written."""
+    variables: Mapping[str, str] = attrs.field(repr=False)
+    """What the file of secrets holds."""
+
+
+@attrs.frozen(kw_only=True)
+class Draft:
+    """Both files as they are to be, checked."""
+
+    present: Present
+    config: str
+    env: str = attrs.field(repr=False)
+    secrets: frozenset[str] = attrs.field(repr=False)
+    """What the configuration must not show."""
+
+    def diff(self) -> str:
+        """What changes, as a unified diff, with names in place of secrets; empty if nothing does."""
+        config, env = self.present.config, self.present.env
+        told = _diff(config, _text(config), self.config)
+        told = Redactor(self.secrets)(told, len(told))
+        return told + _diff(env, _hidden(_text(env)), _hidden(self.env))
+
+    def write(self) -> None:
+        """Write both files, or neither.
+
+        Raises:
+            DocumentError: one cannot be written, or was changed meanwhile.
+        """
+        present = self.present
+        if self.env != _text(present.env):
+            _make_private(present.env)
+            replace(present.env, self.env.encode(), private=True)
+        try:
+            if self.config != _text(present.config):
+                replace(present.config, self.config.encode(), private=True)
+        except DocumentError:
+            _put_back(present.env)
+            raise
+
+    def undo(self) -> None:
+        """Give both files, which were written, their former content.
+
+        Raises:
+            DocumentError: one was changed since, or cannot be written.
+        """
+        present = self.present
+        for found, text in ((present.config, self.config), (present.env, self.env)):
+            if text == _text(found):
+                continue
+            now = look(found.path)
+            if now.content != text.encode():
+                raise DocumentError(f"{found.path} was changed by somebody else since: it stays as it is")
+            _put_back(found)
+
+
+def read_present(path: Path) -> Present:
+    """The configuration at `path`, and the secrets beside it.
+
+    Raises:
+        ConfigError: the configuration is not JSON, or its servers are no object.
+        DocumentError: one of the files cannot be read.
+    """
+    config, env = look(path), look(path.with_name(ENV_FILE))
+    value = read_document(_text(config), Format.JSON, source=str(path)).value()
+    taken = take(value) if isinstance(value, dict) else Taken({})
+    servers = taken.raw.setdefault(SERVERS, {}) if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(servers, dict):
+        raise ConfigError(str(path), [Fault(path=f"$.{SERVERS}", message="expected an object, {...}")])
+    try:
+        variables = read_env(_text(env))
+    except ValueError as error:
+        raise DocumentError(f"{env.path}: {error}: write one KEY=VALUE a line") from None
+    return Present(config=config, env=env, servers=servers, places=_places(value, taken), variables=variables)
+
+
+def _places(value: Mapping[str, Any], taken: Taken) -> dict[str, tuple[str, ...]]:
+    """The trail at which each server is written, which may be in a client's section and under a title."""
+    trails: list[tuple[str, ...]] = [
+        (section, key) for section, held in value.items() if isinstance(held, dict) for key in held
+    ]
+    within = value.get("mcp")
+    if isinstance(within, dict) and isinstance(within.get("servers"), dict):
+        trails += [("mcp", "servers", key) for key in within["servers"]]
+    written = {spelt(trail): trail for trail in trails}
+    names = [*taken.raw[SERVERS]]
+    found = taken.written(Fault(path=spelt((SERVERS, name)), message="") for name in names)
+    return {name: written[fault.path] for name, fault in zip(names, found, strict=True)}
+
+
+def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> Draft:
+    """Both files with what was planned, if mcpd can run with them; raises what `changed` does."""
+
+    def add(document: Document) -> None:
+        for server in plan.added:
+            document.put([SERVERS, server.name], dict(server.entry))
+
+    return changed(present, add, plan.variables, environ)
+
+
+def changed(
+    present: Present,
+    change: Callable[[Document], None],
+    variables: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> Draft:
+    """Both files after a change, if mcpd can run with them.
+
+    Args:
+        present: the files as they are.
+        change: changes the configuration.
+        variables: what is to be kept in the file of secrets besides.
+        environ: the environment, which counts more than that file.
+
+    Raises:
+        ConfigError: the configuration has faults already, or would have them.
+        DocumentError: it is written in a way that cannot be edited.
+    """
+    source, before, env = present.config.path, _text(present.config), _text(present.env)
+    here = {**present.variables, **environ}
+    hidden = secrets(load(source, here)) if before.strip() else frozenset()
+    document = read_document(before, Format.JSON, source=str(source))
+    change(document)
+    for name, value in variables.items():
+        env = with_variable(env, name, value)
+    config = document.text()
+    # What the text alone lacks, such as profiles in files of their own, it lacked before.
+    known = {(fault.path, fault.message) for fault in _faults(before or "{}", source, here)}
+    faults = _faults(config, source, {**read_env(env), **environ})
+    if new := [fault for fault in faults if (fault.path, fault.message) not in known]:
+        raise ConfigError(str(source), new)
+    return Draft(present=present, config=config, env=env, secrets=hidden)
+
+
+def _faults(text: str, source: Path, environ: Mapping[str, str]) -> tuple[Fault, ...]:
+    try:
+        parse(text, source=str(source), environ=environ)
+    except ConfigError as error:
+        return tuple(error.faults)
+    return ()
+
+
+def _text(found: FoundFile) -> str:
+    """What a file holds; nothing if it is not there.
+
+    Raises:
+        DocumentError: it is not UTF-8.
+    """
+    try:
+        return (found.content or b"").decode()
+    except UnicodeDecodeError:
+        raise DocumentError(f"{found.path} is not UTF-8: save it as UTF-8") from None
+
+
+def _make_private(env: FoundFile) -> None:
+    """Take away what others may do with the file, before secrets are in it."""
+    if env.content is None:
+        return
+    try:
+        mode = stat.S_IMODE(env.target.stat().st_mode)
+        if mode & 0o077:
+            env.target.chmod(mode & ~0o077)
+    except OSError as error:
+        raise DocumentError(
+            f"{env.path} may be read by others, which cannot be changed: {error.strerror}; nothing was written"
+        ) from None
+
+
+def _put_back(found: FoundFile) -> None:
+    """Give a file its former content."""
+    if found.content is None:
+        found.target.unlink(missing_ok=True)
+    else:
+        replace(look(found.path), found.content)
+
+
+def _hidden(env: str) -> str:
+    """A file of variables as it may be shown: by their names alone."""
+    return "".join(f"{name}=(a secret)\n" for name in read_env(env))
+
+
+def _diff(found: FoundFile, before: str, after: str) -> str:
+    name = str(found.path)
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,198 @@
+"""Logins as users make them: the real daemon, a real authorization server, a server that wants its tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from tests.e2e.harness import running
+from tests.e2e.terminals import INTERRUPT, Typing
+from tests.process.authorization.serving import browse, fetch, protected
+from tests.waiting import WAIT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.e2e.harness import Daemon
+
+pytestmark = pytest.mark.e2e
+
+BROWSER = {"BROWSER": f"{sys.executable} -m tests.e2e.browser %s"}
+NAMES = "Tell the user to run `mcpd login notion`"
+
+
+@asynccontextmanager
+async def guarded(environ: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Daemon]:
+    """A daemon with one server, which wants a login."""
+    with protected(**options) as url:
+        servers = {"notion": {"url": url}, "plain": {"command": "cat"}, "told": {"url": url, "oauth": False}}
+        servers["keyed"] = {"url": url, "headers": {"Authorization": "Bearer configured-0123456789"}}
+        with running({"mcpServers": servers}, environ) as daemon:
+            eventually(lambda: state_of(daemon)["state"] == "needs_auth", daemon.said)
+            yield daemon
+
+
+def state_of(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.ask("status")["servers"]["notion"]
+    return found
+
+
+def call(daemon: Daemon) -> dict[str, Any]:
+    answer: dict[str, Any] = daemon.ask("call", server="notion", tool="secret", arguments={})
+    return answer
+
+
+def kept_in(daemon: Daemon) -> Path:
+    return daemon.state.parent / "logins" / "notion.json"
+
+
+async def run(daemon: Daemon, *words: str) -> tuple[int, str, str]:
+    """`mcpd WORDS`, while the servers of this test go on."""
+    done = await trio.run_process(
+        daemon.command(*words),
+        cwd=daemon.code,
+        env=daemon.environ,
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+async def test_a_user_logs_in_calls_and_logs_out() -> None:
+    async with guarded(BROWSER) as daemon:
+        before = state_of(daemon)
+        assert before["cause"] == "login-needed"
+        refused = call(daemon)
+        assert refused["isError"]
+        assert NAMES in json.dumps(refused)
+        shown = daemon.run("status", check=None)
+        assert "mcpd login notion" in shown
+
+        status, out, err = await run(daemon, "login", "notion")
+        assert (status, out) == (0, "logged in to notion; it offers 1 tools: secret\n"), err
+        assert re.search(r"Open this page to log in:\n\n  http://127\.0\.0\.1:\d+/auth\?", err)
+        assert call(daemon)["content"][0]["text"] == "it was you"
+        login = json.loads(kept_in(daemon).read_text())
+        assert kept_in(daemon).stat().st_mode & 0o777 == 0o600
+
+        status, out, err = await run(daemon, "logout", "notion")
+        assert (status, err) == (0, "")
+        assert (
+            out == "logged out of notion: the login is forgotten here, and ended at its authorization server\n"
+        )
+        assert not kept_in(daemon).exists()
+        assert state_of(daemon)["cause"] == "login-needed"
+        secrets = [login["accessToken"], login["refreshToken"]]
+        everything = daemon.said() + json.dumps(daemon.ask("status")) + before["reason"]
+        assert not [each for each in secrets if each in everything]
+
+
+async def test_a_login_goes_on_after_it_has_expired_and_after_a_restart() -> None:
+    async with guarded(BROWSER, ttl=5) as daemon:
+        status, _, err = await run(daemon, "login", "notion")
+        assert status == 0, err
+        first = json.loads(kept_in(daemon).read_text())
+
+        def renewed() -> bool:
+            assert call(daemon)["content"][0]["text"] == "it was you"
+            kept = json.loads(kept_in(daemon).read_text())
+            return bool(kept["accessToken"] != first["accessToken"])
+
+        eventually(renewed, daemon.said)
+        assert state_of(daemon)["state"] == "ready"
+        daemon.stop()
+        daemon.start()
+        daemon.ready("notion")
+        assert call(daemon)["content"][0]["text"] == "it was you"
+
+
+async def test_without_a_browser_the_address_that_one_elsewhere_ended_at_is_pasted() -> None:
+    async with guarded() as daemon:
+        with Typing(daemon, "login", "notion") as person:
+            page = person.until("/auth?") + person.until("\n")
+            link = re.search(r"http://\S+", page)
+            assert link is not None
+            person.until("paste the address that it ends at: ")
+            person.write(await browse(link[0]))
+            status, shown = await trio.to_thread.run_sync(person.end)
+        assert status == 0, shown
+        assert "it offers 1 tools: secret" in shown
+
+
+async def test_ctrl_c_gives_a_login_up_and_nothing_is_kept() -> None:
+    async with guarded() as daemon:
+        with Typing(daemon, "login", "notion") as person:
+            person.until("paste the address that it ends at: ")
+            person.press(INTERRUPT)
+            status, _ = person.end()
+        assert status == 130
+        assert not kept_in(daemon).exists()
+        eventually(lambda: "a login has ended without success" in daemon.said(), daemon.said)
+
+
+async def test_a_login_that_nobody_finishes_ends_in_time_and_says_so() -> None:
+    async with guarded() as daemon:
+        status, out, err = await run(daemon, "login", "notion", "--timeout", "1")
+        assert (status, out) == (1, "")
+        assert err.endswith("mcpd: not logged in to notion: nobody has logged in within 1 s\n")
+
+
+async def test_a_code_is_typed_on_another_device() -> None:
+    async with guarded() as daemon:
+        process = await trio.lowlevel.open_process(
+            daemon.command("login", "notion", "--device"),
+            cwd=daemon.code,
+            env=daemon.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        shown = b""
+        with trio.fail_after(WAIT):
+            assert process.stderr is not None
+            while b"type this code there:" not in shown or not shown.endswith(b"\n"):
+                shown += await process.stderr.receive_some()
+            found = re.search(r"(http://\S+)\s+and type this code there: (\S+)", shown.decode())
+            assert found is not None, shown
+            await browse(f"{found[1]}?user_code={found[2]}", until="")
+            assert await process.wait() == 0, shown
+        assert call(daemon)["content"][0]["text"] == "it was you"
+
+
+async def test_where_nobody_can_log_in_is_said_in_a_sentence() -> None:
+    said = {
+        "notoin": "no server is named 'notoin'. Did you mean notion?",
+        "plain": "server plain has no login: it is not reached over HTTP (its type is stdio)",
+        "told": 'server told is not logged in to: its configuration says so ("oauth": false)',
+        "keyed": "server keyed is sent the header Authorization of its configuration: remove that first",
+    }
+    async with guarded() as daemon:
+        for server, says in said.items():
+            assert await run(daemon, "login", server) == (1, "", f"mcpd: {says}\n")
+            assert await run(daemon, "logout", server) == (1, "", f"mcpd: {says}\n")
+
+
+async def test_who_wants_the_same_login_is_shown_the_same_page_and_both_are_told_of_its_end() -> None:
+    async with guarded() as daemon:
+        ended: list[tuple[int, str, str]] = []
+
+        async def log_in() -> None:
+            ended.append(await run(daemon, "login", "notion"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(log_in)
+            nursery.start_soon(log_in)
+            with Typing(daemon, "login", "notion") as person:
+                link = re.search(r"http://\S+", person.until("/auth?") + person.until("\n"))
+                assert link is not None
+                assert (await fetch(await browse(link[0])))[0] == 200
+                assert (await trio.to_thread.run_sync(person.end))[0] == 0
+        assert [status for status, _, _ in ended] == [0, 0], ended

@@ -1,0 +1,1 @@
+"""Tests of daemon/authorization against authorization servers that nobody here wrote."""

@@ -1,0 +1,167 @@
+"""Where requests of a login go, and what is taken in of their answers."""
+
+from __future__ import annotations
+
+import gzip
+import ssl
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+from unittest.mock import create_autospec
+
+import h11
+import httpx2
+import pytest
+import trio
+import trustme
+
+from daemon.authorization.guarded_http import GuardedTransport, UnsafeAddress, refuse_unsafe
+from daemon.host.network_errors import reason
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+pytestmark = pytest.mark.process
+
+PUBLIC = "93.184.216.34"
+
+
+def leads_to(*addresses: str) -> None:
+    """Have every name lead to these addresses."""
+    names = create_autospec(trio.abc.HostnameResolver, instance=True)
+    names.getaddrinfo.return_value = [(2, 1, 6, "", (each, 0)) for each in addresses]
+    trio.socket.set_custom_hostname_resolver(names)
+
+
+@asynccontextmanager
+async def client(
+    answer: Callable[[httpx2.Request], httpx2.Response], *, local: bool = False
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """A guarded client of a server that is a function."""
+    guard = GuardedTransport(httpx2.MockTransport(answer), local=local)
+    async with httpx2.AsyncClient(transport=guard) as made:
+        yield made
+
+
+def fine(request: httpx2.Request) -> httpx2.Response:
+    told = (str(request.url), request.headers["host"], request.extensions["sni_hostname"])
+    return httpx2.Response(200, json=told)
+
+
+class Endless(httpx2.AsyncByteStream):
+    """A body without an end."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 65_536
+
+
+@pytest.mark.parametrize(
+    ("url", "local", "why"),
+    [
+        ("http://login.example/", True, "not encrypted"),
+        ("ftp://login.example/", True, "no address of an authorization server"),
+        ("javascript:alert(1)", True, "no address of an authorization server"),
+        ("file:///etc/passwd", True, "no address of an authorization server"),
+        ("https://user:canary@login.example/", True, "a password in it"),
+        ("http://127.0.0.1/", False, "this machine"),
+        ("https://localhost/", False, "this machine"),
+        ("http://[::1]:8/", False, "this machine"),
+    ],
+)
+def test_some_urls_are_refused_without_a_look(url: str, local: bool, why: str) -> None:
+    with pytest.raises(UnsafeAddress, match=why) as caught:
+        refuse_unsafe(httpx2.URL(url), local=local)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://login.example/x", "http://127.0.0.1:8/", "http://localhost/", "http://[::1]/"]
+)
+def test_others_are_not(url: str) -> None:
+    refuse_unsafe(httpx2.URL(url), local=True)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["169.254.169.254", "fe80::1%eth0", "::ffff:169.254.169.254", "100.100.100.200", "fd00:ec2::254", "0.0.0.0",
+     "::", "224.0.0.1", "255.255.255.255", "127.0.0.1", "::1", "::ffff:127.0.0.1"],
+)  # fmt: skip
+async def test_a_name_that_leads_somewhere_else_is_not_followed(address: str) -> None:
+    leads_to(PUBLIC, address)
+    async with client(fine) as guarded:
+        with pytest.raises(UnsafeAddress, match="leads to"):
+            await guarded.get("https://login.example/")
+
+
+async def test_a_request_goes_to_the_address_that_was_looked_at_under_the_name_that_was_meant() -> None:
+    leads_to(PUBLIC)
+    async with client(fine) as guarded:
+        response = await guarded.get("https://login.example:8443/token")
+    assert response.json() == [f"https://{PUBLIC}:8443/token", "login.example:8443", "login.example"]
+
+
+async def test_the_next_address_is_tried_where_the_first_cannot_be_reached() -> None:
+    leads_to("2001:db8::1", PUBLIC)
+
+    def second(request: httpx2.Request) -> httpx2.Response:
+        if request.url.host != PUBLIC:
+            raise httpx2.ConnectError("no route")
+        return httpx2.Response(200)
+
+    async with client(second) as guarded:
+        assert (await guarded.post("https://login.example/", data={"a": "b"})).status_code == 200
+    leads_to()
+    async with client(second) as guarded:
+        with pytest.raises(httpx2.ConnectError, match="no address"):
+            await guarded.get("https://login.example/")
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (lambda: httpx2.Response(200, stream=Endless()), httpx2.ReadError),
+        (
+            lambda: httpx2.Response(200, headers={"content-encoding": "gzip"}, content=gzip.compress(b"x")),
+            httpx2.DecodingError,
+        ),
+    ],
+)
+async def test_what_is_too_much_or_compressed_is_not_taken_in(
+    response: Callable[[], httpx2.Response], error: type[Exception]
+) -> None:
+    async with client(lambda _: response(), local=True) as guarded:
+        with pytest.raises(error):
+            await guarded.get("http://127.0.0.1/")
+
+
+@pytest.mark.parametrize(("name", "is_trusted"), [("login.example", True), ("other.example", False)])
+async def test_a_certificate_is_that_of_the_name_and_not_of_the_address(name: str, is_trusted: bool) -> None:
+    authority = trustme.CA()
+    ours, theirs = ssl.create_default_context(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.configure_trust(ours)
+    authority.issue_cert("login.example").configure_cert(theirs)
+    leads_to("127.0.0.1")
+
+    async def serve(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        connection = h11.Connection(h11.SERVER)
+        try:
+            while connection.next_event() is h11.NEED_DATA:
+                connection.receive_data(bytes(await stream.receive_some()))
+        except trio.BrokenResourceError:
+            return
+        head = connection.send(h11.Response(status_code=204, headers=[]))
+        await stream.send_all(head or b"")
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_ssl_over_tcp, serve, 0, theirs, host="127.0.0.1"))
+        port = listeners[0].transport_listener.socket.getsockname()[1]
+        guard = GuardedTransport(httpx2.AsyncHTTPTransport(verify=ours, trust_env=False), local=True)
+        async with httpx2.AsyncClient(transport=guard) as guarded:
+            if is_trusted:
+                assert (await guarded.get(f"https://{name}:{port}/")).status_code == 204
+            else:
+                with pytest.raises(httpx2.ConnectError) as caught:
+                    await guarded.get(f"https://{name}:{port}/")
+                assert "Hostname mismatch" in reason(caught.value)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,184 @@
+"""Logins renewed and ended at oidc-provider, which takes who comes with an old refresh token for a thief."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import httpx2
+import msgspec
+import pytest
+import trio
+
+from daemon.authorization.logins import FileLogins, Login, LoginsTrouble
+from daemon.authorization.refreshing import LoginOver, fresh, revoke
+from tests.e2e.harness import ROOT
+from tests.process.authorization.serving import call, logged_in, protected
+from tests.waiting import WAIT, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.process
+
+AT_ONCE = 50
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server that oidc-provider protects."""
+    with protected() as url:
+        yield url
+
+
+def expire(logins: FileLogins, login: Login, *, left: float = -1.0) -> Login:
+    """Have a login be renewed: it ends in `left` seconds."""
+    old = msgspec.structs.replace(login, renew_at=0.0, expires_at=time.time() + left)
+    logins.write("notion", old)
+    return old
+
+
+async def test_fifty_calls_with_an_expired_token_are_one_renewal(tmp_path: Path, url: str) -> None:
+    logins = FileLogins(tmp_path)
+    old = expire(logins, await logged_in(tmp_path, url))
+    found: list[Login | None] = []
+
+    async def one() -> None:
+        found.append(await fresh(logins, "notion", url, rejected=None))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(AT_ONCE):
+            nursery.start_soon(one)
+    (renewed,) = {each.access_token for each in found if each is not None}
+    kept = logins.read("notion", url)
+    assert len(found) == AT_ONCE
+    assert kept is not None
+    assert kept.access_token == renewed != old.access_token
+    assert kept.refresh_token != old.refresh_token
+    assert await call(url, renewed) == "it was you"
+    # And again with the one that came in its place.
+    expire(logins, kept)
+    again = await fresh(logins, "notion", url, rejected=None)
+    assert again is not None
+    assert await call(url, again.access_token) == "it was you"
+
+
+async def test_several_daemons_at_once_are_one_renewal(tmp_path: Path, url: str) -> None:
+    logins = FileLogins(tmp_path)
+    expire(logins, await logged_in(tmp_path, url))
+    code = (
+        "import sys, trio; from pathlib import Path; from daemon.authorization.logins import FileLogins;"
+        "from daemon.authorization.refreshing import fresh;"
+        "got = trio.run(lambda: fresh(FileLogins(Path(sys.argv[1])), 'notion', sys.argv[2], rejected=None));"
+        "print(got.access_token)"
+    )
+    said: list[bytes] = []
+
+    async def daemon() -> None:
+        done = await trio.run_process(
+            [sys.executable, "-c", code, str(tmp_path), url], cwd=ROOT, capture_stdout=True
+        )
+        said.append(done.stdout.strip())
+
+    with trio.fail_after(WAIT):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(daemon)
+    kept = logins.read("notion", url)
+    assert kept is not None
+    assert said == [kept.access_token.encode()] * 3
+
+
+async def test_a_token_that_the_server_refuses_is_renewed_and_no_other(tmp_path: Path, url: str) -> None:
+    logins = FileLogins(tmp_path)
+    login = await logged_in(tmp_path, url)
+    assert await fresh(logins, "notion", url, rejected=None) == login
+    assert await fresh(logins, "notion", url, rejected="an older one") == login
+    renewed = await fresh(logins, "notion", url, rejected=login.access_token)
+    assert renewed is not None
+    assert renewed.access_token != login.access_token
+
+
+async def test_a_login_that_somebody_else_has_renewed_with_is_over_and_not_tried_again(
+    tmp_path: Path, url: str
+) -> None:
+    logins = FileLogins(tmp_path)
+    first = await logged_in(tmp_path, url)
+    assert await fresh(logins, "notion", url, rejected=first.access_token) is not None
+    # A copy from before, as a backup or a thief has it.
+    expire(logins, first)
+    for _ in range(2):
+        with pytest.raises(LoginOver, match=r"\(invalid_grant\)|nothing to renew it with"):
+            await fresh(logins, "notion", url, rejected=None)
+
+
+async def test_whoever_logs_out_has_no_token_any_more(tmp_path: Path, url: str) -> None:
+    logins = FileLogins(tmp_path)
+    login = await logged_in(tmp_path, url)
+    assert await call(url, login.access_token) == "it was you"
+    assert await revoke(login)
+    assert await call(url, login.access_token) == "401"
+    with pytest.raises(LoginOver):
+        await fresh(logins, "notion", url, rejected=login.access_token)
+    assert await revoke(msgspec.structs.replace(login, revocation_endpoint=None)) is False
+
+
+async def test_who_cannot_be_reached_renews_nothing_and_ends_nothing(tmp_path: Path) -> None:
+    with protected() as url:
+        logins = FileLogins(tmp_path)
+        login = await logged_in(tmp_path, url)
+    near = expire(logins, login, left=WAIT)
+    assert await fresh(logins, "notion", url, rejected=None) == near
+    with pytest.raises(httpx2.TransportError):
+        await fresh(logins, "notion", url, rejected=near.access_token)
+    over = expire(logins, login)
+    with pytest.raises(httpx2.TransportError):
+        await fresh(logins, "notion", url, rejected=None)
+    with pytest.raises(httpx2.TransportError):
+        await revoke(login)
+    assert logins.read("notion", url) == over
+
+
+async def test_what_could_not_be_kept_is_not_renewed(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logins = FileLogins(tmp_path)
+    old = expire(logins, await logged_in(tmp_path, url))
+
+    def full(self: FileLogins, server: str, login: Login) -> None:
+        raise LoginsTrouble("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLogins, "write", full)
+        with pytest.raises(LoginsTrouble):
+            await fresh(logins, "notion", url, rejected=None)
+    assert logins.read("notion", url) == old
+    assert await fresh(logins, "notion", url, rejected=None) is not None
+
+
+async def test_a_renewal_that_was_given_up_is_kept_all_the_same(tmp_path: Path, url: str) -> None:
+    logins = FileLogins(tmp_path)
+    old = expire(logins, await logged_in(tmp_path, url))
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+
+            async def renewing() -> None:
+                await fresh(logins, "notion", url, rejected=None)
+
+            nursery.start_soon(renewing)
+            await until(lambda: "renew" in _under_way(nursery))
+            scope.cancel()
+    kept = logins.read("notion", url)
+    assert kept is not None
+    assert kept.access_token != old.access_token
+
+
+def _under_way(nursery: trio.Nursery) -> list[str]:
+    """The coroutines that a nursery's tasks are in."""
+    return [frame.f_code.co_name for task in nursery.child_tasks for frame, _ in task.iter_await_frames()]
+
+
+async def test_without_a_login_there_is_none(tmp_path: Path) -> None:
+    assert await fresh(FileLogins(tmp_path), "notion", "https://mcp.example", rejected=None) is None

@@ -1,0 +1,171 @@
+"""Logins under way, with a scripted login process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from daemon.authorization.logins import FileLogins, Login
+from daemon.authorization.messages import DeviceCode, Done, Failed, LoginPage
+from daemon.authorization.running import MAX_RUNNING, LoginRefused, LoginRuns
+from daemon.authorization.server_logins import ServerLogins
+from daemon.config.model import OAuth, Server, TransportType
+from daemon.processes.children import Children
+from tests.process.authorization import login_process
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+SECONDS = 30.0
+SECRET = "s3cret-of-the-client"
+PROGRAM = (sys.executable, login_process.__file__)
+
+
+def server(name: str = "s") -> Server:
+    return Server(name=name, type=TransportType.HTTP, url="https://mcp.example/mcp")
+
+
+@asynccontextmanager
+async def running(
+    state: Path, program: tuple[str, ...] = PROGRAM
+) -> AsyncIterator[tuple[LoginRuns, list[str]]]:
+    """Logins that can be begun, and the servers whose login has changed."""
+    changed: list[str] = []
+    runs = LoginRuns(ServerLogins(FileLogins(state)), state, Children(), program)
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runs.run, changed.append)
+            await trio.testing.wait_all_tasks_blocked()
+            yield runs, changed
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_link_is_shown_an_answer_is_handed_on_and_the_server_is_told_of_its_login(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as (runs, changed):
+        run = await runs.join(server())
+        assert await run.wait_shown() == LoginPage(login_process.URL, "http://127.0.0.1:1/callback")
+        assert runs.under_way("s") is run
+        run.answer("http://127.0.0.1:1/callback?code=c")
+        assert await run.wait_over() == Done("http://127.0.0.1:1/callback?code=c", 12.5)
+        assert changed == ["s"]
+        run.leave()
+        await run.gone.wait()
+        assert runs.under_way("s") is None
+
+
+async def test_a_code_is_shown_too(tmp_path: Path) -> None:
+    async with running(tmp_path) as (runs, _):
+        run = await runs.join(server(), scope="device")
+        assert await run.wait_shown() == DeviceCode("https://as.example/device", "ABCD-EFGH")
+        assert await run.wait_over() == Done("device")
+
+
+async def test_the_process_is_told_on_its_stdin_and_gets_no_secret_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", SECRET)
+    wanted = Server(
+        name="s",
+        type=TransportType.WS,
+        url="wss://mcp.example/mcp",
+        oauth=OAuth(client_id="c", client_secret=SECRET, scopes=("a",), redirect_port=1234, device=True),
+    )
+    async with running(tmp_path) as (runs, _):
+        runs.logins.kept.write(
+            "s",
+            Login(
+                url="https://mcp.example/mcp",
+                issuer="i",
+                token_endpoint="t",
+                client_id="c",
+                access_token=SECRET,
+                scope="a b",
+            ),
+        )
+        runs.logins.want("s", "c d")
+        run = await runs.join(wanted)
+        assert SECRET not in repr(run)
+        await run.wait_shown()
+    told = json.loads((tmp_path / "told").read_text())
+    assert told["wish"] == {
+        "type": "wish",
+        "server": "s",
+        "url": "https://mcp.example/mcp",
+        "directory": str(tmp_path),
+        "secretService": False,
+        "scope": "a b c d",
+        "clientId": "c",
+        "clientSecret": SECRET,
+        "metadataUrl": None,
+        "redirectPort": 1234,
+        "device": True,
+    }
+    assert SECRET not in json.dumps(told["argv"])
+    assert "SOME_TOKEN" in os.environ
+    assert "SOME_TOKEN" not in told["environ"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [
+        ("refused", "the user has refused"),
+        ("garbage", "does not say what it should"),
+        ("dies", "ended without a word"),
+        ("endless", "ended without a word"),
+    ],
+)
+async def test_a_login_that_fails_is_a_sentence_and_changes_nothing(
+    scope: str, words: str, tmp_path: Path
+) -> None:
+    async with running(tmp_path) as (runs, changed):
+        run = await runs.join(server(), scope=scope)
+        outcome = await run.wait_over()
+        assert isinstance(outcome, Failed)
+        assert words in outcome.message
+        assert "s3cret" not in outcome.message
+        await run.gone.wait()
+        assert changed == []
+
+
+async def test_a_program_that_is_not_there_is_a_failed_login(tmp_path: Path) -> None:
+    async with running(tmp_path, ("/nowhere/python",)) as (runs, _):
+        outcome = await (await runs.join(server())).wait_over()
+        assert isinstance(outcome, Failed)
+        assert "cannot be begun" in outcome.message
+
+
+async def test_who_wants_the_same_login_joins_it_and_who_wants_another_ends_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as (runs, _):
+        first = await runs.join(server(), scope="hangs")
+        assert await runs.join(server(), scope="hangs") is first
+        await first.wait_shown()
+        first.leave()
+        assert first.outcome is None
+        second = await runs.join(server(), scope="other")
+        assert second is not first
+        assert await first.wait_over() == Failed("another login at this server has begun")
+        await second.wait_shown()
+        second.leave()
+        await second.gone.wait()
+        assert isinstance(second.outcome, Failed)
+
+
+async def test_so_many_logins_are_under_way_at_a_time_and_all_end_with_the_daemon(tmp_path: Path) -> None:
+    async with running(tmp_path) as (runs, _):
+        begun = [await runs.join(server(f"s{number}"), scope="hangs") for number in range(MAX_RUNNING)]
+        with pytest.raises(LoginRefused, match="under way"):
+            await runs.join(server("another"), scope="hangs")
+        for run in begun:
+            await run.wait_shown()
+    assert [run.outcome for run in begun] == [Failed("the daemon is stopping")] * MAX_RUNNING
+    with pytest.raises(LoginRefused):
+        await runs.join(server())

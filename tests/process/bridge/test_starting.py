@@ -1,0 +1,104 @@
+"""Windows have a daemon started: one for all, not where that is unwanted, and are told why if none is."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.bridge.stand_in import STATUS
+from tests.process.setup.users import FAULTY, GOOD, User, ended, pid_of, user
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["user"]
+
+MANY = 50
+"""Windows that are opened at once."""
+
+
+def test_fifty_windows_at_once_start_one_daemon_and_all_get_its_tools(user: User) -> None:
+    with ExitStack() as stack:
+        windows = [stack.enter_context(user.window()) for _ in range(MANY)]
+        for window, request in [(each, each.hail()) for each in windows]:
+            window.receive(request)
+            window.notify("notifications/initialized")
+        assert all(window.tools() == ["echo"] for window in windows)
+    assert user.log.read_text().count("ready: clients connect to") == 1
+
+
+def test_a_window_starts_the_daemon_and_its_directory_is_not_imported_from(user: User, tmp_path: Path) -> None:
+    (tmp_path / "daemon").mkdir()
+    (tmp_path / "daemon" / "__init__.py").write_text("raise SystemExit('the repository was run')")
+    with user.window(cwd=tmp_path) as window:
+        window.greet()
+        assert window.tools() == ["echo"]
+    # It outlives the window that had it started.
+    assert user.start()["how"] == "other"
+
+
+def test_why_no_daemon_can_be_started_is_the_answer_to_the_first_call(user: User) -> None:
+    user.configure(FAULTY)
+    with user.window() as window:
+        window.greet()
+        assert "$.mcpServers.one.command" in window.status()
+        user.configure(GOOD)
+        # A request that waits has it tried again.
+        assert window.tools() == ["echo"]
+
+
+@pytest.mark.parametrize("how", ["option", "configuration"])
+def test_it_can_be_kept_from_it(user: User, how: str) -> None:
+    if how == "configuration":
+        user.configure({**GOOD, "autostart": False})
+    with user.window(*(["--no-start"] if how == "option" else [])) as window:
+        window.greet()
+        listed = window.ask("tools/list")["result"]["tools"]
+        assert [tool["name"] for tool in listed] == [STATUS]
+        assert "Start the daemon with" in listed[0]["description"]
+    assert not user.front.exists()
+
+
+def test_another_socket_than_the_usual_one_is_somebody_elses(user: User) -> None:
+    with user.window("--socket", f"{user.home}/else.sock") as window:
+        window.greet()
+        assert "Start the daemon with" in window.ask("tools/list")["result"]["tools"][0]["description"]
+    assert list(user.home.glob("**/*.sock")) == []
+
+
+def test_a_stopped_daemon_stays_stopped_for_windows_that_are_open_and_a_new_one_starts_it(user: User) -> None:
+    with user.window() as window:
+        window.greet()
+        assert window.tools() == ["echo"]
+        assert user.mcpd("stop").returncode == 0
+        window.hear("the daemon was stopped")
+        assert not user.front.exists()
+        with user.window() as another:
+            another.greet()
+            assert another.tools() == ["echo"]
+        assert window.tools() == ["echo"]
+
+
+def test_a_killed_daemon_is_started_again_by_a_window_that_was_connected(user: User) -> None:
+    with user.window() as window:
+        window.greet()
+        assert window.tools() == ["echo"]
+        pid = pid_of(user)
+        os.kill(pid, signal.SIGKILL)
+        assert window.tools() == ["echo"]
+        assert pid_of(user) != pid
+
+
+def test_it_ends_when_nobody_has_used_it_for_so_long(user: User) -> None:
+    user.configure({**GOOD, "idle": 1})
+    with user.window() as window:
+        window.greet()
+        assert window.tools() == ["echo"]
+        pid = pid_of(user)
+    eventually(lambda: ended(pid) and not user.front.exists(), user.log.read_text)
+    assert "`idle`" in user.log.read_text()

@@ -1,0 +1,147 @@
+"""`mcpd up` with a real daemon and real servers: what it asks, what it does, what it leaves if it cannot."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.terminals import Typing
+from tests.process.setup.users import ARGS, PROGRAM, User, user
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["user"]
+
+pytestmark = pytest.mark.process
+
+CLIENTS = ("--clients", "cursor", "codex")
+ENTRY = json.dumps({"command": PROGRAM, "args": ARGS})
+BROKEN = '{"command": "/no/program"}'
+
+
+@pytest.fixture
+def here(user: User) -> User:
+    """Somebody with two clients, a server in each, and nothing of mcpd's."""
+    (user.home / ".config" / "mcpd" / "mcpd.json").unlink()
+    cursor, codex = files(user)
+    cursor.parent.mkdir()
+    codex.parent.mkdir()
+    cursor.write_text(f'{{"mcpServers": {{"echo": {ENTRY}}}}} // mine\n')
+    codex.write_text(f'[mcp_servers.again]\ncommand = "{PROGRAM}"\nargs = {json.dumps(ARGS)}\n')
+    return user
+
+
+def files(user: User) -> tuple[Path, Path]:
+    return user.home / ".cursor" / "mcp.json", user.home / ".codex" / "config.toml"
+
+
+def contents(user: User) -> list[bytes]:
+    return [path.read_bytes() for path in files(user)]
+
+
+def config(user: User) -> Path:
+    return user.home / ".config" / "mcpd" / "mcpd.json"
+
+
+def test_with_yes_everything_is_done_and_once_more_nothing(here: User) -> None:
+    before = contents(here)
+    done = here.mcpd("up", "--yes", *CLIENTS)
+    assert done.returncode == 0, done.stderr
+    assert "echo: ready, 1 tool" in done.stdout
+    # Both clients had the same server.
+    assert done.stdout.splitlines()[-3:] == [
+        "Works: echo, in Cursor and Codex once started anew.",
+        "Needs attention: nothing.",
+        "Undo: `mcpd uninstall cursor codex`, then `mcpd stop`.",
+    ]
+    cursor, codex = files(here)
+    assert '"mcpd"' in cursor.read_text()
+    assert list(tomllib.loads(codex.read_text())["mcp_servers"]) == ["mcpd"]
+    after, taken = contents(here), config(here).read_bytes()
+
+    again = here.mcpd("up", *CLIENTS)
+
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout.splitlines()[-3:] == done.stdout.splitlines()[-3:]
+    assert (contents(here), config(here).read_bytes()) == (after, taken)
+    assert here.mcpd("uninstall", "cursor", "codex").returncode == 0
+    assert contents(here) == before
+
+
+def test_without_a_terminal_it_says_what_it_would_do(here: User) -> None:
+    before = contents(here)
+    done = here.mcpd("up", *CLIENTS)
+    assert done.returncode == 1
+    assert "It would ask: Take this server into ~/.config/mcpd/mcpd.json?" in done.stdout
+    assert "It would ask: Put mcpd into Cursor and Codex" in done.stdout
+    assert "--yes agrees" in done.stderr
+    assert contents(here) == before
+    assert not config(here).exists()
+    assert not here.front.exists()
+
+
+def test_at_a_terminal_each_question_is_asked_once(here: User) -> None:
+    with Typing(here, "up", *CLIENTS) as typing:
+        typing.until("Take this server into ~/.config/mcpd/mcpd.json? [Y/n] ")
+        typing.write("")
+        typing.until("Put mcpd into Cursor and Codex, in place of the servers that it has? [Y/n] ")
+        typing.write("y")
+        status, said = typing.end()
+    assert status == 0
+    assert "Needs attention: nothing." in said
+    assert "?" not in said
+
+
+def test_who_does_not_want_the_servers_keeps_everything(here: User) -> None:
+    before = contents(here)
+    with Typing(here, "up", *CLIENTS) as typing:
+        typing.until("? [Y/n] ")
+        typing.write("n")
+        status, said = typing.end()
+    assert (status, "nothing was changed" in said) == (1, True)
+    assert contents(here) == before
+    assert not config(here).exists()
+
+
+def test_where_no_daemon_can_run_all_is_as_it_was(here: User) -> None:
+    before = contents(here)
+    here.front.parent.touch()
+    done = here.mcpd("up", "--yes", *CLIENTS)
+    assert done.returncode == 1
+    assert "is as it was, and no client was touched" in done.stderr
+    assert contents(here) == before
+    assert not config(here).exists()
+
+
+def test_what_needs_attention_is_said(here: User) -> None:
+    cursor, codex = files(here)
+    cursor.write_text(f'{{"mcpServers": {{"echo": {ENTRY}, "broken": {BROKEN}}}}}')
+    codex.write_text("= broken")
+    done = here.mcpd("up", "--yes", *CLIENTS)
+    assert done.returncode == 1
+    assert "config.toml" in done.stderr
+    assert "Works: echo, in Cursor once started anew." in done.stdout
+    assert "Needs attention: broken: failed, command not found: /no/program." in done.stdout
+    assert f"; {codex}: 1 fault" in done.stdout
+    assert codex.read_text() == "= broken"
+
+
+def test_without_any_server_there_is_nothing_to_do(here: User) -> None:
+    for path in files(here):
+        path.write_text("")
+    done = here.mcpd("up", "--yes", *CLIENTS)
+    assert done.returncode == 1
+    assert "`mcpd add`" in done.stderr
+    assert not here.front.exists()
+
+
+def test_servers_of_a_project_are_not_taken(here: User, tmp_path: Path) -> None:
+    (tmp_path / ".cursor").mkdir()
+    (tmp_path / ".cursor" / "mcp.json").write_text(f'{{"mcpServers": {{"theirs": {BROKEN}}}}}')
+    done = here.mcpd("up", "--yes", *CLIENTS, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(config(here).read_text())["mcpServers"]) == ["echo"]

@@ -1,0 +1,325 @@
+"""The login that requests are sent with, against a server and an authorization server on loopback."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import attrs
+import msgspec
+import pytest
+import trio
+
+from daemon.authorization.logins import FileLogins, Login
+from daemon.authorization.server_logins import ServerLogins
+from daemon.causes import Cause
+from daemon.config.model import TransportType
+from daemon.errors import ConnectionLost, NeedsAuth, UpstreamUnavailable
+from daemon.model import Era
+from daemon.protocol import MODERN_VERSION
+from tests.unit.upstreams.transports.serving import (
+    SECONDS,
+    Client,
+    Request,
+    answer,
+    connected,
+    context_for,
+    reply,
+    scripted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from daemon.upstreams.transports.opening import OpenContext
+
+UNAUTHORIZED = "401 Unauthorized"
+BEARER = {"www_authenticate": "Bearer"}
+
+
+@attrs.define(eq=False)
+class Site:
+    """An MCP server and its authorization server: what they take, and what they were asked."""
+
+    good: str = "token-0"
+    """The access token that the server takes."""
+    challenge: str = 'Bearer error="invalid_token"'
+    metadata: bool = False
+    renews: bool = True
+    grants: str = ""
+    """The scope that a call needs, and that no token has."""
+    port: int = 0
+    sent: list[str] = attrs.field(factory=list)
+    """The `Authorization` of each request to the server."""
+    renewed: int = 0
+    ran: int = 0
+
+    async def __call__(self, request: Request) -> bytes:
+        if request.path.startswith("/.well-known/oauth-protected-resource"):
+            found = {"authorization_servers": ["https://as.example"]}
+            return reply(found) if self.metadata else reply({}, "404 Not Found")
+        return self._token(request) if request.path == "/token" else self._mcp(request)
+
+    def _token(self, request: Request) -> bytes:
+        self.renewed += 1
+        form = parse_qs(request.raw.decode())
+        if not self.renews or form["refresh_token"] != [f"refresh-{self.renewed - 1}"]:
+            return reply({"error": "invalid_grant"}, "400 Bad Request")
+        self.good = f"token-{self.renewed}"
+        granted = {"access_token": self.good, "refresh_token": f"refresh-{self.renewed}", "expires_in": 3600}
+        return reply({**granted, "token_type": "Bearer"})
+
+    def _mcp(self, request: Request) -> bytes:
+        shown = request.headers.get("authorization", "")
+        self.sent.append(shown)
+        if shown != f"Bearer {self.good}":
+            return reply({}, UNAUTHORIZED, **({"www_authenticate": self.challenge} if self.challenge else {}))
+        if self.grants and request.body["method"] == "tools/call":
+            challenge = f'Bearer error="insufficient_scope", scope="{self.grants}"'
+            return reply({}, "403 Forbidden", www_authenticate=challenge)
+        self.ran += 1
+        return answer(request, {"content": []})
+
+
+def kept(port: int, **changed: Any) -> Login:
+    base = f"http://127.0.0.1:{port}"
+    login = Login(
+        url=f"{base}/mcp",
+        issuer=base,
+        token_endpoint=f"{base}/token",
+        client_id="c",
+        access_token="token-0",
+        refresh_token="refresh-0",
+    )
+    return msgspec.structs.replace(login, **changed)
+
+
+@asynccontextmanager
+async def at(site: Site, state: Path) -> AsyncIterator[tuple[OpenContext, ServerLogins]]:
+    """The server, and what a connection to it is opened with; there is no login yet."""
+    logins = ServerLogins(FileLogins(state))
+    async with trio.open_nursery() as nursery:
+        site.port = await scripted(nursery, site)
+        context = context_for(TransportType.HTTP, f"http://127.0.0.1:{site.port}/mcp")
+        with trio.fail_after(SECONDS):
+            yield attrs.evolve(context, logins=logins), logins
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def talking(site: Site, state: Path, **changed: Any) -> AsyncIterator[tuple[Client, ServerLogins]]:
+    """A connection to the server with a login like this."""
+    async with at(site, state) as (context, logins):
+        logins.kept.write("s", kept(site.port, **changed))
+        async with connected(context) as client:
+            client.connection.adopt(Era.MODERN, MODERN_VERSION)
+            yield client, logins
+
+
+async def test_each_request_carries_the_login(tmp_path: Path) -> None:
+    site = Site()
+    async with talking(site, tmp_path) as (client, _):
+        await client.ask("tools/list")
+        assert (await client.call("echo")).result is not None
+    assert site.sent == ["Bearer token-0"] * 2
+
+
+async def test_without_a_login_nothing_is_sent_and_the_server_is_said_to_need_one(tmp_path: Path) -> None:
+    site = Site(challenge='Bearer scope="read write"')
+    async with at(site, tmp_path) as (context, logins), connected(context) as client:
+        client.connection.adopt(Era.MODERN, MODERN_VERSION)
+        with pytest.raises(NeedsAuth, match="wants an OAuth login") as caught:
+            await client.ask("tools/list")
+        assert caught.value.reason.cause is Cause.LOGIN_NEEDED
+        assert logins.wanted("s") == "read write"
+    assert site.sent == [""]
+
+
+@pytest.mark.parametrize(("metadata", "cause"), [(True, Cause.LOGIN_NEEDED), (False, Cause.UNAUTHORIZED)])
+async def test_a_401_that_says_nothing_is_about_a_login_if_the_metadata_does(
+    metadata: bool, cause: Cause, tmp_path: Path
+) -> None:
+    async with (
+        at(Site(challenge="", metadata=metadata), tmp_path) as (context, _),
+        connected(context) as client,
+    ):
+        client.connection.adopt(Era.MODERN, MODERN_VERSION)
+        with pytest.raises(NeedsAuth) as caught:
+            await client.ask("tools/list")
+        assert caught.value.reason.cause is cause
+
+
+async def test_a_server_with_a_configured_token_is_not_logged_in_to(tmp_path: Path) -> None:
+    site = Site(good="mine")
+    async with at(site, tmp_path) as (context, logins):
+        logins.kept.write("s", kept(site.port))
+        server = attrs.evolve(context.server, headers={"Authorization": "Bearer mine"})
+        async with connected(attrs.evolve(context, server=server)) as client:
+            client.connection.adopt(Era.MODERN, MODERN_VERSION)
+            await client.ask("tools/list")
+            site.good = "other"
+            with pytest.raises(NeedsAuth) as caught:
+                await client.ask("tools/list")
+            assert caught.value.reason.cause is Cause.UNAUTHORIZED
+    assert site.sent == ["Bearer mine"] * 2
+
+
+async def test_a_login_that_is_about_to_end_is_renewed_before_it_is_sent(tmp_path: Path) -> None:
+    site = Site()
+    async with talking(site, tmp_path, renew_at=time.time() - 1, expires_at=time.time() + 5) as (
+        client,
+        logins,
+    ):
+        await client.ask("tools/list")
+        await client.ask("tools/list")
+        found = logins.kept.read("s", f"http://127.0.0.1:{site.port}/mcp")
+        assert found is not None
+        assert (found.access_token, found.refresh_token) == ("token-1", "refresh-1")
+    assert (site.sent, site.renewed) == (["Bearer token-1"] * 2, 1)
+
+
+async def test_fifty_calls_with_a_login_that_has_ended_are_one_renewal_and_all_run_once(tmp_path: Path) -> None:
+    site = Site(good="token-1")
+    async with talking(site, tmp_path) as (client, _):
+        callers = [client.start("echo")[1] for _ in range(50)]
+        for caller in callers:
+            await caller.ended.wait()
+        assert all(caller.result is not None for caller in callers)
+    assert (site.renewed, site.ran) == (1, 50)
+
+
+async def test_a_login_that_is_refused_after_its_renewal_is_tried_no_third_time(tmp_path: Path) -> None:
+    site = Site(good="token-7")
+
+    async def stubborn(request: Request) -> bytes:
+        found = await site(request)
+        site.good = "token-7"
+        return found
+
+    async with trio.open_nursery() as nursery:
+        port = await scripted(nursery, stubborn)
+        logins = ServerLogins(FileLogins(tmp_path))
+        logins.kept.write("s", kept(port))
+        context = attrs.evolve(context_for(TransportType.HTTP, f"http://127.0.0.1:{port}/mcp"), logins=logins)
+        async with connected(context) as client:
+            client.connection.adopt(Era.MODERN, MODERN_VERSION)
+            caller = await client.call("echo")
+            assert isinstance(caller.loss, UpstreamUnavailable)
+            assert "Tell the user to run `mcpd login s`" in caller.loss.message
+            await client.over.wait()
+            assert isinstance(client.end, NeedsAuth)
+            assert client.end.reason.cause is Cause.LOGIN_NEEDED
+        nursery.cancel_scope.cancel()
+    assert (site.sent, site.renewed, site.ran) == (["Bearer token-0", "Bearer token-1"], 1, 0)
+
+
+async def test_a_renewal_that_is_refused_ends_the_connection_and_names_the_command(tmp_path: Path) -> None:
+    site = Site(good="token-1", renews=False)
+    async with talking(site, tmp_path) as (client, _):
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamUnavailable)
+        assert "was not run" in caller.loss.message
+        assert "mcpd login s" in caller.loss.message
+        await client.over.wait()
+        assert isinstance(client.end, NeedsAuth)
+        assert client.end.reason.cause is Cause.LOGIN_NEEDED
+    assert (site.renewed, site.ran) == (1, 0)
+
+
+async def test_while_the_authorization_server_is_away_a_login_is_used_as_long_as_it_is_good(
+    tmp_path: Path,
+) -> None:
+    site, now = Site(), time.time()
+    gone = {"token_endpoint": "http://127.0.0.1:9/token", "renew_at": now - 1}
+    async with talking(site, tmp_path, **gone, expires_at=now + 600) as (client, _):
+        await client.ask("tools/list")
+    assert site.sent == ["Bearer token-0"]
+
+
+async def test_while_the_authorization_server_is_away_an_ended_login_costs_calls_and_then_the_connection(
+    tmp_path: Path,
+) -> None:
+    site, now = Site(), time.time()
+    gone = {"token_endpoint": "http://127.0.0.1:9/token", "renew_at": now - 2, "expires_at": now - 1}
+    async with talking(site, tmp_path, **gone) as (client, _):
+        caller = await client.call("echo")
+        assert isinstance(caller.loss, UpstreamUnavailable)
+        assert "cannot be renewed just now" in caller.loss.message
+        assert "safe to try again" in caller.loss.message
+        with pytest.raises(ConnectionLost) as caught:
+            await client.ask("tools/list")
+        assert caught.value.reason.cause is Cause.LOGIN_NOT_RENEWED
+    assert site.sent == []
+
+
+async def test_a_call_that_needs_more_than_was_granted_costs_that_call_and_the_wish_is_remembered(
+    tmp_path: Path,
+) -> None:
+    site = Site(grants="admin:write")
+    async with talking(site, tmp_path, scope="read") as (client, logins):
+        caller = await client.call("drop")
+        assert isinstance(caller.loss, UpstreamUnavailable)
+        assert "does not grant enough: admin:write" in caller.loss.message
+        assert "mcpd login s" in caller.loss.message
+        assert logins.wanted("s", "read") == "read admin:write"
+        await client.ask("tools/list")
+    assert (site.renewed, site.ran) == (0, 1)
+
+
+async def test_a_login_goes_to_no_other_origin(tmp_path: Path) -> None:
+    site, other = Site(), Site()
+
+    async def elsewhere(request: Request) -> bytes:
+        site.sent.append(request.headers.get("authorization", ""))
+        return reply({}, "307 Temporary Redirect", location=f"http://localhost:{other.port}/mcp")
+
+    async with trio.open_nursery() as nursery:
+        other.port = await scripted(nursery, other)
+        port = await scripted(nursery, elsewhere)
+        logins = ServerLogins(FileLogins(tmp_path))
+        logins.kept.write("s", kept(port))
+        context = attrs.evolve(context_for(TransportType.HTTP, f"http://127.0.0.1:{port}/mcp"), logins=logins)
+        async with connected(context) as client:
+            client.connection.adopt(Era.MODERN, MODERN_VERSION)
+            assert (await client.call("echo")).error is not None
+        nursery.cancel_scope.cancel()
+    assert (site.sent, other.sent) == (["Bearer token-0"], [])
+
+
+async def test_a_login_that_cannot_be_read_is_said_and_nothing_is_sent(tmp_path: Path) -> None:
+    site = Site()
+    async with at(site, tmp_path) as (context, logins):
+        logins.kept.write("s", kept(site.port))
+        (tmp_path / "logins" / "s.json").write_text("{")
+        with pytest.raises(NeedsAuth, match="damaged"):
+            async with connected(context):
+                raise AssertionError
+    assert site.sent == []
+
+
+async def test_over_sse_the_stream_is_opened_with_the_login(tmp_path: Path) -> None:
+    site = Site(good="token-1")
+
+    async def stream(request: Request) -> bytes:
+        if request.method == "GET" and request.headers.get("authorization") == f"Bearer {site.good}":
+            return reply(b"event: endpoint\ndata: /post\n\n", content_type="text/event-stream")
+        return await site(request)
+
+    async with trio.open_nursery() as nursery:
+        port = await scripted(nursery, stream)
+        logins = ServerLogins(FileLogins(tmp_path))
+        logins.kept.write("s", kept(port))
+        context = attrs.evolve(context_for(TransportType.SSE, f"http://127.0.0.1:{port}/mcp"), logins=logins)
+        with trio.fail_after(SECONDS):
+            async with connected(context):
+                pass
+        assert site.renewed == 1
+        logins.kept.remove("s")
+        with pytest.raises(NeedsAuth) as caught, trio.fail_after(SECONDS):
+            async with connected(context):
+                raise AssertionError
+        assert caught.value.reason.cause is Cause.LOGIN_NEEDED
+        nursery.cancel_scope.cancel()

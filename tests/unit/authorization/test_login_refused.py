@@ -1,0 +1,181 @@
+"""What a login says of authorization servers that lie, fail or answer nonsense, without a secret."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import httpx2
+import pytest
+
+from daemon.authorization.guarded_http import GuardedTransport
+from daemon.authorization.login import LoginFlow
+from daemon.authorization.messages import LoginPage, NoLogin, Wish
+from daemon.authorization.redirect import Redirect
+
+if TYPE_CHECKING:
+    from daemon.authorization.logins import Login
+    from daemon.authorization.messages import DeviceCode
+
+ORIGIN = "http://127.0.0.1:9"
+URL = f"{ORIGIN}/mcp"
+RESOURCE, SERVER = "/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-authorization-server"
+METADATA = {
+    "issuer": ORIGIN,
+    "authorization_endpoint": f"{ORIGIN}/authorize",
+    "token_endpoint": f"{ORIGIN}/token",
+    "registration_endpoint": f"{ORIGIN}/register",
+    "code_challenge_methods_supported": ["S256"],
+}
+GOOD: dict[str, Any] = {
+    RESOURCE: {"resource": URL, "authorization_servers": [ORIGIN]},
+    SERVER: METADATA,
+    "/register": {"client_id": "id", "redirect_uris": []},
+    "/token": {"access_token": "canary", "token_type": "Bearer", "expires_in": "3600"},
+}
+
+
+async def log_in(answers: dict[str, Any], *, with_token: int = 200, **wish: Any) -> tuple[Login, list[str]]:
+    """Log in with a browser that agrees, where each path is answered so: an object, a status, a response."""
+    sent: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(f"{request.method} {request.url.path}")
+        if request.url.path == "/mcp":
+            return httpx2.Response(with_token if "authorization" in request.headers else 401)
+        told = {**GOOD, **answers}.get(request.url.path, 404)
+        if isinstance(told, httpx2.Response):
+            return told
+        return (
+            httpx2.Response(told, text="canary") if isinstance(told, int) else httpx2.Response(200, json=told)
+        )
+
+    redirect = Redirect(1)
+
+    async def say(message: LoginPage | DeviceCode) -> None:
+        assert isinstance(message, LoginPage)
+        state = parse_qs(urlsplit(message.url).query)["state"][0]
+        redirect.take(urlencode({"code": "canary", "state": state}))
+
+    guard = GuardedTransport(httpx2.MockTransport(answer), local=True)
+    async with httpx2.AsyncClient(transport=guard) as client:
+        wished = Wish(server="notion", url=wish.pop("url", URL), directory="", **wish)
+        return await LoginFlow(wished, redirect, client, say).run(), sent
+
+
+async def refused(answers: dict[str, Any], **wish: Any) -> str:
+    """Why a login does not come about."""
+    with pytest.raises(NoLogin) as caught:
+        await log_in(answers, **wish)
+    assert "canary" not in str(caught.value)
+    return str(caught.value)
+
+
+async def test_an_honest_authorization_server_is_logged_in_at() -> None:
+    login, sent = await log_in({})
+    assert (login.access_token, login.issuer, login.auth_method, login.resource) == (
+        "canary",
+        ORIGIN,
+        "none",
+        URL,
+    )
+    assert login.renew_at is not None
+    assert sent == [
+        "POST /mcp",
+        f"GET {RESOURCE}",
+        f"GET {SERVER}",
+        "POST /register",
+        "POST /token",
+        "POST /mcp",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"issuer": "http://127.0.0.1:10"}, "claims to be another one"),
+        ({"issuer": f"{ORIGIN}/tenant"}, "claims to be another one"),
+        ({"code_challenge_methods_supported": ["plain"]}, "does not offer PKCE with S256"),
+        ({"authorization_endpoint": "https://login.example@evil.example/"}, "not safe to open"),
+        ({"authorization_endpoint": "http://evil.example/"}, "not safe to open"),
+        ({"token_endpoint": "http://evil.example/"}, "not followed any further"),
+        ({"registration_endpoint": "http://169.254.169.254/"}, "not followed any further"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "publishes no OAuth metadata"),
+    ],
+)
+async def test_metadata_that_leads_astray_is_not_followed(changed: dict[str, Any], why: str) -> None:
+    answers: dict[str, Any] = {SERVER: {**METADATA, **changed}}
+    if "javascript" in json.dumps(changed):
+        answers |= {"/register": 404}
+    assert why in await refused(answers)
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        (
+            {RESOURCE: {"resource": "https://bank.example", "authorization_servers": [ORIGIN]}},
+            "another server than",
+        ),
+        ({RESOURCE: 503}, "does not say just now how to log in to it (HTTP 503)"),
+        ({RESOURCE: 404, SERVER: 404, "/register": 404}, "publishes no OAuth metadata"),
+        ({"/register": 403}, "does not register mcpd as a client (HTTP 403)"),
+        ({"/register": {"client_id": 1}}, "does not register mcpd as a client"),
+        (
+            {"/register": {"client_id": "id", "token_endpoint_auth_method": "tls_client_auth"}},
+            "does not register",
+        ),
+        ({"/token": 500}, "gave no token (HTTP 500)"),
+        ({"/token": {"access_token": None}}, "gave no token"),
+        ({"/token": {"access_token": "canary", "token_type": "mac"}}, "gave no token"),
+        ({"/token": httpx2.Response(200, content=b"\xff")}, "gave no token"),
+        (
+            {"/token": httpx2.Response(400, json={"error": "invalid_grant", "error_description": "canary"})},
+            "gave no token (HTTP 400, invalid_grant)",
+        ),
+    ],
+)
+async def test_each_step_that_fails_has_its_sentence(answers: dict[str, Any], why: str) -> None:
+    assert why in await refused(answers)
+
+
+async def test_a_redirect_elsewhere_is_not_followed() -> None:
+    elsewhere = httpx2.Response(307, headers={"location": "http://127.0.0.1:10/token"})
+    assert "gave no token (HTTP 307)" in await refused({"/token": elsewhere})
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_token_that_the_server_does_not_take_is_no_login(status: int) -> None:
+    assert f"does not take the token that {ORIGIN} has given for it (HTTP {status})" in await refused(
+        {}, with_token=status
+    )
+
+
+async def test_a_server_that_is_not_encrypted_is_not_logged_in_to() -> None:
+    assert "not encrypted" in await refused({}, url="http://mcp.example/mcp")
+
+
+async def test_a_metadata_url_that_is_none_says_so() -> None:
+    assert "metadataUrl must be an https url" in await refused({}, metadata_url="http://mcp.example/")
+
+
+async def test_a_client_id_metadata_document_is_used_where_it_is_taken() -> None:
+    url = "https://mcpd.example/client.json"
+    login, sent = await log_in(
+        {SERVER: {**METADATA, "client_id_metadata_document_supported": True}}, metadata_url=url
+    )
+    assert login.client_id == url
+    assert "POST /register" not in sent
+    login, sent = await log_in({}, metadata_url=url)
+    assert login.client_id == "id"
+
+
+async def test_a_server_that_spells_its_authorization_server_with_a_slash_means_the_same() -> None:
+    login, _ = await log_in({RESOURCE: {"resource": URL, "authorization_servers": [f"{ORIGIN}/"]}})
+    assert login.issuer == ORIGIN
+
+
+async def test_a_secret_that_came_without_a_word_on_its_use_is_shown_as_the_specification_says() -> None:
+    login, _ = await log_in({"/register": {"client_id": "id", "client_secret": "s"}})
+    assert login.auth_method == "client_secret_basic"

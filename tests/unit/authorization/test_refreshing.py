@@ -1,0 +1,164 @@
+"""Renewals that fail: what ends a login, what is only an outage, and how often somebody is asked."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import attrs
+import httpx2
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from daemon.authorization import refreshing
+from daemon.authorization.logins import FileLogins
+from daemon.authorization.refreshing import RENEWAL_SECONDS, AuthorizationUnavailable, LoginOver, fresh, revoke
+from tests.unit.authorization.test_logins import LOGIN, URL
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+GRANTED = {"access_token": "new", "token_type": "Bearer", "expires_in": 3600}
+
+
+@attrs.define
+class Endpoint:
+    """A token endpoint that answers so, and remembers what it was sent."""
+
+    answer: Any
+    status: int = 200
+    forms: list[dict[str, str]] = attrs.field(factory=list)
+
+    async def handle(self, request: httpx2.Request) -> httpx2.Response:
+        self.forms.append(dict(parse_qsl(request.content.decode())))
+        if self.answer is None:
+            await trio.sleep_forever()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if isinstance(self.answer, bytes):
+            return httpx2.Response(self.status, content=self.answer)
+        return httpx2.Response(self.status, json=self.answer)
+
+
+@pytest.fixture
+def logins(tmp_path: Path) -> FileLogins:
+    """One login, which has expired."""
+    logins = FileLogins(tmp_path)
+    logins.write("notion", msgspec.structs.replace(LOGIN, renew_at=0.0, expires_at=1.0))
+    return logins
+
+
+def served(monkeypatch: pytest.MonkeyPatch, answer: Any, status: int = 200) -> Endpoint:
+    endpoint = Endpoint(answer, status)
+
+    @asynccontextmanager
+    async def client(url: str) -> AsyncIterator[httpx2.AsyncClient]:
+        assert url == URL
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(endpoint.handle)) as made:
+            yield made
+
+    monkeypatch.setattr(refreshing, "guarded_client", client)
+    return endpoint
+
+
+async def test_what_a_grant_leaves_out_stays(logins: FileLogins, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = served(monkeypatch, GRANTED)
+    login = await fresh(logins, "notion", URL, rejected=None)
+    assert login is not None
+    assert (login.access_token, login.refresh_token) == ("new", LOGIN.refresh_token)
+    assert login.renew_at is not None
+    assert time.time() < login.renew_at < (login.expires_at or 0)
+    assert logins.read("notion", URL) == login
+    assert endpoint.forms == [
+        {"grant_type": "refresh_token", "refresh_token": "canary-refresh", "client_id": "client"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ({"error": "temporarily_unavailable"}, 400),
+        ({"error": "invalid_grant"}, 503),
+        (b"<html>canary</html>", 404),
+        (b"<html>canary</html>", 200),
+        ({"access_token": 1}, 200),
+        (httpx2.ConnectError("no"), 0),
+        (httpx2.ReadTimeout("no"), 0),
+        (httpx2.DecodingError("no"), 0),
+    ],
+)
+async def test_an_outage_ends_no_login(
+    logins: FileLogins, monkeypatch: pytest.MonkeyPatch, answer: Any, status: int
+) -> None:
+    served(monkeypatch, answer, status)
+    before = logins.read("notion", URL)
+    with pytest.raises(httpx2.TransportError) as caught:
+        await fresh(logins, "notion", URL, rejected=None)
+    assert "canary" not in str(caught.value)
+    assert logins.read("notion", URL) == before
+
+
+@pytest.mark.parametrize("code", ["invalid_grant", "invalid_client", "unauthorized_client"])
+async def test_a_refusal_ends_the_login_and_is_asked_for_once(
+    logins: FileLogins, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    endpoint = served(monkeypatch, {"error": code, "error_description": "canary"}, 401)
+    for _ in range(2):
+        with pytest.raises(LoginOver) as caught:
+            await fresh(logins, "notion", URL, rejected=None)
+        assert "canary" not in str(caught.value)
+    assert len(endpoint.forms) == 1
+
+
+@pytest.mark.parametrize("answer", [httpx2.ConnectError("no"), None])
+async def test_all_who_wait_for_a_renewal_that_fails_hear_of_it_at_once(
+    logins: FileLogins,
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock,
+    answer: Exception | None,
+) -> None:
+    endpoint = served(monkeypatch, answer)
+    failed: list[Exception] = []
+
+    async def one() -> None:
+        with pytest.raises(httpx2.TransportError) as caught:
+            await fresh(logins, "notion", URL, rejected=None)
+        failed.append(caught.value)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(one)
+    assert len(failed) == 20
+    assert len(endpoint.forms) == 1
+    assert trio.current_time() <= RENEWAL_SECONDS + 1
+
+
+async def test_a_scope_that_was_not_granted_needs_another_login(
+    logins: FileLogins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = served(monkeypatch, {**GRANTED, "scope": "read"})
+    login = await fresh(logins, "notion", URL, rejected=None, scope="read write")
+    assert login is not None
+    assert login.scope == "read"
+    with pytest.raises(LoginOver, match="wants the scope 'write'"):
+        await fresh(logins, "notion", URL, rejected=login.access_token, scope="read write")
+    assert await fresh(logins, "notion", URL, rejected=None, scope="read") == login
+    assert len(endpoint.forms) == 1
+
+
+async def test_a_revocation_that_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = served(monkeypatch, {}, 503)
+    login = msgspec.structs.replace(LOGIN, revocation_endpoint="https://login.example/revoke")
+    with pytest.raises(AuthorizationUnavailable, match="HTTP 503"):
+        await revoke(login)
+    endpoint.status = 200
+    assert await revoke(login)
+    assert [(form["token"], form["token_type_hint"]) for form in endpoint.forms[1:]] == [
+        ("canary-refresh", "refresh_token"),
+        ("canary-access", "access_token"),
+    ]

@@ -1,0 +1,53 @@
+"""Who a client says that it is, when a token is renewed, and which error codes are repeated."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from daemon.authorization.token_endpoint import TokenGrant, credentials, error_code, times
+
+
+def test_a_secret_is_shown_as_was_agreed_and_only_where_there_is_one() -> None:
+    assert credentials("id", None, "client_secret_basic") == ({}, {"client_id": "id"})
+    assert credentials("id", "s", "none") == ({}, {"client_id": "id"})
+    assert credentials("id", "s", "client_secret_post") == ({}, {"client_id": "id", "client_secret": "s"})
+    headers, form = credentials("a:b", "ü&+%", "client_secret_basic")
+    assert form == {}
+    assert base64.b64decode(headers["authorization"].removeprefix("Basic ")) == b"a%3Ab:%C3%BC%26%2B%25"
+
+
+@pytest.mark.parametrize(
+    ("expires_in", "renew_in", "ends_in"),
+    [(3600, 3540, 3600), ("3600", 3540, 3600), (30, 24, 30), (600.5, 540.5, 600.5)],
+)
+def test_a_token_is_renewed_some_time_before_it_ends(
+    expires_in: float | str, renew_in: float, ends_in: float
+) -> None:
+    assert times(expires_in, 1000.0) == (1000.0 + renew_in, 1000.0 + ends_in)
+
+
+@pytest.mark.parametrize("expires_in", [None, 0, -1, "soon", "nan", "inf", ""])
+def test_a_token_whose_end_nobody_knows_is_renewed_when_it_is_refused(expires_in: float | str | None) -> None:
+    assert times(expires_in, 1000.0) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b'{"error": "invalid_grant", "error_description": "canary"}', "invalid_grant"),
+        (b'{"error": "<b>canary</b>"}', ""),
+        (b'{"error": 1}', ""),
+        (b"<html>", ""),
+        (b"\xff", ""),
+        (b"", ""),
+        (b"[]", ""),
+    ],
+)
+def test_only_what_looks_like_an_error_code_is_one(content: bytes, code: str) -> None:
+    assert error_code(content) == code
+
+
+def test_a_grant_does_not_show_its_tokens() -> None:
+    assert "canary" not in repr(TokenGrant(access_token="canary", refresh_token="canary"))

@@ -1,0 +1,50 @@
+"""How what was found is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.import_view import data, table
+from daemon.cli.terminal import Screen
+from tests.unit.setup.test_importing import planned_and_found
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCREEN = Screen(width=200, colour=False)
+
+
+def shown(at: Path, servers: dict[str, Any]) -> str:
+    planned, findings = planned_and_found(at, files={"cursor": servers})
+    return table(planned, findings, SCREEN, str(at / "home"))
+
+
+def test_what_is_to_be_known_of_a_server_is_said(tmp_path: Path) -> None:
+    told = shown(
+        tmp_path,
+        {
+            "pkg": {"command": "npx", "args": ["pkg@1.0.0"]},
+            "Pkg": {"command": "npx", "args": ["pkg@2.0.0"], "disabled": True},
+            "web": {"url": "https://h/mcp", "headers": {"Authorization": "Bearer ${env:WEB}"}},
+            "browser": {"command": "npx", "args": ["@playwright/mcp@0.0.83"], "autoApprove": ["a"]},
+        },
+    )
+    assert "pkg-2: another server than pkg" in told
+    assert "pkg-2: switched off in every client that has it" in told
+    assert "WEB (not set)" in told
+    assert 'web: switched off, since a value is set nowhere. Write WEB=... into the file "env"' in told
+    assert "browser: autoApprove: " in told
+    assert "has one browser" in told
+
+
+def test_hidden_characters_of_a_client_are_shown(tmp_path: Path) -> None:
+    told = shown(tmp_path, {"a": {"command": "x", "args": ["\u202e\x1b[31m"]}})
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+
+
+def test_programs_learn_where_a_server_is_from(tmp_path: Path) -> None:
+    told = data(*planned_and_found(tmp_path, files={"cursor": {"a": {"command": "x"}}}))
+    file = str(tmp_path / "home" / ".cursor" / "mcp.json")
+    assert told["servers"][0]["from"] == [{"client": "cursor", "scope": "user", "file": file, "name": "a"}]
+    assert told["looked"]["lmstudio"] == [str(tmp_path / "home" / ".lmstudio" / "mcp.json")]

@@ -1,0 +1,55 @@
+"""What clients write as values takes mcpd's shape, or is left as it is where its type is another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.config.client_keys import SHAPED
+from daemon.config.client_values import SHAPES, command_line, referring
+
+
+def test_each_key_with_a_shape_of_its_own_has_one() -> None:
+    assert {key.lower() for key in SHAPED} == SHAPES.keys()
+
+
+@pytest.mark.parametrize("key", SHAPES)
+@pytest.mark.parametrize("value", [None, 3, [1], {"headers": 3}])
+def test_a_value_of_another_type_is_left(key: str, value: object) -> None:
+    made = SHAPES[key](value)
+    assert made is None or key in {"auth", "scopes"}
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("npx -y x", ["npx", "-y", "x"]),
+        ("uvx 'a b'", ["uvx", "a b"]),
+        ("npx", None),
+        ("", None),
+        ("/opt/my server", None),
+        ("./my server", None),
+        (r"C:\Program Files\nodejs\npx.cmd", None),
+        ("${RUNNER:-npx -y} x", None),
+        ("npx 'x", None),
+        (3, None),
+    ],
+)
+def test_a_command_line_is_told_from_a_path_with_spaces(command: object, words: list[str] | None) -> None:
+    assert command_line(command) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("$TOKEN", "${TOKEN}"),
+        ("$token", "$token"),
+        ("$A", "$A"),
+        ("Bearer $TOKEN", "Bearer $TOKEN"),
+        ("Bearer {env:TOKEN}", "Bearer ${TOKEN}"),
+        ("${env:TOKEN}", "${env:TOKEN}"),
+        ('{"env": 1}', '{"env": 1}'),
+        (["{file:~/k}", {"a": "$TOKEN"}, 3], ["${file:~/k}", {"a": "${TOKEN}"}, 3]),
+    ],
+)
+def test_references_of_other_clients_are_spelt_as_ours(value: object, found: object) -> None:
+    assert referring(value, []) == found

@@ -1,0 +1,51 @@
+"""Files of variables are read as systemd reads them, and changed without losing a line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.config.env_file import read_env, with_variable
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ("# words\n; more\n\n  A=1\nB = two words  \n", {"A": "1", "B": "two words"}),
+        ("export TOKEN=abc", {"TOKEN": "abc"}),
+        ('A=\'it is # $x \\ \'\nB="a \\" \\$ \\n b"\n', {"A": "it is # $x \\ ", "B": 'a " $ \\n b'}),
+        ("A=it's\nB='a'\"b\" c", {"A": "it's", "B": "abc"}),
+        ("A=one \\\ntwo\nB='one\ntwo'", {"A": "one two", "B": "one\ntwo"}),
+        ("A=1\r\nA=2\r\n", {"A": "2"}),
+        ("A=\nURL=https://h/?a=b#c", {"A": "", "URL": "https://h/?a=b#c"}),
+    ],
+)
+def test_a_file_is_read_as_systemd_reads_it(text: str, found: dict[str, str]) -> None:
+    assert read_env(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("A=1\ns3cr3t\n", "line 2 is no KEY=VALUE"),
+        ("# x\n\nA-B=s3cr3t", "line 3 is no KEY=VALUE"),
+        ("A='s3cr3t", "line 1 begins a quote that does not end"),
+    ],
+)
+def test_a_line_that_is_none_is_named_without_what_it_holds(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        read_env(text)
+
+
+def test_a_variable_is_replaced_where_it_stands_and_else_added() -> None:
+    text = "# mine\nA=1\n\nB='2\n3'\n# end"
+    assert with_variable(text, "B", "x y") == '# mine\nA=1\n\nB="x y"\n# end'
+    assert with_variable(text, "C", "4") == f"{text}\nC=4\n"
+
+
+@given(st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"])))
+def test_what_was_written_is_read(value: str) -> None:
+    once = with_variable("A=1\n", "B", value)
+    assert read_env(with_variable(once, "A", "2")) == {"A": "2", "B": value}

@@ -1,0 +1,244 @@
+"""Whole files of other clients can be used as they are, with a line for each thing understood as another."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.config.model import Config, Share, TransportType
+from daemon.config.parse import CheckedConfig, load_with_notes
+from daemon.surfaces.table import SURFACES
+from tests.unit.config.reading import config_of, faults_in_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CLINE = """{
+  "mcpServers": {
+    "github": {
+      "command": "npx", "args": ["-y", "@modelcontextprotocol/server-github"],
+      "env": {"GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_0123456789abcdef0123456789abcdef0123"},
+      "disabled": false, "autoApprove": ["search_repositories"], "alwaysAllow": ["get_file_contents"],
+      "timeout": 60
+    },
+    "Brave Search": {
+      "command": "npx", "args": ["-y", "@modelcontextprotocol/server-brave-search"],
+      "env": {"BRAVE_API_KEY": "${env:BRAVE_API_KEY}", "MAX_RESULTS": 10}, "disabled": true
+    }
+  },
+  "globalShortcut": "Ctrl+Space"
+}"""
+
+CURSOR = """{
+  // Cursor
+  "mcpServers": {
+    "linear": {"url": "https://mcp.linear.app/sse", "headers": {"Authorization": "Bearer ${env:LINEAR_KEY}"}},
+    "postgres": {
+      "type": "stdio", "command": "uvx", "args": ["postgres-mcp", "--access-mode=restricted"],
+      "envFile": ".env", "env": {"PGPORT": 5432, "PGSSL": true}
+    },
+    "files": {"command": "npx -y @modelcontextprotocol/server-filesystem", "args": ["${workspaceFolder}"]},
+  }
+}"""
+
+VS_CODE = """{
+  "inputs": [{"type": "promptString", "id": "gh", "description": "GitHub token", "password": true}],
+  "servers": {
+    "GitHub": {"type": "http", "url": "https://api.githubcopilot.com/mcp/", "gallery": true, "version": "1"},
+    "Playwright": {
+      "type": "stdio", "command": "npx", "args": ["@playwright/mcp@latest", "--output-dir=${userHome}/shots"],
+      "cwd": "${workspaceFolder}", "envFile": "${workspaceFolder}/.env", "dev": {"watch": "build/**/*.js"}
+    }
+  }
+}"""
+
+WINDSURF = """{
+  "mcpServers": {
+    "figma": {"serverUrl": "http://127.0.0.1:3845/mcp", "disabledTools": ["get_code"]},
+    "memory": {"command": "docker", "args": ["run", "-i", "--rm", "mcp/memory"], "disabled": false, "env": {}},
+    "Sequential Thinking": {"command": "npx", "args": [ "@modelcontextprotocol/server-sequential-thinking"]}
+  }
+}"""
+
+OPENCODE = """{
+  "$schema": "https://opencode.ai/config.json",
+  "mcp": {
+    "context7": {"type": "remote", "url": "https://mcp.context7.com/mcp", "enabled": true,
+                 "headers": {"CONTEXT7_API_KEY": "{env:CONTEXT7_API_KEY}"}},
+    "everything": {"type": "local", "command": ["npx", "-y", "@modelcontextprotocol/server-everything"],
+                   "environment": {"MODE": "all", "TOKEN": "$CONTEXT7_API_KEY"}, "timeout": 5000}
+  },
+  "mcpServers": {
+    "gemini": {"httpUrl": "https://h.example/mcp", "trust": true, "includeTools": ["a"], "timeout": 600000}
+  }
+}"""
+
+ENVIRON = {"HOME": "/home/ada", "LINEAR_KEY": "lin_api_x", "CONTEXT7_API_KEY": "ctx7"}
+
+
+def checked(tmp_path: Path, text: str) -> CheckedConfig:
+    (tmp_path / ".env").write_text("PGPORT=1\nPGPASSWORD='pg s3cr3t'\n")
+    path = tmp_path / "mcpd.json"
+    path.write_text(text)
+    return load_with_notes(path, ENVIRON, SURFACES)
+
+
+def keys_of(read: CheckedConfig) -> list[str]:
+    """The last key of each note's trail."""
+    return [note.path.rpartition(".")[2] for note in read.notes]
+
+
+def test_claude_desktops_and_clines_file_is_taken(tmp_path: Path) -> None:
+    read = checked(tmp_path, CLINE)
+    github, brave = read.config.mcp_servers.values()
+    assert (github.enabled, github.timeouts.call) == (True, 60)
+    assert (brave.name, brave.title, brave.enabled) == ("brave-search", "Brave Search", False)
+    assert brave.env["MAX_RESULTS"] == "10"
+    assert keys_of(read) == [
+        "disabled", "autoApprove", "alwaysAllow", "timeout", 'mcpServers["Brave Search"]', "env", "disabled",
+        "globalShortcut",
+    ]  # fmt: skip
+    assert not any("ghp_" in note.message for note in read.notes)
+
+
+def test_cursors_file_is_taken(tmp_path: Path) -> None:
+    read = checked(tmp_path, CURSOR)
+    linear, postgres, files = read.config.mcp_servers.values()
+    assert linear.headers == {"Authorization": "Bearer lin_api_x"}
+    assert postgres.env == {"PGPORT": "5432", "PGSSL": "true", "PGPASSWORD": "pg s3cr3t"}
+    assert (files.command, files.args[:2]) == ("npx", ("-y", "@modelcontextprotocol/server-filesystem"))
+    assert files.shared_by is Share.WORKSPACE
+    assert keys_of(read) == ["env", "command"]
+
+
+def test_vs_codes_file_is_taken(tmp_path: Path) -> None:
+    read = checked(tmp_path, VS_CODE)
+    github, playwright = read.config.mcp_servers.values()
+    assert (github.name, github.title, github.type) == ("github", "GitHub", TransportType.HTTP)
+    assert playwright.args[1] == "--output-dir=/home/ada/shots"
+    assert playwright.uses_workspace
+    assert keys_of(read) == [
+        "inputs",
+        "servers",
+        "GitHub",
+        "gallery",
+        "version",
+        "Playwright",
+        "envFile",
+        "dev",
+    ]
+    assert "into the file 'env' beside the configuration" in read.notes[0].message
+
+
+def test_windsurfs_file_is_taken(tmp_path: Path) -> None:
+    read = checked(tmp_path, WINDSURF)
+    assert list(read.config.mcp_servers) == ["figma", "memory", "sequential-thinking"]
+    assert read.config.mcp_servers["figma"].url == "http://127.0.0.1:3845/mcp"
+    told = {key: str(note) for key, note in zip(keys_of(read), read.notes, strict=True)}
+    assert told["disabledTools"].startswith("line 3, column 57: $.mcpServers.figma.disabledTools: mcpd chooses")
+
+
+def test_opencodes_and_geminis_file_is_taken(tmp_path: Path) -> None:
+    read = checked(tmp_path, OPENCODE)
+    servers = read.config.mcp_servers
+    assert servers["context7"].headers == {"CONTEXT7_API_KEY": "ctx7"}
+    assert (servers["everything"].command, servers["everything"].env) == (
+        "npx",
+        {"MODE": "all", "TOKEN": "ctx7"},
+    )
+    assert servers["everything"].timeouts.list == 5
+    assert (servers["gemini"].type, servers["gemini"].timeouts.call_max) == (TransportType.HTTP, 600)
+    assert keys_of(read)[0] == "mcp"
+
+
+def test_servers_in_several_sections_are_all_there_and_the_own_one_counts() -> None:
+    config = config_of(
+        {
+            "mcpServers": {"a": {"command": "x"}},
+            "context_servers": {"a": {"command": "y"}, "b": {"command": "y"}},
+            "mcp": {"servers": {"c": {"command": "z"}}, "discovery": {}},
+        }
+    )
+    assert {name: server.command for name, server in config.mcp_servers.items()} == {
+        "a": "x",
+        "b": "y",
+        "c": "z",
+    }
+
+
+def test_both_names_of_a_server_stand_for_it_everywhere() -> None:
+    config = {
+        "mcpServers": {"My Git": {"command": "x"}, "my-git": {"command": "y"}, "@scope/s": {"command": "z"}},
+        "categories": {
+            "c": {
+                "server": "My Git",
+                "tools": {
+                    "includeNames": ["My Git/log", "my-git/log", "mcp__My_Git__diff", "@scope/s/t"],
+                    "excludePatterns": ["My Git/x*"],
+                    "overrides": {"My Git/log": {"description": "My Git/log"}},
+                },
+            }
+        },
+        "profiles": {
+            "p": {
+                "coreTools": ["mcp__My Git__log"],
+                "categories": ["c"],
+                "permissions": [{"match": "My Git/*", "then": "ask"}],
+                "toolDescriptionOverrides": {"my-git-2/log": "d"},
+            }
+        },
+        "listen": {"servers": ["My Git"]},
+    }
+    found = config_of(config)
+    category, profile = found.categories["c"], found.profiles["p"]
+    assert list(found.mcp_servers) == ["my-git-2", "my-git", "scope-s"]
+    assert category.server == "my-git-2"
+    assert category.tools.include_names == ("my-git-2/log", "my-git/log", "mcp__my-git-2__diff", "scope-s/t")
+    assert category.tools.exclude_patterns == ("my-git-2/x*",)
+    assert category.tools.overrides["my-git-2/log"].description == "My Git/log"
+    assert profile.core_tools == ("mcp__my-git-2__log",)
+    assert profile.permissions[0].match == "my-git-2/*"
+    assert found.listen.servers == ("my-git-2",)
+
+
+def test_without_categories_a_profile_may_name_a_server_by_either_name() -> None:
+    config = {"mcpServers": {"My Git": {"command": "x"}}, "profiles": {"p": {"categories": ["My Git"]}}}
+    assert config_of(config).profiles["p"].categories == ("my-git",)
+
+
+def test_a_fault_has_the_trail_and_the_place_at_which_it_is_written(tmp_path: Path) -> None:
+    text = '{\n "servers": {\n  "My Git": {"serverUrl": 3, "environment": {"A": []}, "timeout": -1}\n }\n}'
+    assert sorted(faults_in_text(text), reverse=True) == [
+        ('$.servers["My Git"].serverUrl', "expected text, found a number: put it in double quotes"),
+        ('$.servers["My Git"].environment.A', ("expected text, found a list: write one text here; further words"
+         " are a list of their own (args)")),
+    ]  # fmt: skip
+    good = text.replace("3", '"https://h"').replace('"environment": {"A": []}, ', "")
+    (tmp_path / "mcpd.json").write_text(good)
+    read = load_with_notes(tmp_path / "mcpd.json", {})
+    assert [(note.line, note.path) for note in read.notes] == [
+        (2, "$.servers"),
+        (3, '$.servers["My Git"]'),
+        (3, '$.servers["My Git"].serverUrl'),
+        (3, '$.servers["My Git"].timeout'),
+    ]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"servers": None},
+        {"mcp": {"allowed": ["a"]}},
+        {"mcp": 3, "mcpServers": []},
+        {"mcpServers": {"A B": None, "": {}, "a b": 3}, "categories": 3, "profiles": {"p": 3}, "listen": []},
+        {"mcpServers": {"A B": {}}, "categories": {"c": {"tools": {"overrides": [], "includeNames": "x"}}}},
+    ],
+)
+def test_what_is_of_another_shape_is_left_to_be_told(raw: dict[str, Any]) -> None:
+    faults_in_text(json.dumps(raw))
+
+
+def test_comments_as_keys_and_a_lone_list_of_what_is_allowed_are_ignored() -> None:
+    assert config_of({"_comment": "x", "//": "y", "mcp": {"excluded": ["a"]}}) == Config()

@@ -1,0 +1,97 @@
+"""TOML documents: what is not changed stays byte for byte, whichever way a table is written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.documents.files import DocumentError
+from daemon.documents.toml_document import TomlDocument
+from daemon.errors import ConfigError
+
+TIME = {"command": "uvx", "args": ["a", "b"], "env": {"K.x": "v"}}
+TRAIL = ("mcp_servers", "time")
+PIECES = [
+    '[mcp_servers.git]\ncommand="g" # why\n',
+    "[mcp_servers.git.env]\nA = 'x'\n",
+    "# about profiles\n[profiles.x]\nm=1\n# m = 2\n",
+    '[[list]]\ntext = """\n[mcp_servers.time]\n"""\n',
+    "[[list]]\nmore = [\n  1, # one\n  2,\n]\n\n",
+    "[tools]\n\n\n",
+    "# free\n\n",
+    '\t[odd."a b"]  # x\n  k.l =   1\n\n',
+]  # fmt: skip
+
+
+@given(
+    st.sampled_from(["", "# top\n", 'model = "x"\n', "a.b = 1\n\n", "# top\n\nm = 1\n"]),
+    st.lists(st.sampled_from(PIECES), unique_by=lambda piece: piece[:20]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_was_put_and_is_removed_leaves_every_byte_as_it_was(
+    top: str, pieces: list[str], is_dos: bool, ends: bool
+) -> None:
+    text = (top + "".join(pieces)).replace("\n", "\r\n" if is_dos else "\n")
+    text = text if ends else text.rstrip("\r\n")
+    if not text:
+        return
+    try:
+        document = TomlDocument(text, "x.toml")
+    except ConfigError:
+        return  # a table that stands before the one that it belongs to
+    document.put(TRAIL, TIME)
+    document.put((*TRAIL, "enabled"), True)
+    document.put((*TRAIL, "env", "B"), "1")
+    added = document.text()
+    assert [line for line in added.splitlines() if line in text.splitlines()] >= text.splitlines()[:1]
+    assert "\n" not in added.replace("\r\n", "") or "\r\n" not in text
+    document.remove(TRAIL)
+    assert document.text() == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("mcp_servers = { a = { x = 1 } } # c\n", "mcp_servers = { a = { x = 1 }, time = {x = [1]}} # c\n"),
+        ("[mcp_servers]\n\n# b\n[b]\n", "[mcp_servers]\n\n[mcp_servers.time]\nx = [1]\n\n# b\n[b]\n"),
+        ("mcp_servers.a.x = 1\nm = 2\n", "mcp_servers.a.x = 1\nm = 2\n\n[mcp_servers.time]\nx = [1]\n"),
+        ("[mcp_servers.time]\ny = 2 # c\nx = 2 # d\n", "[mcp_servers.time]\nx = [1] # d\n"),
+    ],
+)
+def test_a_table_is_put_where_its_siblings_are(before: str, after: str) -> None:
+    document = TomlDocument(before, "x.toml")
+    document.put(TRAIL, {"x": [1]})
+    assert document.text() == after
+
+
+def test_a_table_takes_its_own_comments_along() -> None:
+    text = "m = 1\n\n# about a\n[s.a]\nx = 1\n# y = 2\n\n[s.a.env]\nK = 'v'\n\n# about b\n[s.b]\nx = 2\n"
+    document = TomlDocument(text, "x.toml")
+    document.remove(("s", "a"))
+    assert document.text() == "m = 1\n\n# about b\n[s.b]\nx = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "trail", "value"),
+    [
+        ("[[l]]\nx = 1\n", ("l", 0, "x"), 2),
+        ("", ("a",), None),
+        ("a = 1\n", ("a", "b"), 2),
+    ],
+)
+def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(
+    text: str, trail: tuple[str | int, ...], value: object
+) -> None:
+    document = TomlDocument(text, "x.toml")
+    with pytest.raises(DocumentError, match=r"x\.toml: \$"):
+        document.put(trail, value)
+    assert document.text() == text
+
+
+def test_a_fault_has_its_place_and_nothing_of_the_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        TomlDocument('a = 1\ntoken = "secret\n', "x.toml")
+    assert caught.value.faults[0].line == 2
+    assert "secret" not in str(caught.value)

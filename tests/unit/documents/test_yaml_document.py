@@ -1,0 +1,122 @@
+"""YAML documents: what is not changed stays byte for byte, indentation and quotes of others included."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.documents.files import DocumentError
+from daemon.documents.yaml_document import YamlDocument
+from daemon.errors import ConfigError
+
+TIME = {"command": "uvx", "args": ["a", "--b"], "env": {"K": "v"}, "text": "two\nlines"}
+TRAIL = ("extensions", "time")
+MEMBERS = [
+    "    a:\n        x:   1   # z\n        'q': \"v\"\n",
+    "    # about b\n    b:\n        - one\n        -   two: 2\n            three: 3\n",
+    "    c:\n        text: |\n            # no comment\n            : -\n",
+    "    d: {x: 1, y: [1, 2,], } # flow\n",
+    "    e: >-\n        folded\n        text\n\n\n",
+    "    f:\n",
+    "    g: &anchor\n        x: 1\n    h: *anchor\n    # free\n\n",
+    "    ? i\n    : 1\n",
+    "    j: 'two\n      lines'\n",
+]
+AROUND = ["", "# about more\nmore: 1\n", "\n\nGOOSE: x\nlist:\n- a\n- b\n", "---\nfirst: 0\n"]
+
+
+@given(
+    st.sampled_from(AROUND),
+    st.lists(st.sampled_from(MEMBERS), unique=True, min_size=1),
+    st.sampled_from(AROUND[:3]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_was_put_and_is_removed_leaves_every_byte_as_it_was(
+    above: str, members: list[str], below: str, is_dos: bool, ends: bool
+) -> None:
+    below = below.replace("more", "other").replace("list", "items") if above in AROUND[:3] else below
+    text = f"{above}extensions:\n{''.join(members)}{below.replace('GOOSE', 'OTHER')}"
+    # Without a line behind it, the text of `c` would be another one.
+    text = (text if ends or text.endswith(MEMBERS[2]) else text.rstrip("\n")).replace(
+        "\n", "\r\n" if is_dos else "\n"
+    )
+    document = YamlDocument(text, "x.yaml")
+    document.put(TRAIL, TIME)
+    document.put((*TRAIL, "enabled"), True)
+    document.put((*TRAIL, "env", "B"), "1")
+    assert "\n" not in document.text().replace("\r\n", "") or not is_dos
+    document.remove(TRAIL)
+    assert document.text() == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("extensions: {}  # c\nb: 1\n", "extensions:  # c\n  time:\n    x:\n      - 1\nb: 1\n"),
+        ("", "extensions:\n  time:\n    x:\n      - 1\n"),
+        ("a: 1", "a: 1\nextensions:\n  time:\n    x:\n      - 1"),
+        ("l:\n- a\nextensions:\n b: {}\n", "l:\n- a\nextensions:\n b: {}\n time:\n  x:\n  - 1\n"),
+        ('{"extensions": {"a": 1}}\n', '{"extensions": {"a": 1, time: {x: [1]}}}\n'),
+    ],
+)  # fmt: skip
+def test_a_new_member_is_written_as_the_file_is(before: str, after: str) -> None:
+    document = YamlDocument(before, "x.yaml")
+    document.put(TRAIL, {"x": [1]})
+    assert document.text() == after
+
+
+@pytest.mark.parametrize(
+    "text", ["servers:\n  - name: a\n    x: 1\n  # c\n  - name: b\nz: 1\n", "servers:\n- name: a\n"]
+)
+def test_items_are_appended_and_removed(text: str) -> None:
+    document = YamlDocument(text, "x.yaml")
+    document.put(("servers", text.count("name")), {"name": "time", "args": ["x"]})
+    document.remove(("servers", text.count("name")))
+    assert document.text() == text
+    document.remove(("servers", 0))
+    assert "name: a" not in document.text()
+
+
+def test_a_member_takes_its_own_comments_along_and_leaves_an_empty_object() -> None:
+    document = YamlDocument("# top\n\ns:  # c\n  # about a\n  a: 1 # behind\n# about b\nb: 2\n", "x.yaml")
+    document.remove(("s", "a"))
+    assert document.text() == "# top\n\ns: {}  # c\n# about b\nb: 2\n"
+    document.remove(("b",))
+    assert document.text() == "# top\n\ns: {}  # c\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "trail"),
+    [
+        ("a: &x {b: 1}\nc: *x\n", ("c", "b")),
+        ("a: 1\n", ("a", "b")),
+        ("a: &x\n  b: 1\nc:\n  <<: *x\n", ("c", "b")),
+    ],
+)
+def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(text: str, trail: tuple[str, ...]) -> None:
+    document = YamlDocument(text, "x.yaml")
+    with pytest.raises(DocumentError, match=r"x\.yaml: \$"):
+        document.put(trail, 3)
+    assert document.text() == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a: 1\nb: [1, "secret"\n',
+        "a: 1\na: 2\n",
+        "--- 1\n--- 2\n",
+        "a: !!python/none x\n",
+        "a: &x [*x]\n",
+        "a: &a [1,1]\n"
+        + "".join(f"{b}: &{b} [*{a},*{a},*{a},*{a},*{a}]\n" for a, b in pairwise("abcdefghijkl")),
+    ],
+)
+def test_what_is_no_yaml_is_a_fault_that_quotes_nothing(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        YamlDocument(text, "x.yaml")
+    assert "secret" not in str(caught.value)

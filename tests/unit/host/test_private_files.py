@@ -1,0 +1,50 @@
+"""Private files: replaced as a whole, locked for one at a time, and read through nobody's trick."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.host.private_files import locked, replace, safely
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_file_is_replaced_as_a_whole_and_nobody_else_can_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+    path.chmod(0o644)
+    replace(path, b"after")
+    assert path.read_bytes() == b"after"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208 - with what is hidden
+
+
+def test_a_rest_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("somebody's")
+    (tmp_path / "file.new").symlink_to(other)
+    replace(tmp_path / "file", b"ours")
+    assert other.read_text() == "somebody's"
+    assert (tmp_path / "file").read_bytes() == b"ours"
+
+
+def test_a_lock_is_held_by_one_and_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with locked(path, 0.0), pytest.raises(TimeoutError), locked(path, 0.0):
+        pass
+    with locked(path, 0.0):
+        assert not path.exists()
+
+
+def test_links_and_pipes_are_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="symbolic links"):
+        open(tmp_path / "link", "rb", opener=safely)  # noqa: SIM115 - it fails
+    with open(tmp_path / "pipe", "rb", buffering=0, opener=safely) as pipe:
+        assert pipe.read() == b""

@@ -1,0 +1,81 @@
+"""mcpd put into the clients of a made-up machine and taken out again, as the commands do it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.setup.carrying_out import carry_out
+from daemon.setup.client_files import installing, uninstalling
+from daemon.setup.known_programs import PROGRAMS
+from daemon.setup.putting_in import Installation
+from daemon.setup.records import Records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from daemon.setup.client_files import FileChange
+    from daemon.setup.programs import ClientPlace, Machine
+
+MCPD = Installation(command="/opt/bin/mcpd", args=("connect",))
+
+
+class _Everything:
+    """Every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+EVERYTHING = _Everything()
+
+
+def knows(names: Collection[str] | _Everything) -> Callable[[ClientPlace, str, object], str | None]:
+    """An mcpd that has the servers of these names."""
+    return lambda _place, name, _entry: name if name in names else None
+
+
+@attrs.frozen
+class Installs:
+    """What is done to the clients of one machine."""
+
+    machine: Machine
+
+    @property
+    def records(self) -> Records:
+        """What is kept of it, outside the home directory."""
+        return Records(self.machine.home.parent / "state")
+
+    def install(
+        self,
+        client: str,
+        known: Collection[str] | _Everything = EVERYTHING,
+        wanted: Installation = MCPD,
+        scope: str = "user",
+    ) -> list[FileChange]:
+        """`mcpd install`."""
+        program, records = PROGRAMS[client], self.records
+        plans = installing(
+            program, self.machine, wanted, scope, knows(known), lambda path: records.find(client, path)
+        )
+        return carry_out(plans, client, records)
+
+    def uninstall(self, client: str) -> list[FileChange]:
+        """`mcpd uninstall`."""
+        records = self.records
+        plans = uninstalling(
+            PROGRAMS[client], self.machine, records.of(client), lambda path: records.find(client, path)
+        )
+        return carry_out(plans, client, records)
+
+    def files(self) -> dict[str, bytes]:
+        """Everything in the home directory."""
+        paths = (path for path in self.machine.home.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.machine.home)): path.read_bytes() for path in paths}
+
+    def kept(self) -> list[Path]:
+        """The files that are kept of it."""
+        found = (self.machine.home.parent / "state" / "clients").rglob("*")
+        return sorted(path for path in found if path.is_file() and path.name != "lock")

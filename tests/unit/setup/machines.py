@@ -1,0 +1,33 @@
+"""Machines with the files of clients on them: those that clients wrote, or their documentation shows."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.setup.programs import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CLIENTS = Path(__file__).parent / "clients"
+"""A folder for each client, with what stands in the user's home directory and in a project's."""
+
+ORIGINS: dict[str, str] = tomllib.loads((CLIENTS / "origins.toml").read_text())
+"""How the files of each client came about."""
+
+
+def machine(at: Path, *clients: str, environ: Mapping[str, str] | None = None) -> Machine:
+    """A machine below `at` that has the files of some clients, and works in a project of theirs."""
+    home, project = at / "home", at / "home" / "proj"
+    project.mkdir(parents=True, exist_ok=True)
+    for client in clients:
+        for half, into in (("home", home), ("project", project)):
+            if (CLIENTS / client / half).is_dir():
+                shutil.copytree(CLIENTS / client / half, into, dirs_exist_ok=True)
+    for path in home.rglob("*"):
+        if path.is_file():
+            path.write_text(path.read_text().replace("/home/ada", str(home)))
+    return Machine(home=home, directory=project, environ={"HOME": str(home), **(environ or {})})

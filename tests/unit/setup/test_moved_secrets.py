@@ -1,0 +1,93 @@
+"""Secrets that are moved out of entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemon.setup.moved_secrets import Variables, asked_as_variables, references, variable, with_references
+
+KEY = "bk-7Qm2xV9bT4Zr8Lw1"
+
+
+@pytest.mark.parametrize(
+    ("entry", "moved", "kept"),
+    [
+        (
+            {"command": "x", "env": {"API_KEY": KEY, "PORT": "80", "PIN": "1234", "SEEN": "${SEEN}"}},
+            {
+                "command": "x",
+                "env": {"API_KEY": "${API_KEY}", "PORT": "80", "PIN": "${PIN}", "SEEN": "${SEEN}"},
+            },
+            {"API_KEY": KEY, "PIN": "1234"},
+        ),
+        (
+            {
+                "command": "x",
+                "args": ["--api-key", KEY, f"--token={KEY}", "-e", f"GITHUB_TOKEN={KEY}", "--pin", "12"],
+            },
+            {
+                "command": "x",
+                "args": [
+                    "--api-key",
+                    "${GIT_HUB_API_KEY}",
+                    "--token=${GIT_HUB_TOKEN}",
+                    "-e",
+                    "GITHUB_TOKEN=${GITHUB_TOKEN}",
+                    "--pin",
+                    "${GIT_HUB_PIN}",
+                ],
+            },
+            {"GIT_HUB_API_KEY": KEY, "GIT_HUB_TOKEN": KEY, "GITHUB_TOKEN": KEY, "GIT_HUB_PIN": "12"},
+        ),
+        (
+            {"url": f"https://h/mcp?key={KEY}&page=1"},
+            {"url": "https://h/mcp?key=${GIT_HUB_KEY}&page=1"},
+            {"GIT_HUB_KEY": KEY},
+        ),
+        (
+            {
+                "url": "https://h",
+                "headers": {"Authorization": f"Bearer {KEY}", "X-Api-Key": KEY, "Accept": "text/plain"},
+            },
+            {
+                "url": "https://h",
+                "headers": {
+                    "Authorization": "Bearer ${GIT_HUB_TOKEN}",
+                    "X-Api-Key": "${GIT_HUB_X_API_KEY}",
+                    "Accept": "text/plain",
+                },
+            },
+            {"GIT_HUB_TOKEN": KEY, "GIT_HUB_X_API_KEY": KEY},
+        ),
+    ],
+)
+def test_secrets_become_variables(entry: dict[str, Any], moved: dict[str, Any], kept: dict[str, str]) -> None:
+    variables = Variables(known={})
+    assert with_references(entry, "git-hub", {KEY}, variables) == moved
+    assert variables.kept == kept
+    assert KEY not in repr(variables)
+
+
+def test_a_name_that_has_another_value_gets_a_number() -> None:
+    variables = Variables(known={"API_KEY": "another"})
+    assert variables.keep("API_KEY", "mine") == "${API_KEY_2}"
+    assert variables.keep("API_KEY", "mine") == "${API_KEY_2}"
+    assert variables.keep("API_KEY", "another") == "${API_KEY}"
+    assert variables.kept == {"API_KEY_2": "mine", "API_KEY": "another"}
+
+
+def test_what_a_file_of_variables_cannot_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match="carriage return"):
+        Variables(known={}).keep("KEY", "a\rb")
+
+
+def test_references_are_found_by_name() -> None:
+    entry = {"args": ["${A}", "$${B}", "${C:-default}", "${workspaceFolder}"], "env": {"X": "a${env:D}b${A}"}}
+    assert references(entry) == ["A", "D"]
+
+
+def test_what_a_client_would_ask_for_is_a_variable() -> None:
+    assert asked_as_variables({"env": {"K": "${input:perplexity-key}"}}) == {"env": {"K": "${PERPLEXITY_KEY}"}}
+    assert variable("9-lives") == "_9_LIVES"
