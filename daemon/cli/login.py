@@ -48,6 +48,11 @@ def main(argv: list[str]) -> int:
         0: logged in, and the server is up; 1: not logged in, or the server is not up; 2: usage; 3: the daemon
         is not reachable.
     """
+    options = _parser().parse_args(argv)
+    return guarded(lambda: _log_in(options))
+
+
+def _parser() -> argparse.ArgumentParser:
     made = parser(
         "login",
         "Log in to a server that wants OAuth. Prints the link to the page where you log in, and opens it where"
@@ -75,8 +80,7 @@ def main(argv: list[str]) -> int:
     made.add_argument("--scope", metavar="S", help="ask for these scopes instead of what the server wants")
     add_json(made)
     add_control(made, LOGIN_SECONDS)
-    options = made.parse_args(argv)
-    return guarded(lambda: _log_in(options))
+    return made
 
 
 def _log_in(options: argparse.Namespace) -> int:

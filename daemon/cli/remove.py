@@ -32,6 +32,23 @@ def main(argv: list[str]) -> int:
         0: removed; 1: there is none, or the file cannot be written; 2: usage; 78: the configuration is faulty,
         or would be.
     """
+    options = _parser().parse_args(argv)
+    # Here, so that `--help` does not pay for attrs and cattrs.
+    from daemon.documents.files import DocumentError  # noqa: PLC0415
+    from daemon.errors import ConfigError  # noqa: PLC0415
+
+    try:
+        return _remove(options, (options.config or config_file(os.environ)).absolute())
+    except DocumentError as error:
+        print(f"mcpd: {visible(str(error))}", file=sys.stderr)
+        return EX_NOT_DONE
+    except ConfigError as error:
+        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
+        print("mcpd: nothing was written; if these places name the server, remove them first", file=sys.stderr)
+        return EX_CONFIG
+
+
+def _parser() -> argparse.ArgumentParser:
     made = parser(
         "remove",
         "Take a server out of the configuration, with the comments that belong to it; all else stays as it is."
@@ -50,20 +67,7 @@ def main(argv: list[str]) -> int:
     made.add_argument("--dry-run", action="store_true", help="show what would change, as a diff")
     made.add_argument("--config", metavar="F", type=Path, help="the configuration (default: as `mcpd check`)")
     add_control(made, PATIENCE)
-    options = made.parse_args(argv)
-    # Here, so that `--help` does not pay for attrs and cattrs.
-    from daemon.documents.files import DocumentError  # noqa: PLC0415
-    from daemon.errors import ConfigError  # noqa: PLC0415
-
-    try:
-        return _remove(options, (options.config or config_file(os.environ)).absolute())
-    except DocumentError as error:
-        print(f"mcpd: {visible(str(error))}", file=sys.stderr)
-        return EX_NOT_DONE
-    except ConfigError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
-        print("mcpd: nothing was written; if these places name the server, remove them first", file=sys.stderr)
-        return EX_CONFIG
+    return made
 
 
 def _remove(options: argparse.Namespace, path: Path) -> int:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daemon.cli.options import parser, positive
 from daemon.host.paths import control_socket
 from daemon.setup.stopping import NotStopped, stop
+
+if TYPE_CHECKING:
+    import argparse
 
 SECONDS = 20.0
 """How long to wait: servers have 5 s together, clients over HTTP what `listen.http.drain` says."""
@@ -20,6 +24,21 @@ def main(argv: list[str]) -> int:
     Returns:
         0: none runs; 1: it goes on running; 2: usage.
     """
+    options = _parser().parse_args(argv)
+    control = Path(options.control or control_socket(os.environ, options.socket))
+    try:
+        ended = stop(os.environ, control, options.timeout)
+    except NotStopped as error:
+        print(f"mcpd: {error}", file=sys.stderr)
+        return 1
+    if ended is None:
+        print(f"mcpd: no daemon runs (nobody listens on {control}).")
+    else:
+        print(f"mcpd: stopped{f' (pid {ended})' if ended else ': mcpd.service and its sockets, by systemd'}.")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     made = parser(
         "stop",
         "Stop the daemon: systemd's units if it is theirs, so that no client starts it; else the process. Calls"
@@ -40,15 +59,4 @@ def main(argv: list[str]) -> int:
         default=SECONDS,
         help="how long to wait for its end (default: %(default)g)",
     )
-    options = made.parse_args(argv)
-    control = Path(options.control or control_socket(os.environ, options.socket))
-    try:
-        ended = stop(os.environ, control, options.timeout)
-    except NotStopped as error:
-        print(f"mcpd: {error}", file=sys.stderr)
-        return 1
-    if ended is None:
-        print(f"mcpd: no daemon runs (nobody listens on {control}).")
-    else:
-        print(f"mcpd: stopped{f' (pid {ended})' if ended else ': mcpd.service and its sockets, by systemd'}.")
-    return 0
+    return made
