@@ -11,18 +11,18 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host.paths import abbreviated, state_dir
 from daemon.safety.escape import visible
-from daemon.setup.carrying_out import carry_out, preview
-from daemon.setup.differences import difference
-from daemon.setup.known_programs import PROGRAMS, named
-from daemon.setup.records import Records
+from daemon.setup.clients.carrying_out import carry_out, preview
+from daemon.setup.clients.differences import difference
+from daemon.setup.clients.known_programs import PROGRAMS, named
+from daemon.setup.clients.records import Records
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from daemon.setup.client_files import FileChange, FilePlan
-    from daemon.setup.programs import ClientProgram, Machine
+    from daemon.setup.clients.client_files import FileChange, FilePlan
+    from daemon.setup.clients.programs import ClientProgram, Machine
 
 
 def add_clients(parsed: argparse.ArgumentParser) -> None:

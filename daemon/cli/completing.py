@@ -150,7 +150,7 @@ def _surfaces(_options: argparse.Namespace) -> Iterator[str]:
 
 
 def _clients(_options: argparse.Namespace) -> Iterator[str]:
-    from daemon.setup.known_programs import PROGRAMS  # noqa: PLC0415 - with their formats
+    from daemon.setup.clients.known_programs import PROGRAMS  # noqa: PLC0415 - with their formats
 
     yield from PROGRAMS
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from daemon.host import paths
 from daemon.host.log_file import LOG, previous
 from daemon.safety.escape import visible
-from daemon.setup.presence import listener
-from daemon.setup.systemctl import SERVICE, Systemctl, installed
+from daemon.setup.running.presence import listener
+from daemon.setup.running.systemctl import SERVICE, Systemctl, installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

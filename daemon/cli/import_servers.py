@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from daemon.setup.importing import ImportPlan
-    from daemon.setup.programs import ClientProgram, Machine
+    from daemon.setup.clients.importing import ImportPlan
+    from daemon.setup.clients.programs import ClientProgram, Machine
     from daemon.setup.taking import Draft, Present
 
 EX_NOT_DONE = 1
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     # Here, so that `--help` does not pay for attrs and cattrs.
     from daemon.documents.files import DocumentError  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.known_programs import PROGRAMS, named  # noqa: PLC0415
+    from daemon.setup.clients.known_programs import PROGRAMS, named  # noqa: PLC0415
 
     try:
         programs = [named(name) for name in options.clients] or [*PROGRAMS.values()]
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def here() -> Machine:
     """The machine that a command is given on, as clients of this user see it."""
-    from daemon.setup.programs import Machine  # noqa: PLC0415
+    from daemon.setup.clients.programs import Machine  # noqa: PLC0415
 
     at = home(os.environ)
     try:
@@ -106,8 +106,8 @@ def here() -> Machine:
 def _import(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     from daemon.cli.import_view import data, table  # noqa: PLC0415 - as above
     from daemon.cli.terminal import Screen  # noqa: PLC0415
-    from daemon.setup.found import find  # noqa: PLC0415
-    from daemon.setup.importing import plan  # noqa: PLC0415
+    from daemon.setup.clients.found import find  # noqa: PLC0415
+    from daemon.setup.clients.importing import plan  # noqa: PLC0415
     from daemon.setup.taking import drafted, read_present  # noqa: PLC0415
 
     machine = here()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from daemon.cli.terminal import Screen
-    from daemon.setup.found import ClientServers, Origin
-    from daemon.setup.importing import ImportPlan, PlannedServer
+    from daemon.setup.clients.found import ClientServers, Origin
+    from daemon.setup.clients.importing import ImportPlan, PlannedServer
 
 
 def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: str) -> str:

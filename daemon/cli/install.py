@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from daemon.setup.client_files import FilePlan
-    from daemon.setup.programs import ClientProgram, Machine
-    from daemon.setup.putting_in import Installation
-    from daemon.setup.taken_over import TakenOver
+    from daemon.setup.clients.client_files import FilePlan
+    from daemon.setup.clients.programs import ClientProgram, Machine
+    from daemon.setup.clients.putting_in import Installation
+    from daemon.setup.clients.taken_over import TakenOver
 
 
 def main(argv: list[str]) -> int:
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     from daemon.cli.import_servers import here  # noqa: PLC0415
     from daemon.documents.files import DocumentError  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.own_entry import NoProgram  # noqa: PLC0415
+    from daemon.setup.clients.own_entry import NoProgram  # noqa: PLC0415
 
     made = _parser()
     options = made.parse_args(argv)
@@ -97,7 +97,7 @@ def is_pending(program: ClientProgram, machine: Machine, wanted: Installation, k
     """Whether there is something to do for a client, or something that keeps it from being done."""
     from daemon.documents.files import DocumentError  # noqa: PLC0415 - as above
     from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.carrying_out import preview  # noqa: PLC0415
+    from daemon.setup.clients.carrying_out import preview  # noqa: PLC0415
 
     try:
         return any(change.writes for change in preview(_plans(program, machine, wanted, known)))
@@ -109,7 +109,7 @@ def _plans(
     program: ClientProgram, machine: Machine, wanted: Installation, known: TakenOver, scope: str = "user"
 ) -> list[FilePlan]:
     from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
-    from daemon.setup.client_files import installing  # noqa: PLC0415
+    from daemon.setup.clients.client_files import installing  # noqa: PLC0415
 
     find = partial(records().find, program.name)
     return installing(program, machine, wanted, scope, known.lookup(program, machine), find)
@@ -159,8 +159,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _wanted(options: argparse.Namespace) -> Installation:
-    from daemon.setup.own_entry import own_command  # noqa: PLC0415 - as above
-    from daemon.setup.putting_in import Installation  # noqa: PLC0415
+    from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415 - as above
+    from daemon.setup.clients.putting_in import Installation  # noqa: PLC0415
 
     socket = options.socket and str(Path(options.socket).absolute())
     named = (("--socket", socket), ("--profile", options.profile), ("--surface", options.surface))
@@ -181,7 +181,7 @@ def _known() -> TakenOver:
         DocumentError: it cannot be read.
     """
     from daemon.config.parse import load  # noqa: PLC0415 - as above
-    from daemon.setup.taken_over import TakenOver  # noqa: PLC0415
+    from daemon.setup.clients.taken_over import TakenOver  # noqa: PLC0415
     from daemon.setup.taking import read_present  # noqa: PLC0415
 
     path = config_file(os.environ)

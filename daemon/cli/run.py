@@ -40,7 +40,7 @@ from daemon.surfaces.table import LAZY, SURFACES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.authorization.logins import Logins
+    from daemon.authorization.server_logins import ServerLogins
     from daemon.cli.listeners import Listeners
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
@@ -241,7 +241,6 @@ def _serve(
     from loguru import logger  # noqa: PLC0415
 
     from daemon.authorization.running import LoginRuns  # noqa: PLC0415
-    from daemon.authorization.server_logins import ServerLogins  # noqa: PLC0415
     from daemon.cli import lifetime  # noqa: PLC0415
     from daemon.host import logs  # noqa: PLC0415
     from daemon.processes import own  # noqa: PLC0415
@@ -269,7 +268,7 @@ def _serve(
                 place=place,
                 file=file,
                 unattended=options.detached,
-                logins=LoginRuns(ServerLogins(kept), state, children),
+                logins=LoginRuns(kept, state, children),
                 children=children,
             )
             trio.run(lifetime.run, config, around, signals.listen)
@@ -287,19 +286,21 @@ def _style(*, detached: bool) -> str:
     return "journal" if os.environ.get("JOURNAL_STREAM") else "text"
 
 
-def _kept_logins(config: Config, state: Path, file: ConfigFile) -> Logins:
+def _kept_logins(config: Config, state: Path, file: ConfigFile) -> ServerLogins:
     """Where logins are kept.
 
     Raises:
         ConfigError: in the Secret Service, for which a package is missing.
     """
-    from daemon.authorization.stores import logins_in  # noqa: PLC0415 - see `_serve`
+    from daemon.authorization.server_logins import ServerLogins  # noqa: PLC0415 - see `_serve`
+    from daemon.authorization.stores import logins_in  # noqa: PLC0415
 
     try:
-        return logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING)
+        kept = logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING)
     except ImportError:
         message = "this needs an extra: pip install 'mcpd-supervisor[secret-service]'"
         raise ConfigError(str(file.path), [Fault(path="$.state.logins", message=message)]) from None
+    return ServerLogins(kept, file.redact.hide_login)
 
 
 def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log: str) -> DaemonFacts:

@@ -13,11 +13,11 @@ import attrs
 from daemon.cli.options import add_json, parser
 from daemon.errors import McpdError
 from daemon.safety.escape import document, visible
-from daemon.setup import service
-from daemon.setup.own_entry import own_command
+from daemon.setup.clients.own_entry import own_command
+from daemon.setup.running import service
 
 if TYPE_CHECKING:
-    from daemon.setup.service import ServiceState, UnitChange, UnitPlan
+    from daemon.setup.running.service import ServiceState, UnitChange, UnitPlan
 
 EX_FAULT, EX_USAGE = 1, 2
 

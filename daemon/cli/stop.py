@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from daemon.cli.options import parser, positive
 from daemon.host.paths import control_socket
-from daemon.setup.stopping import NotStopped, stop
+from daemon.setup.running.stopping import NotStopped, stop
+
+if TYPE_CHECKING:
+    import argparse
 
 if TYPE_CHECKING:
     import argparse

@@ -9,8 +9,8 @@ from daemon.cli.options import parser
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.setup.client_files import FilePlan
-    from daemon.setup.programs import ClientProgram, Machine
+    from daemon.setup.clients.client_files import FilePlan
+    from daemon.setup.clients.programs import ClientProgram, Machine
 
 
 def main(argv: list[str]) -> int:
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
     """Take mcpd out of one client; returns what was done, None if it could not be."""
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
-    from daemon.setup.client_files import uninstalling  # noqa: PLC0415
+    from daemon.setup.clients.client_files import uninstalling  # noqa: PLC0415
 
     kept = clients.records()
 

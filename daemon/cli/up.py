@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from daemon.setup.found import ClientServers
-    from daemon.setup.importing import ImportPlan
-    from daemon.setup.programs import ClientProgram, Machine
-    from daemon.setup.putting_in import Installation
-    from daemon.setup.service import UnitPlan
-    from daemon.setup.taken_over import TakenOver
+    from daemon.setup.clients.found import ClientServers
+    from daemon.setup.clients.importing import ImportPlan
+    from daemon.setup.clients.programs import ClientProgram, Machine
+    from daemon.setup.clients.putting_in import Installation
+    from daemon.setup.clients.taken_over import TakenOver
+    from daemon.setup.running.service import UnitPlan
     from daemon.setup.taking import Draft, Present
 
 EX_NOT_DONE = 1
@@ -145,11 +145,11 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     from daemon.cli.client_changes import is_here  # noqa: PLC0415 - as above
     from daemon.cli.import_servers import here  # noqa: PLC0415
     from daemon.cli.install import is_pending  # noqa: PLC0415
-    from daemon.setup.found import find  # noqa: PLC0415
-    from daemon.setup.importing import plan  # noqa: PLC0415
-    from daemon.setup.own_entry import own_command  # noqa: PLC0415
-    from daemon.setup.putting_in import Installation  # noqa: PLC0415
-    from daemon.setup.taken_over import TakenOver  # noqa: PLC0415
+    from daemon.setup.clients.found import find  # noqa: PLC0415
+    from daemon.setup.clients.importing import plan  # noqa: PLC0415
+    from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415
+    from daemon.setup.clients.putting_in import Installation  # noqa: PLC0415
+    from daemon.setup.clients.taken_over import TakenOver  # noqa: PLC0415
     from daemon.setup.taking import read_present  # noqa: PLC0415
 
     machine, path = here(), config_file(os.environ).absolute()
@@ -181,7 +181,7 @@ def _of_the_user(found: ClientServers) -> ClientServers:
     """What was found, without what stands in a project's files: whoever wrote those decides what is run."""
     import attrs  # noqa: PLC0415 - as above
 
-    from daemon.setup.client_files import SCOPES  # noqa: PLC0415
+    from daemon.setup.clients.client_files import SCOPES  # noqa: PLC0415
 
     return attrs.evolve(
         found,
@@ -191,7 +191,7 @@ def _of_the_user(found: ClientServers) -> ClientServers:
 
 
 def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
-    from daemon.setup import service  # noqa: PLC0415 - as above
+    from daemon.setup.running import service  # noqa: PLC0415 - as above
 
     # A service has the usual configuration and the usual socket.
     if options.no_service or options.socket or os.environ.get("MCPD_CONFIG"):
@@ -270,7 +270,7 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
         OSError: the directory of its sockets cannot be used.
     """
     from daemon.config.parse import load  # noqa: PLC0415 - as above
-    from daemon.setup import service, starting  # noqa: PLC0415
+    from daemon.setup.running import service, starting  # noqa: PLC0415
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
     if with_service and offer.service is not None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from daemon.setup.found import ClientServers
-    from daemon.setup.importing import ImportPlan
-    from daemon.setup.programs import ClientProgram
+    from daemon.setup.clients.found import ClientServers
+    from daemon.setup.clients.importing import ImportPlan
+    from daemon.setup.clients.programs import ClientProgram
 
 Servers = dict[str, dict[str, Any]]
 """Servers by name, as the status has them."""
@@ -64,7 +64,7 @@ def summary(
         found: what clients had.
         options: the command line; `socket` is None unless it was named.
     """
-    from daemon.setup.systemctl import installed  # noqa: PLC0415 - not for `--help`
+    from daemon.setup.running.systemctl import installed  # noqa: PLC0415 - not for `--help`
 
     works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
     clients = f", in {titles(programs)} once started anew" if programs else ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from daemon.documents.files import FoundFile
     from daemon.documents.formats import Document
-    from daemon.setup.importing import ImportPlan
+    from daemon.setup.clients.importing import ImportPlan
 
 
 @attrs.frozen(kw_only=True)

@@ -40,7 +40,7 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/config/categories.py": "tests/unit/config/test_structure.py",
     "daemon/config/tuning.py": "tests/unit/config/test_structure.py",
     # Frozen values: the table of clients is made of them.
-    "daemon/setup/programs.py": "tests/unit/setup/test_known_programs.py",
+    "daemon/setup/clients/programs.py": "tests/unit/setup/clients/test_known_programs.py",
     # What two surfaces share is tested through both of them.
     "daemon/surfaces/by_category.py": "tests/unit/surfaces/test_category.py",
     # Frozen values: the store's tests write and read them, the call path's work with what sessions share.

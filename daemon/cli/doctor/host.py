@@ -14,8 +14,8 @@ from daemon.cli.doctor.sharing import most_instances
 from daemon.config.model import TransportType
 from daemon.errors import McpdError
 from daemon.processes import leftovers, proc, starts
-from daemon.setup.service import LINGER, written_by_us
-from daemon.setup.systemctl import SCOPES, SERVICE, SOCKET, systemctl
+from daemon.setup.running.service import LINGER, written_by_us
+from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, systemctl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Config
     from daemon.processes.leftovers import Leftover
     from daemon.processes.proc import Process
-    from daemon.setup.systemctl import Unit
+    from daemon.setup.running.systemctl import Unit
 
 OWN_FILES = 64
 """Descriptors of the daemon itself: event loop, sockets, locks, database, log, and threads that read files."""

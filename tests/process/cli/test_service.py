@@ -21,7 +21,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSystemd:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     for name, value in {**found.environ, "SHELL": "/bin/false"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("daemon.setup.service.LINGER", tmp_path)
+    monkeypatch.setattr("daemon.setup.running.service.LINGER", tmp_path)
     return found
 
 

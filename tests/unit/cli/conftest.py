@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from daemon.setup.programs import Machine
+    from daemon.setup.clients.programs import Machine
 
 
 MOVING = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "STATE_DIRECTORY", "CODEX_HOME", "CLAUDE_CONFIG_DIR")

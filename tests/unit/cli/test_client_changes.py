@@ -10,8 +10,8 @@ import pytest
 from daemon.cli.client_changes import add_clients, chosen, installed_in_words, is_here
 from daemon.documents.files import FoundFile
 from daemon.documents.formats import Format
-from daemon.setup.client_files import FileChange
-from daemon.setup.known_programs import PROGRAMS
+from daemon.setup.clients.client_files import FileChange
+from daemon.setup.clients.known_programs import PROGRAMS
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:

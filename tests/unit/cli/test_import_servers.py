@@ -10,12 +10,12 @@ import pytest
 
 from daemon.cli.import_servers import main
 from tests.unit.cli.users import Terminal, config_of
-from tests.unit.setup.test_found import BROKEN, digest
+from tests.unit.setup.clients.test_found import BROKEN, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.setup.programs import Machine
+    from daemon.setup.clients.programs import Machine
     from tests.unit.cli.conftest import Controls
 
 SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")

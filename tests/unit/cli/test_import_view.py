@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.import_view import data, table
 from daemon.cli.terminal import Screen
-from tests.unit.setup.test_importing import planned_and_found
+from tests.unit.setup.clients.test_importing import planned_and_found
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,13 +11,13 @@ import pytest
 from daemon.cli import import_servers
 from daemon.cli.install import main
 from tests.unit.cli.users import Terminal, config_of
-from tests.unit.setup.test_found import BROKEN
+from tests.unit.setup.clients.test_found import BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from daemon.setup.programs import Machine
+    from daemon.setup.clients.programs import Machine
 
 
 @pytest.fixture(autouse=True)

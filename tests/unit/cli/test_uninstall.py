@@ -11,12 +11,12 @@ import pytest
 
 from daemon.cli import import_servers, install
 from daemon.cli.uninstall import main
-from tests.unit.setup.test_found import digest
+from tests.unit.setup.clients.test_found import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.setup.programs import Machine
+    from daemon.setup.clients.programs import Machine
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.up_outcome import settled, summary, titles
-from daemon.setup.found import find
-from daemon.setup.importing import plan
-from daemon.setup.known_programs import PROGRAMS
+from daemon.setup.clients.found import find
+from daemon.setup.clients.importing import plan
+from daemon.setup.clients.known_programs import PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from daemon.setup.programs import Machine
+    from daemon.setup.clients.programs import Machine
     from tests.unit.cli.conftest import Controls
 
 SERVERS: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.setup.programs import Machine
+    from daemon.setup.clients.programs import Machine
 
 
 class Terminal(io.StringIO):

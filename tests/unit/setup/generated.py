@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 from daemon.documents.formats import Format
-from daemon.setup.known_programs import PROGRAMS
-from daemon.setup.programs import Machine
+from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import Machine
 from tests.unit.documents.test_json_document import sprinkled
 
 if TYPE_CHECKING:
     import random
 
-    from daemon.setup.programs import ClientPlace
+    from daemon.setup.clients.programs import ClientPlace
 
 HOME = Path("/home/ada")
 MACHINE = Machine(home=HOME, directory=HOME / "proj", environ={})

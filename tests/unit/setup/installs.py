@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.setup.carrying_out import carry_out
-from daemon.setup.client_files import installing, uninstalling
-from daemon.setup.known_programs import PROGRAMS
-from daemon.setup.putting_in import Installation
-from daemon.setup.records import Records
+from daemon.setup.clients.carrying_out import carry_out
+from daemon.setup.clients.client_files import installing, uninstalling
+from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.putting_in import Installation
+from daemon.setup.clients.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from daemon.setup.client_files import FileChange
-    from daemon.setup.programs import ClientPlace, Machine
+    from daemon.setup.clients.client_files import FileChange
+    from daemon.setup.clients.programs import ClientPlace, Machine
 
 MCPD = Installation(command="/opt/bin/mcpd", args=("connect",))
 

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.setup.programs import Machine
+from daemon.setup.clients.programs import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

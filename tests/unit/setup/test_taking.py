@@ -10,9 +10,9 @@ import pytest
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
-from daemon.setup.found import find
-from daemon.setup.importing import plan
-from daemon.setup.known_programs import PROGRAMS
+from daemon.setup.clients.found import find
+from daemon.setup.clients.importing import plan
+from daemon.setup.clients.known_programs import PROGRAMS
 from daemon.setup.taking import Draft, changed, drafted, read_present
 from tests.unit.setup.machines import machine
 

@@ -13,7 +13,7 @@ import pytest
 from daemon.cli.doctor.findings import TABLE, Level
 from daemon.cli.doctor.host import CHILD_FILES, OWN_FILES, REMOTE_FILES, leavings, limits, units
 from daemon.cli.doctor.scene import gather
-from daemon.setup.service import LINGER
+from daemon.setup.running.service import LINGER
 from tests.unit.cli.doctor.scenes import levels, only, process
 from tests.unit.processes.dying import DyingDaemon
 

@@ -1,0 +1,186 @@
+"""What becomes of a client's files when mcpd is put into them, or taken out again. Nothing is written here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.documents.files import DocumentError
+from daemon.documents.formats import read_document
+from daemon.setup.clients.programs import OWN_NAME
+from daemon.setup.clients.putting_in import put_in, without_own
+from daemon.setup.clients.taking_out import Record, taken_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from daemon.documents.files import FoundFile
+    from daemon.documents.formats import Format
+    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Machine
+    from daemon.setup.clients.putting_in import Installation
+
+    Finder = Callable[[Path], Record | None]
+    Known = Callable[[ClientPlace, str, object], str | None]
+
+SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project", "workspace"})}
+"""The scopes of places, by who else has the file: nobody, or everybody who works on the project."""
+
+
+@attrs.frozen(kw_only=True)
+class FileChange:
+    """One file of a client's, as it is and as it is to be."""
+
+    found: FoundFile
+    form: Format
+    """The file's format."""
+    after: str | None = attrs.field(repr=False)
+    """None: there is to be no file."""
+    record: Record | None
+    """What is to be kept of it; None: nothing any more."""
+    former: Record | None = None
+    """What has been kept of it."""
+    taken: tuple[str, ...] = ()
+    """Servers that the client reaches through mcpd."""
+    left: tuple[str, ...] = ()
+    """Servers that stay because mcpd does not have them."""
+    back: tuple[str, ...] = ()
+    """Servers that are the client's own again."""
+    kept: tuple[str, ...] = ()
+    """Servers that are not put back because the file has others of their names now."""
+    exact: bool = False
+    """Whether the file becomes byte for byte what it was before mcpd."""
+
+    @property
+    def before(self) -> str | None:
+        """What the file holds; None if there is none."""
+        return text_of(self.found)
+
+    @property
+    def writes(self) -> bool:
+        """Whether the file is not yet as it is to be."""
+        return self.before != self.after
+
+
+@attrs.frozen
+class FilePlan:
+    """What is to become of a file, however it is found."""
+
+    path: Path
+    change: Callable[[FoundFile], FileChange]
+    """Raises ConfigError, DocumentError: the file is broken, or mcpd cannot be put there."""
+
+
+def installing(
+    program: ClientProgram, machine: Machine, wanted: Installation, scope: str, known: Known, record_of: Finder
+) -> list[FilePlan]:
+    """How mcpd is put into a client.
+
+    Args:
+        program: the client.
+        machine: where it looks for its files.
+        wanted: how mcpd is to be put in.
+        scope: one of `SCOPES`.
+        known: as in `put_in`.
+        record_of: the record of a file.
+
+    Raises:
+        DocumentError: the client has no file for this scope.
+    """
+    places = [place for place in program.places(machine) if place.scope in SCOPES[scope]]
+    if not places:
+        raise DocumentError(f"{program.title} has no file for the scope '{scope}' here")
+    into = places[0]
+
+    def put_into(path: Path) -> FilePlan:
+        here = [place for place in places if place.path == path]
+        return FilePlan(
+            path,
+            lambda found: _put_in(found, here, into if path == into.path else None, wanted, known, record_of),
+        )
+
+    others = (place.path for place in places if place.path.exists())
+    return [put_into(path) for path in dict.fromkeys([into.path, *others])]
+
+
+def uninstalling(
+    program: ClientProgram, machine: Machine, records: Sequence[Record], record_of: Finder
+) -> list[FilePlan]:
+    """How mcpd is taken out of a client: of every file that is recorded, and of all that have it nonetheless.
+
+    Args:
+        program: the client.
+        machine: where it looks for its files.
+        records: what is kept of its files.
+        record_of: the record of a file.
+    """
+    places = program.places(machine)
+    paths = [place.path for place in places] + [record.path for record in records]
+
+    def take_out_of(path: Path) -> FilePlan:
+        here = [place for place in places if place.path == path]
+        return FilePlan(path, lambda found: _take_out(found, here, record_of(path)))
+
+    return [take_out_of(path) for path in dict.fromkeys(paths)]
+
+
+def text_of(found: FoundFile) -> str | None:
+    """What a file says; None if there is none.
+
+    Raises:
+        DocumentError: it is not UTF-8.
+    """
+    try:
+        return None if found.content is None else found.content.decode()
+    except UnicodeDecodeError:
+        raise DocumentError(f"{found.path} is not UTF-8, so it is left alone: save it as UTF-8") from None
+
+
+def _put_in(
+    found: FoundFile,
+    places: list[ClientPlace],
+    into: ClientPlace | None,
+    wanted: Installation,
+    known: Known,
+    record_of: Finder,
+) -> FileChange:
+    current, former = text_of(found), record_of(found.path)
+    base = None if current is None else _without(current, places, former)
+    form = places[0].form
+    put = put_in(base or "", [*places, *_former_places(former, places)], into, wanted, known)
+    after = put.text if put.members else base
+    if current is not None and after is not None and _says(current, places[0]) == _says(after, places[0]):
+        after = current
+    record = None
+    if put.members and after is not None:
+        record = Record(path=found.path, form=form, members=put.members, original=base, installed=after)
+    change = FileChange(found=found, form=form, after=after, record=record, former=former)
+    return attrs.evolve(change, taken=put.taken, left=put.left)
+
+
+def _without(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
+    return without_own(current, places) if record is None else taken_out(record, current).text
+
+
+def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list[ClientPlace]:
+    """Where servers were taken out before: of another directory, where a client keeps them by directory."""
+    trails = dict.fromkeys(member.trail for member in record.members) if record else {}
+    return [attrs.evolve(places[0], trail=trail) for trail in trails.keys() - {place.trail for place in places}]
+
+
+def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None) -> FileChange:
+    current = text_of(found)
+    form = former.form if former is not None else places[0].form
+    nothing = FileChange(found=found, form=form, after=current, record=None, former=former)
+    if current is None:
+        return nothing
+    if former is None:
+        # One that does not even name mcpd is not read: it may be broken, and is none of our business.
+        return attrs.evolve(nothing, after=without_own(current, places)) if OWN_NAME in current else nothing
+    out = taken_out(former, current)
+    return attrs.evolve(nothing, after=out.text, back=out.back, kept=out.kept, exact=out.exact)
+
+
+def _says(text: str, place: ClientPlace) -> object:
+    return read_document(text, place.form, source=str(place.path)).value()

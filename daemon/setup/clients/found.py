@@ -1,0 +1,219 @@
+"""The servers that the clients of a machine have. Only reads."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.config.translation import translated
+from daemon.documents.files import DocumentError, look
+from daemon.documents.formats import read_document
+from daemon.errors import ConfigError
+from daemon.setup.clients.programs import OWN_NAME, NotTaken
+from daemon.setup.moved_secrets import asked_as_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from daemon.config.translation import Note
+    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Machine
+
+MOST_READS = 3
+"""How often a file is read that makes no sense and changes meanwhile: a client is writing it."""
+
+_RELATIVE = re.compile(r"\.{1,2}(?:/.*)?", re.DOTALL)
+
+
+@attrs.frozen(kw_only=True)
+class Origin:
+    """Where a server was found."""
+
+    program: ClientProgram
+    """The client that has it."""
+    place: ClientPlace
+    """In which of its files."""
+    name: str
+    """Its name there."""
+
+
+@attrs.frozen(kw_only=True)
+class FoundServer:
+    """A server that a client has."""
+
+    origin: Origin
+    entry: Mapping[str, Any] = attrs.field(repr=False)
+    """Its entry in mcpd's keys, secrets and all."""
+    notes: tuple[Note, ...] = ()
+    """What was understood as something else, or has no meaning here."""
+
+
+@attrs.frozen(kw_only=True)
+class LeftServer:
+    """An entry that cannot be taken."""
+
+    origin: Origin
+    why: str
+    """Why, after its name: `is part of Goose itself`."""
+
+
+@attrs.frozen(kw_only=True)
+class UnreadFile:
+    """A client's file that could not be read."""
+
+    program: ClientProgram
+    path: Path
+    message: str
+    """What is wrong with it, with line and column: a sentence that names it."""
+
+
+@attrs.frozen(kw_only=True)
+class ClientServers:
+    """What the clients of a machine have."""
+
+    servers: tuple[FoundServer, ...]
+    left: tuple[LeftServer, ...]
+    """Entries that cannot be taken."""
+    unread: tuple[UnreadFile, ...]
+    """Files that could not be read."""
+    own: tuple[Origin, ...]
+    """Where mcpd itself stands already."""
+    looked: Mapping[str, tuple[Path, ...]]
+    """The files that were looked for, by client."""
+    there: frozenset[Path]
+    """Those of them that exist."""
+
+
+def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
+    """Every server that these clients have, in the order of clients and files. Blocks: it reads files."""
+    servers: list[FoundServer] = []
+    left: list[LeftServer] = []
+    own: list[Origin] = []
+    looked: dict[str, tuple[Path, ...]] = {}
+    files = _Files()
+    for program in programs:
+        places = program.places(machine)
+        looked[program.name] = tuple(dict.fromkeys(place.path for place in places))
+        for place in places:
+            for name, written in files.entries(program, place):
+                origin = Origin(program=program, place=place, name=name)
+                match read_entry(origin, written, machine):
+                    case None:
+                        own.append(origin)
+                    case str(why):
+                        left.append(LeftServer(origin=origin, why=why))
+                    case found:
+                        servers.append(found)
+    return ClientServers(
+        servers=tuple(servers),
+        left=tuple(left),
+        unread=tuple(files.unread),
+        own=tuple(own),
+        looked=looked,
+        there=frozenset(path for path, value in files.read.items() if value is not None),
+    )
+
+
+class _Files:
+    """The files that were read: each once, though a client may keep several lists in one."""
+
+    def __init__(self) -> None:
+        self.read: dict[Path, object] = {}
+        self.unread: list[UnreadFile] = []
+
+    def entries(self, program: ClientProgram, place: ClientPlace) -> Iterator[tuple[str, object]]:
+        """The entries at a place, by name; none if there is no such file, or it cannot be read."""
+        if place.path not in self.read:
+            try:
+                self.read[place.path] = _value(place)
+            except (ConfigError, DocumentError) as error:
+                # Empty, not missing: it is there, and is named once.
+                self.read[place.path] = {}
+                self.unread.append(UnreadFile(program=program, path=place.path, message=str(error)))
+        value = self.read[place.path]
+        for step in place.trail:
+            value = value.get(step) if isinstance(value, dict) else None
+        if place.listed and isinstance(value, list):
+            yield from ((_name_of(item, at), item) for at, item in enumerate(value, 1))
+        elif isinstance(value, dict) and not place.listed:
+            yield from ((str(name), item) for name, item in value.items())
+        elif value is not None:
+            expected = "a list" if place.listed else "an object"
+            message = f"{place.path}: {'.'.join(place.trail)} is not {expected}, so its servers were not read"
+            self.unread.append(UnreadFile(program=program, path=place.path, message=message))
+
+
+def _name_of(item: object, at: int) -> str:
+    named = item.get("name") or item.get("uses") if isinstance(item, dict) else None
+    return str(named or f"number {at}")
+
+
+def _value(place: ClientPlace) -> object:
+    """What a file says; None if there is none.
+
+    Raises:
+        ConfigError: it is not written in its format.
+        DocumentError: it cannot be read.
+    """
+    for attempt in range(1, MOST_READS + 1):
+        found = look(place.path)
+        if found.content is None:
+            return None
+        try:
+            text = found.content.decode("utf-8-sig")
+            return read_document(text, place.form, source=str(place.path)).value() if text.strip() else {}
+        except UnicodeDecodeError:
+            fault = DocumentError(f"{place.path} is not UTF-8, so its servers were not read")
+            if attempt == MOST_READS or look(place.path).identity == found.identity:
+                raise fault from None
+        except ConfigError:
+            if attempt == MOST_READS or look(place.path).identity == found.identity:
+                raise
+    raise AssertionError
+
+
+def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer | str | None:
+    """A client's entry in mcpd's keys, or why it cannot be taken; None if it is mcpd's own."""
+    if not isinstance(written, dict):
+        return f"is not written as {origin.program.title} writes servers: it is no object"
+    shape = origin.place.shape
+    try:
+        read = shape.read(written)
+        if isinstance(read, NotTaken):
+            return read.why
+        meant = translated(read, milliseconds=shape.milliseconds)
+    except (AttributeError, TypeError, ValueError):
+        # Values of other types than documented; which they are, the client itself says best.
+        return f"is not written as {origin.program.title} writes servers"
+    entry: dict[str, Any] = asked_as_variables(meant.entry)
+    command, args = entry.get("command"), entry.get("args", [])
+    if not isinstance(command, str) and not isinstance(entry.get("url"), str):
+        return "has neither a command nor a url"
+    if isinstance(command, str) and isinstance(args, list):
+        if is_own(command, args):
+            return None
+        if (directory := _directory(origin.place, entry, machine)) is not None:
+            entry["cwd"] = directory
+    return FoundServer(origin=origin, entry=entry, notes=meant.notes)
+
+
+def is_own(command: str, args: Sequence[object]) -> bool:
+    """Whether a client's entry is mcpd itself: `mcpd connect`, also behind a runner (`uvx … mcpd connect`)."""
+    words = [PurePath(command).name, *map(str, args)]
+    return (OWN_NAME, "connect") in pairwise(words)
+
+
+def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -> str | None:
+    """The directory that a server of a project needs to be started in; None if it makes no difference.
+
+    A client starts it in the project, mcpd in the home directory.
+    """
+    cwd = str(entry.get("cwd") or "")
+    if place.scope == "user" or cwd.startswith(("/", "~", "${")):
+        return None
+    words = [entry["command"], *(str(word).rpartition("=")[2] for word in entry.get("args", []))]
+    return str(machine.directory / cwd) if cwd or any(map(_RELATIVE.fullmatch, words)) else None

@@ -1,0 +1,206 @@
+"""What is taken of the servers that were found: each once, under a name of its own, without its secrets."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.config.names import slug
+from daemon.config.parse import parse
+from daemon.config.redaction import secrets_of
+from daemon.config.translation import translated
+from daemon.errors import ConfigError
+from daemon.setup.clients.found import LeftServer
+from daemon.setup.clients.same import identity
+from daemon.setup.moved_secrets import Variables, references, with_references
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from daemon.config.model import Server
+    from daemon.config.translation import Note
+    from daemon.setup.clients.found import ClientServers, FoundServer, Origin
+
+_EVERYWHERE = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER", "XDG_RUNTIME_DIR"})
+"""Variables that every session and service of a user has, so that they need not be kept."""
+
+_UNSET = "x"
+"""What stands for a variable that is set nowhere while an entry is judged: too short to be a secret."""
+
+_UNNAMED = "server"
+"""What a server is called of whose name nothing can be kept."""
+
+
+@attrs.frozen(kw_only=True)
+class PlannedServer:
+    """A server as mcpd would have it."""
+
+    name: str
+    """Its name in mcpd; of one that is there already, the name that it has there."""
+    entry: Mapping[str, Any]
+    """Its entry, with references in place of secrets."""
+    origins: tuple[Origin, ...]
+    """Where it was found; all of them start the same."""
+    secrets: tuple[str, ...] = ()
+    """The variables that it needs and that are kept for it."""
+    missing: tuple[str, ...] = ()
+    """Those that are set nowhere: until they are, it is switched off."""
+    notes: tuple[Note, ...] = ()
+    """What its clients say in another way, or what has no meaning here."""
+    server: Server | None = attrs.field(default=None, repr=False)
+    """The same as mcpd reads it, for what is known of such a server; None of one that is there already."""
+    beside: str | None = None
+    """The server of the same name that starts something else: another version, or another token."""
+    is_there: bool = False
+    """Whether mcpd has it already."""
+
+
+@attrs.frozen(kw_only=True)
+class ImportPlan:
+    """What would be added to mcpd's configuration."""
+
+    servers: tuple[PlannedServer, ...]
+    """Each different server once, in the order in which they were found."""
+    left: tuple[LeftServer, ...]
+    """Entries that cannot be taken, and why."""
+    variables: Mapping[str, str] = attrs.field(repr=False)
+    """What is to be written to the file `env`."""
+
+    @property
+    def added(self) -> tuple[PlannedServer, ...]:
+        """The servers that mcpd does not have yet."""
+        return tuple(server for server in self.servers if not server.is_there)
+
+
+def plan(
+    findings: ClientServers,
+    *,
+    written: Mapping[str, Any],
+    kept: Mapping[str, str],
+    environ: Mapping[str, str],
+    source: Path,
+) -> ImportPlan:
+    """What would be taken of these findings. Reads the files that entries refer to, and writes nothing.
+
+    Args:
+        findings: what clients have.
+        written: the servers of mcpd's configuration.
+        kept: the variables of the file `env` beside it.
+        environ: the environment, which counts more.
+        source: the configuration, from whose directory relative paths start.
+    """
+    planning = _Planning(written, Variables(known={**kept, **environ}), environ, source)
+    same: dict[tuple[object, ...], list[FoundServer]] = {}
+    for server in findings.servers:
+        same.setdefault(identity(server.entry, planning.variables.known), []).append(server)
+    # Those with tokens first: where others name a variable that is set nowhere, it may be one of theirs.
+    for servers in sorted(same.values(), key=lambda group: bool(planning.missing(group[0].entry))):
+        planning.take(servers)
+    return ImportPlan(
+        servers=tuple(planning.servers),
+        left=(*findings.left, *planning.left),
+        variables=planning.variables.kept,
+    )
+
+
+class _Planning:
+    """A plan that is being made."""
+
+    def __init__(
+        self, written: Mapping[str, Any], variables: Variables, environ: Mapping[str, str], source: Path
+    ) -> None:
+        self.servers: list[PlannedServer] = []
+        self.left: list[LeftServer] = []
+        self.variables = variables
+        self._environ = environ
+        self._source = source
+        self._names: set[str] = set(written)
+        self._there = {
+            identity(translated(entry).entry, variables.known): name
+            for name, entry in written.items()
+            if isinstance(entry, dict)
+        }
+        self._planned: dict[tuple[object, ...], int] = {}
+        """Where in `servers` each stands."""
+
+    def missing(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
+        """The variables that an entry needs and that are set nowhere."""
+        return tuple(each for each in references(entry) if each not in self.variables.known)
+
+    def take(self, servers: Sequence[FoundServer]) -> None:
+        """Take over servers that are the same one."""
+        origins = tuple(server.origin for server in servers)
+        first = next((server for server in servers if server.entry.get("enabled") is not False), servers[0])
+        key = identity(first.entry, self.variables.known)
+        if (there := self._there.get(key)) is not None:
+            self.servers.append(PlannedServer(name=there, entry={}, origins=origins, is_there=True))
+            return
+        if (at := self._planned.get(key)) is not None:
+            planned = self.servers[at]
+            self.servers[at] = attrs.evolve(planned, origins=(*planned.origins, *origins))
+            return
+        # What most clients call it; of several the first.
+        title = Counter(origin.name for origin in origins).most_common(1)[0][0]
+        wanted = slug(title) or _UNNAMED
+        name = slug(wanted, self._names) or _UNNAMED
+        try:
+            server = self._as_read(name, first.entry)
+            entry = with_references(first.entry, name, secrets_of(server)[0], self.variables)
+        except ConfigError as error:
+            why = f"cannot be used: {'; '.join(fault.message for fault in error.faults)}"
+            self.left += [LeftServer(origin=origin, why=why) for origin in origins]
+        except ValueError as error:
+            self.left += [LeftServer(origin=origin, why=f"cannot be used: {error}") for origin in origins]
+        else:
+            self._names.add(name)
+            self._planned[key] = len(self.servers)
+            notes = tuple(dict.fromkeys(note for each in servers for note in each.notes))
+            planned = self._server_of(name, title, entry, origins, notes)
+            self.servers.append(attrs.evolve(planned, server=server))
+
+    def _server_of(
+        self,
+        name: str,
+        title: str,
+        entry: dict[str, Any],
+        origins: tuple[Origin, ...],
+        notes: tuple[Note, ...],
+    ) -> PlannedServer:
+        needed = [each for each in references(entry) if each not in _EVERYWHERE]
+        missing = self.missing(entry)
+        for each in needed:
+            # A service does not have what is exported in this shell.
+            if each in self._environ:
+                self.variables.keep(each, self._environ[each])
+        entry = {key: value for key, value in entry.items() if not _says_nothing(key, value)}
+        wanted = slug(title) or _UNNAMED
+        if title not in {name, wanted}:
+            entry.setdefault("title", title)
+        return PlannedServer(
+            name=name,
+            entry={**entry, "enabled": False} if missing else entry,
+            origins=origins,
+            secrets=tuple(each for each in needed if each not in missing),
+            missing=missing,
+            notes=notes,
+            beside=wanted if name != wanted else None,
+        )
+
+    def _as_read(self, name: str, entry: Mapping[str, Any]) -> Server:
+        """The server of an entry, whatever the variables stand for that are set nowhere.
+
+        Raises:
+            ConfigError: it has faults.
+        """
+        environ = {**dict.fromkeys(references(entry), _UNSET), **self.variables.known}
+        text = json.dumps({"mcpServers": {name: {**entry, "enabled": True}}})
+        return parse(text, source=str(self._source), environ=environ).mcp_servers[name]
+
+
+def _says_nothing(key: str, value: object) -> bool:
+    """Whether a client writes this only because it writes it of every server."""
+    return value in ({}, []) or [key, value] in (["type", "stdio"], ["enabled", True])

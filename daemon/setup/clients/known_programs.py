@@ -1,0 +1,258 @@
+"""The clients that mcpd knows, each with the page of its documentation that says where it keeps its servers."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from daemon.documents.formats import Format
+from daemon.kit.wording import quoted, suggestion
+from daemon.setup.clients.programs import ClientPlace, ClientProgram
+from daemon.setup.clients.shapes import (
+    CONTINUE,
+    CONTINUE_JSON,
+    GEMINI,
+    GOOSE,
+    MCP_SERVERS,
+    OPENCODE,
+    TYPED,
+    ZED,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from daemon.setup.clients.programs import Machine, Shape
+
+MOST_FILES = 64
+"""Most files taken of a folder with one file for each server: more than anyone has servers."""
+
+
+def _home(path: str) -> Callable[[Machine], list[Path]]:
+    """In the user's home directory."""
+    return lambda machine: [machine.home / path]
+
+
+def _config(path: str) -> Callable[[Machine], list[Path]]:
+    """In the user's directory of configurations (XDG)."""
+    return lambda machine: [_config_home(machine) / path]
+
+
+def _config_home(machine: Machine) -> Path:
+    named = machine.environ.get("XDG_CONFIG_HOME", "")
+    return machine.home / (named if named.startswith("/") else ".config")
+
+
+def _project(path: str) -> Callable[[Machine], list[Path]]:
+    """In the directory that the user works in; their home directory is no project."""
+    return lambda machine: [machine.directory / path] if machine.directory != machine.home else []
+
+
+def _moved(variable: str, usual: str, path: str) -> Callable[[Machine], list[Path]]:
+    """In a directory of the home directory's, unless a variable names another."""
+    return lambda machine: [machine.home / (machine.environ.get(variable) or usual) / path]
+
+
+def _each(folder: Callable[[Machine], list[Path]], *patterns: str) -> Callable[[Machine], list[Path]]:
+    """Every file of a folder that fits one of the patterns."""
+
+    def files(machine: Machine) -> list[Path]:
+        try:
+            found = sorted(path for at in folder(machine) for each in patterns for path in at.glob(each))
+        except OSError:
+            return []
+        return found[:MOST_FILES]
+
+    return files
+
+
+def _first_there(*choices: Callable[[Machine], list[Path]]) -> Callable[[Machine], list[Path]]:
+    """All of the files, one that is there before the others: a client writes into that one."""
+    return lambda machine: sorted(
+        chain.from_iterable(choice(machine) for choice in choices), key=lambda path: not path.is_file()
+    )
+
+
+def _places(
+    *rows: tuple[Callable[[Machine], list[Path]], str],
+    shape: Shape = MCP_SERVERS,
+    form: Format = Format.JSON,
+    trail: tuple[str, ...] = ("mcpServers",),
+    listed: bool = False,
+) -> Callable[[Machine], list[ClientPlace]]:
+    """Places that differ in the file and its scope only."""
+    return lambda machine: [
+        ClientPlace(path=path, form=form, trail=trail, scope=scope, shape=shape, listed=listed)
+        for where, scope in rows
+        for path in where(machine)
+    ]
+
+
+def _all(*parts: Callable[[Machine], list[ClientPlace]]) -> Callable[[Machine], list[ClientPlace]]:
+    return lambda machine: [place for part in parts for place in part(machine)]
+
+
+_CLAUDE = _moved("CLAUDE_CONFIG_DIR", "", ".claude.json")
+
+
+def _claude_local(machine: Machine) -> list[ClientPlace]:
+    """Claude Code's servers for one user in one directory stand in the user's file, below the directory."""
+    trail = ("projects", str(machine.directory), "mcpServers")
+    return _places((_CLAUDE, "local"), shape=TYPED, trail=trail)(machine)
+
+
+_OF_CONTINUE = (_home(".continue/mcpServers"), _project(".continue/mcpServers"))
+
+_TABLE = (
+    ClientProgram(
+        name="claude-code",
+        title="Claude Code",
+        source="https://code.claude.com/docs/en/mcp",
+        places=_all(_places((_CLAUDE, "user"), (_project(".mcp.json"), "project"), shape=TYPED), _claude_local),
+        aliases=("claude",),
+    ),
+    ClientProgram(
+        name="claude-desktop",
+        title="Claude Desktop",
+        source="https://modelcontextprotocol.io/docs/develop/connect-local-servers",
+        places=_places((_config("Claude/claude_desktop_config.json"), "user")),
+    ),
+    ClientProgram(
+        name="cursor",
+        title="Cursor",
+        source="https://cursor.com/docs/mcp",
+        places=_places((_home(".cursor/mcp.json"), "user"), (_project(".cursor/mcp.json"), "project")),
+    ),
+    ClientProgram(
+        name="vscode",
+        title="VS Code",
+        source="https://code.visualstudio.com/docs/agents/reference/mcp-configuration",
+        places=_all(
+            _places(
+                (_config("Code/User/mcp.json"), "user"),
+                (_project(".vscode/mcp.json"), "workspace"),
+                shape=TYPED,
+                trail=("servers",),
+            ),
+            # Versions before 1.102 kept them there; newer ones move them.
+            _places(
+                (_config("Code/User/settings.json"), "user"),
+                (_project(".vscode/settings.json"), "workspace"),
+                shape=TYPED,
+                trail=("mcp", "servers"),
+            ),
+        ),
+        aliases=("code", "vs-code"),
+    ),
+    ClientProgram(
+        name="windsurf",
+        title="Windsurf",
+        source="https://docs.windsurf.com/windsurf/cascade/mcp",
+        places=_places((_home(".codeium/windsurf/mcp_config.json"), "user")),
+    ),
+    ClientProgram(
+        name="zed",
+        title="Zed",
+        source="https://zed.dev/docs/ai/mcp",
+        places=_places(
+            (_config("zed/settings.json"), "user"),
+            (_project(".zed/settings.json"), "project"),
+            shape=ZED,
+            trail=("context_servers",),
+        ),
+    ),
+    ClientProgram(
+        name="codex",
+        title="Codex",
+        source="https://developers.openai.com/codex/mcp",
+        places=_places(
+            (_moved("CODEX_HOME", ".codex", "config.toml"), "user"),
+            (_project(".codex/config.toml"), "project"),
+            form=Format.TOML,
+            trail=("mcp_servers",),
+        ),
+        aliases=("codex-cli",),
+    ),
+    ClientProgram(
+        name="opencode",
+        title="OpenCode",
+        source="https://opencode.ai/docs/mcp-servers/",
+        places=_places(
+            (_first_there(_config("opencode/opencode.jsonc"), _config("opencode/opencode.json")), "user"),
+            (_project("opencode.jsonc"), "project"),
+            (_project("opencode.json"), "project"),
+            shape=OPENCODE,
+            trail=("mcp",),
+        ),
+    ),
+    ClientProgram(
+        name="gemini",
+        title="Gemini CLI",
+        source="https://geminicli.com/docs/tools/mcp-server/",
+        places=_places(
+            (_home(".gemini/settings.json"), "user"),
+            (_project(".gemini/settings.json"), "project"),
+            shape=GEMINI,
+        ),
+        aliases=("gemini-cli",),
+    ),
+    ClientProgram(
+        name="goose",
+        title="Goose",
+        source="https://block.github.io/goose/docs/guides/config-files",
+        places=_places(
+            (_config("goose/config.yaml"), "user"), shape=GOOSE, form=Format.YAML, trail=("extensions",)
+        ),
+    ),
+    ClientProgram(
+        name="continue",
+        title="Continue",
+        source="https://docs.continue.dev/customize/deep-dives/mcp",
+        places=_all(
+            _places(
+                (_home(".continue/config.yaml"), "user"),
+                (_each(_OF_CONTINUE[0], "*.yaml", "*.yml"), "user"),
+                (_each(_OF_CONTINUE[1], "*.yaml", "*.yml"), "workspace"),
+                shape=CONTINUE,
+                form=Format.YAML,
+                listed=True,
+            ),
+            _places(
+                (_each(_OF_CONTINUE[0], "*.json"), "user"),
+                (_each(_OF_CONTINUE[1], "*.json"), "workspace"),
+                shape=CONTINUE_JSON,
+            ),
+        ),
+    ),
+    ClientProgram(
+        name="jetbrains",
+        title="JetBrains Junie",
+        source="https://junie.jetbrains.com/docs/junie-cli-mcp-configuration.html",
+        places=_places((_home(".junie/mcp/mcp.json"), "user"), (_project(".junie/mcp/mcp.json"), "project")),
+        aliases=("junie",),
+    ),
+    ClientProgram(
+        name="lmstudio",
+        title="LM Studio",
+        source="https://lmstudio.ai/docs/app/mcp",
+        places=_places((_home(".lmstudio/mcp.json"), "user")),
+        aliases=("lm-studio",),
+    ),
+)
+
+PROGRAMS: dict[str, ClientProgram] = {program.name: program for program in _TABLE}
+"""All clients, by name."""
+
+_NAMES = {alias: program for program in _TABLE for alias in (program.name, *program.aliases)}
+
+
+def named(name: str) -> ClientProgram:
+    """The client of a name or an alias.
+
+    Raises:
+        LookupError: there is none; the text says so, with the closest names.
+    """
+    if found := _NAMES.get(name.lower().replace("_", "-").replace(" ", "-")):
+        return found
+    raise LookupError(f"no client is called {quoted(name)}{suggestion(name, _NAMES)}")

@@ -1,0 +1,169 @@
+"""What mcpd keeps of the clients' files that it has changed: what they were, what it wrote, and where.
+
+Under the state directory, `clients/CLIENT/` has a directory for each file: `original`, `installed` and
+`record.json`. They may hold the client's secrets, so they are the user's alone (0700, 0600).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon.documents import files
+from daemon.documents.formats import Format
+from daemon.setup.clients.members import NamedEntry
+from daemon.setup.clients.taking_out import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VERSION = 1
+"""Of the format of `record.json`."""
+
+_ORIGINAL, _INSTALLED, _RECORD = "original", "installed", "record.json"
+
+
+class Records:
+    """The records of one state directory."""
+
+    def __init__(self, state: Path) -> None:
+        """Begin with whatever is there.
+
+        Args:
+            state: the state directory (`host.paths.state_dir`); it is made when something is kept.
+        """
+        self._root = state / "clients"
+
+    def of(self, client: str) -> list[Record]:
+        """All records of a client, by the paths of their files; broken ones count as lost."""
+        found = (self._read(directory) for directory in self._directories(client))
+        return sorted((record for record in found if record is not None), key=lambda record: record.path)
+
+    def find(self, client: str, path: Path) -> Record | None:
+        """The record of one file; None if there is none, or it is broken."""
+        return self._read(self.directory(client, path))
+
+    def keep(self, client: str, record: Record) -> None:
+        """Keep a record in place of an earlier one of the same file.
+
+        Raises:
+            DocumentError: it cannot be written.
+        """
+        directory = self.directory(client, record.path)
+        _make_private(directory)
+        # The record comes last, and has the hashes of the others: a part of it is none.
+        if record.original is not None:
+            _write(directory / _ORIGINAL, record.original)
+        _write(directory / _INSTALLED, record.installed)
+        _write(directory / _RECORD, json.dumps(_plain(record), indent=2) + "\n")
+
+    def restore(self, client: str, path: Path, former: Record | None) -> None:
+        """Keep what was kept before; nothing if nothing was."""
+        if former is None:
+            self.forget(client, path)
+        else:
+            self.keep(client, former)
+
+    def forget(self, client: str, path: Path, *, leave_backup: bool = False) -> None:
+        """Drop a record with its backup, or without; nothing if there is none."""
+        directory = self.directory(client, path)
+        if leave_backup:
+            for name in (_RECORD, _INSTALLED):
+                (directory / name).unlink(missing_ok=True)
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other commands out while files are changed.
+
+        Raises:
+            DocumentError: another one is at work, or the state directory cannot be written.
+        """
+        _make_private(self._root)
+        with (self._root / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise files.DocumentError(
+                    "another `mcpd install` or `mcpd uninstall` is at work: try again when it is done"
+                ) from None
+            yield
+
+    def directory(self, client: str, path: Path) -> Path:
+        """Where the record and the backup of a file are kept."""
+        return self._root / client / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+    def _directories(self, client: str) -> list[Path]:
+        try:
+            return list((self._root / client).iterdir())
+        except OSError:
+            return []
+
+    def _read(self, directory: Path) -> Record | None:
+        try:
+            plain = json.loads((directory / _RECORD).read_bytes())
+            original = _read(directory / _ORIGINAL) if plain["existed"] else None
+            return _record(plain, original, _read(directory / _INSTALLED))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def _make_private(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
+    except OSError as error:
+        raise files.DocumentError(
+            f"{directory}, where backups are kept, cannot be made: {error.strerror}. Nothing was changed"
+        ) from None
+
+
+def _read(path: Path) -> str:
+    return path.read_bytes().decode()
+
+
+def _write(path: Path, text: str) -> None:
+    files.replace(files.look(path), text.encode(), private=True)
+
+
+def _plain(record: Record) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "path": str(record.path),
+        "format": record.form.value,
+        "existed": record.original is not None,
+        "before": None if record.original is None else _hash(record.original),
+        "after": _hash(record.installed),
+        "members": [
+            {"trail": list(member.trail), "name": member.name, "listed": member.listed}
+            for member in record.members
+        ],
+    }
+
+
+def _record(plain: dict[str, Any], original: str | None, installed: str) -> Record | None:
+    is_whole = _hash(installed) == plain["after"] and (original is None or _hash(original) == plain["before"])
+    if not is_whole or plain["version"] != VERSION:
+        return None
+    members = [
+        NamedEntry(tuple(member["trail"]), member["name"], bool(member["listed"]))
+        for member in plain["members"]
+    ]
+    return Record(
+        path=Path(plain["path"]),
+        form=Format(plain["format"]),
+        members=tuple(members),
+        original=original,
+        installed=installed,
+    )
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

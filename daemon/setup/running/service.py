@@ -1,0 +1,317 @@
+"""mcpd as a service of the user's systemd: its units written, enabled and started, and taken away again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.documents.files import keep_backup, look, replace
+from daemon.errors import McpdError
+from daemon.host import paths
+from daemon.setup.running.login_shell import login_path
+from daemon.setup.running.presence import EX_CONFIG, listener
+from daemon.setup.running.stopping import ACTIVE, end
+from daemon.setup.running.systemctl import HTTP_SOCKET, SERVICE, SOCKET, SystemdRefused, systemctl
+from daemon.setup.running.units import DROP_IN, is_untouched, path_of, unit_directory, wanted_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.documents.files import FoundFile
+    from daemon.setup.running.systemctl import Systemctl
+
+LINGER = Path("/var/lib/systemd/linger")
+"""Holds a file named after each user whose units run without a login (loginctl(1), enable-linger)."""
+
+LOGINCTL_SECONDS = 10.0
+"""How long loginctl may take, which answers in milliseconds unless it asks somebody for a password."""
+
+STOP_SECONDS = 20.0
+"""How long a daemon has to end that must make way for the service."""
+
+
+MORE = f"`journalctl --user -u {SERVICE} -n 20` says more"
+
+
+class ServiceRefused(McpdError):
+    """The service cannot be installed or removed; the text says why, and what mcpd does without it."""
+
+
+@attrs.frozen(kw_only=True)
+class UnitChange:
+    """One file that is written."""
+
+    path: Path
+    found: FoundFile
+    after: bytes
+
+
+@attrs.frozen(kw_only=True)
+class UnitPlan:
+    """What an installation changes."""
+
+    changes: tuple[UnitChange, ...]
+    """The files that are not as they should be."""
+    path: str
+    """The PATH that the service gets."""
+    source: str
+    """Where that is from, in words."""
+
+
+def planned(environ: Mapping[str, str], program: str) -> UnitPlan:
+    """What an installation would change. The login shell is asked for its PATH.
+
+    Args:
+        environ: the environment.
+        program: the absolute path of mcpd.
+
+    Raises:
+        DocumentError: a file cannot be read.
+    """
+    path, source = login_path(environ)
+    folder = unit_directory(environ)
+    looked = {name: (look(folder / name), after) for name, after in wanted_files(program, path).items()}
+    changes = (
+        UnitChange(path=folder / name, found=found, after=after)
+        for name, (found, after) in looked.items()
+        if found.content != after
+    )
+    return UnitPlan(changes=tuple(changes), path=path, source=source)
+
+
+@attrs.frozen(kw_only=True)
+class Installed:
+    """What an installation has done."""
+
+    written: tuple[Path, ...]
+    kept: tuple[Path, ...]
+    """Copies of files that somebody else had written."""
+    ended: int | None
+    """A daemon that ran in the background and made way."""
+    linger: str
+    """Why the service ends with the last logout; empty if it does not, or nobody asked."""
+
+
+def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, linger: bool = True) -> Installed:
+    """Write the units, enable them, and start them.
+
+    Args:
+        environ: the environment.
+        plan: what is to be written.
+        now: whether to start the service; enabled it is in any case.
+        linger: whether it is to run without a login.
+
+    Raises:
+        ServiceRefused: there is no service manager, or it refused.
+        DocumentError: a file cannot be written.
+        NotStopped: a daemon that runs beside the service does not end.
+    """
+    manager = reached(environ)
+    kept = []
+    for change in plan.changes:
+        if change.found.content is not None and not is_untouched(change.found.content):
+            kept.append(keep_backup(change.found, paths.state_dir(environ) / "backups" / "service"))
+        replace(change.found, change.after)
+    ended = None
+    try:
+        manager.tell("daemon-reload")
+        manager.tell("enable", SERVICE, SOCKET)
+        if now:
+            ended = _make_way(environ, manager)
+            # Not `start`: one that runs is to have what was written.
+            manager.tell("restart", SOCKET, SERVICE)
+    except SystemdRefused as error:
+        faulty = (manager.show(SERVICE) or {}).get("ExecMainStatus") == str(EX_CONFIG)
+        helps = "`mcpd check` says what is wrong with the configuration" if faulty else f"{error}\n{MORE}"
+        raise ServiceRefused(f"the units are written, and the service does not start: {helps}") from None
+    return Installed(
+        written=tuple(change.path for change in plan.changes),
+        kept=tuple(kept),
+        ended=ended,
+        linger=_enable_linger(environ) if linger else "",
+    )
+
+
+def reached(environ: Mapping[str, str]) -> Systemctl:
+    """The user's service manager.
+
+    Raises:
+        ServiceRefused: there is none.
+    """
+    manager = systemctl(environ)
+    if manager is not None and manager.answers():
+        return manager
+    why = (
+        "there is no systemd here"
+        if manager is None
+        else "this user's systemd does not answer (it runs from a login on; `sudo loginctl enable-linger"
+        f" {_user()}` has it run without one)"
+    )
+    raise ServiceRefused(
+        f"{why}: nothing was changed. Without the service `mcpd connect` starts the daemon where none runs, and"
+        " `mcpd start` does so by hand; nothing starts it at a boot"
+    )
+
+
+def _make_way(environ: Mapping[str, str], manager: Systemctl) -> int | None:
+    """End a daemon that holds the sockets of the service, which could not begin otherwise."""
+    pid = listener(paths.runtime_dir(environ) / paths.CONTROL)
+    if pid is None or (manager.show(SERVICE) or {}).get("MainPID") == str(pid):
+        return None
+    end(pid, STOP_SECONDS)
+    return pid
+
+
+# --- the end of it ----------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Removed:
+    """What an uninstallation has done."""
+
+    removed: tuple[Path, ...]
+    edited: tuple[Path, ...]
+    """Files that somebody has edited, or that others have written: they stay."""
+
+
+def uninstall(environ: Mapping[str, str]) -> Removed:
+    """Stop and disable the service, and remove the files that were written here and not edited since.
+
+    Raises:
+        ServiceRefused: the service manager refused.
+        DocumentError: a file cannot be read.
+    """
+    folder = unit_directory(environ)
+    names = wanted_files("/", "")
+    found = {folder / name: look(folder / name).content for name in names}
+    manager = systemctl(environ)
+    if manager is not None and manager.answers():
+        known = [
+            unit for unit in (SOCKET, HTTP_SOCKET, SERVICE) if folder / unit in found and found[folder / unit]
+        ]
+        try:
+            if known:
+                manager.tell("disable", "--now", *known)
+        except SystemdRefused as error:
+            raise ServiceRefused(f"systemd refused: {error}; nothing was removed") from None
+    ours = tuple(path for path, content in found.items() if content is not None and is_untouched(content))
+    for path in ours:
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (folder / DROP_IN).parent.rmdir()
+    if manager is not None and ours:
+        with contextlib.suppress(SystemdRefused):
+            manager.tell("daemon-reload")
+    edited = tuple(path for path, content in found.items() if content is not None and path not in ours)
+    return Removed(removed=ours, edited=edited)
+
+
+# --- how it is --------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class ServiceState:
+    """How the service is."""
+
+    installed: bool
+    enabled: bool
+    active: bool
+    """Whether the daemon runs, or the first client starts it."""
+    pid: int | None
+    linger: bool
+    path: str
+    """The PATH that the daemon has, if it was written here."""
+    differing: tuple[str, ...]
+    """Files that are missing or not as this version would write them, by name."""
+    manager: bool
+    """Whether the user's systemd answers."""
+
+
+def state(environ: Mapping[str, str], program: str) -> ServiceState:
+    """How the service is; nothing is changed, and the login shell is not asked.
+
+    Raises:
+        DocumentError: a file cannot be read.
+    """
+    folder = unit_directory(environ)
+    drop_in = look(folder / DROP_IN).content or b""
+    wanted = wanted_files(program, path_of(drop_in))
+    manager = systemctl(environ)
+    answers = manager is not None and manager.answers()
+    service, socket = ((manager.show(unit) or {}) if manager and answers else {} for unit in (SERVICE, SOCKET))
+    pid = int(service.get("MainPID") or 0)
+    return ServiceState(
+        installed=(folder / SERVICE).exists(),
+        enabled="enabled" in {service.get("UnitFileState"), socket.get("UnitFileState")},
+        active=not ACTIVE.isdisjoint({service.get("ActiveState"), socket.get("ActiveState")}),
+        pid=pid or None,
+        linger=lingers(),
+        path=path_of(drop_in),
+        differing=tuple(name for name, after in wanted.items() if look(folder / name).content != after),
+        manager=answers,
+    )
+
+
+def written_by_us(environ: Mapping[str, str]) -> tuple[str, list[str]] | None:
+    """The PATH that was written here, and the files that another version wrote; None if nothing was.
+
+    Raises:
+        DocumentError: a file cannot be read.
+    """
+    folder = unit_directory(environ)
+    drop_in = look(folder / DROP_IN).content
+    if drop_in is None:
+        return None
+    path = path_of(drop_in)
+    # Which program it runs is of no account here.
+    wanted = {name: after for name, after in wanted_files("/", path).items() if name != DROP_IN}
+    return path, [name for name, after in wanted.items() if look(folder / name).content != after]
+
+
+# --- without a login --------------------------------------------------------------------------------------
+
+
+def lingers() -> bool:
+    """Whether this user's services run without a login."""
+    return (LINGER / _user()).exists()
+
+
+def _enable_linger(environ: Mapping[str, str]) -> str:
+    """Have this user's services run without a login; returns why that failed."""
+    if lingers():
+        return ""
+    program = shutil.which("loginctl", path=environ.get("PATH"))
+    why = "there is no loginctl"
+    if program is not None:
+        command = [program, "--no-ask-password", "enable-linger"]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=LOGINCTL_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = str(error)
+        else:
+            if done.returncode == 0:
+                return ""
+            why = done.stderr.strip() or f"status {done.returncode}"
+    return f"{why}: `sudo loginctl enable-linger {_user()}`"
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

@@ -1,0 +1,1 @@
+"""Tests of `daemon.setup.running` that start processes."""

@@ -1,0 +1,41 @@
+"""Who serves a socket, as far as that can be seen."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.setup.running.presence import NotStarted, found, holder, listener
+from tests.unit.cli.daemons import listen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_nobody_is_there(sockets: Path) -> None:
+    assert (found(sockets / "mcpd.sock"), listener(sockets / "control.sock")) == (None, None)
+    listen(sockets / "mcpd.sock").close()
+    assert found(sockets / "mcpd.sock") is None
+    assert holder(sockets / "mcpd.sock") is None
+
+
+def test_whoever_listens_on_both_is_the_daemon(sockets: Path) -> None:
+    with listen(sockets / "mcpd.sock"), listen(sockets / "control.sock"):
+        running = found(sockets / "mcpd.sock")
+    assert running is not None
+    assert (running.how, running.started, running.pid) == ("other", False, os.getpid())
+
+
+def test_a_full_queue_is_a_daemons(sockets: Path) -> None:
+    with listen(sockets / "mcpd.sock") as full:
+        full.listen(0)
+        seen = [found(sockets / "mcpd.sock") for _ in range(3)]
+    assert None not in seen
+
+
+def test_what_cannot_be_reached_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotStarted, match="Not a directory"):
+        found(tmp_path / "file" / "mcpd.sock")

@@ -1,0 +1,37 @@
+"""The service manager is asked and told, and what it refuses is passed on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.setup.running.systemctl import SOCKET, SystemdRefused, installed, systemctl
+from tests.process.setup.systemd import RUNS, FakeSystemd
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_unit_is_shown_and_one_that_is_not_installed_is_none(tmp_path: Path) -> None:
+    systemd = FakeSystemd(tmp_path)
+    systemd.says(RUNS)
+    manager = installed(systemd.environ)
+    assert manager is not None
+    assert manager.show(SOCKET) == RUNS
+    assert installed(systemd.environ, "system") is None
+    systemd.says({"LoadState": "not-found"})
+    assert installed(systemd.environ) is None
+
+
+def test_a_refusal_has_its_words(tmp_path: Path) -> None:
+    systemd = FakeSystemd(tmp_path)
+    systemd.says(RUNS, refusal="Failed to start: no")
+    manager = systemctl(systemd.environ)
+    assert manager is not None
+    with pytest.raises(SystemdRefused, match="Failed to start: no"):
+        manager.tell("start", SOCKET)
+
+
+def test_without_systemd_there_is_none(tmp_path: Path) -> None:
+    assert systemctl({"PATH": str(tmp_path)}) is None

@@ -1,0 +1,29 @@
+"""The units of this version, fitted to a machine, are known again later."""
+
+from __future__ import annotations
+
+from daemon.setup.running.units import DROP_IN, is_untouched, path_of, unit_directory, wanted_files
+from tests.unit.cli.daemons import ROOT
+
+STRANGE = '/opt/a b/100%/$HOME/"q"\\/mcpd'
+
+
+def test_the_shipped_units_and_a_drop_in_are_written_and_known_again() -> None:
+    found = wanted_files("/usr/bin/mcpd", "/usr/bin")
+    assert set(found) == {"mcpd.service", "mcpd.socket", "mcpd-http.socket", DROP_IN}
+    assert all(is_untouched(content) for content in found.values())
+    assert not any(is_untouched(content + b"# mine\n") for content in found.values())
+    assert found["mcpd.service"].endswith((ROOT / "systemd" / "user" / "mcpd.service").read_bytes())
+    assert b"EnvironmentFile=-%h/.config/mcpd/env" in found["mcpd.service"]
+
+
+def test_a_path_is_read_back_however_strange() -> None:
+    drop_in = wanted_files(STRANGE, STRANGE)[DROP_IN]
+    assert path_of(drop_in) == STRANGE
+    assert b'ExecStart="/opt/a b/100%%/$$HOME/\\"q\\"\\\\/mcpd" run\n' in drop_in
+    assert not path_of(b"[Service]\n")
+
+
+def test_they_are_where_systemd_looks() -> None:
+    assert str(unit_directory({"HOME": "/h"})) == "/h/.config/systemd/user"
+    assert str(unit_directory({"HOME": "/h", "XDG_CONFIG_HOME": "/c"})) == "/c/systemd/user"

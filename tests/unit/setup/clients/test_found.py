@@ -1,0 +1,253 @@
+"""The servers of the clients of a machine, as they are found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.documents.files import FoundFile, look
+from daemon.setup.clients import found
+from daemon.setup.clients.found import find, is_own
+from daemon.setup.clients.known_programs import PROGRAMS
+from tests.unit.setup.machines import machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daemon.setup.clients.found import ClientServers
+
+TIME = {"command": "uvx", "args": ["mcp-server-time", "--local-timezone=UTC"]}
+BRAVE = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-brave-search"]}
+WITH_KEY = {**BRAVE, "env": {"BRAVE_API_KEY": "bk-7Qm2xV9bT4Zr8Lw1"}}
+NOTION = {"url": "https://mcp.example.com/mcp", "headers": {"Authorization": "Bearer nt-4hT8kQ2mZx9Vb1Rs"}}
+NOTION_BY_NAME = {**NOTION, "headers": {"Authorization": "Bearer ${NOTION_TOKEN}"}}
+FILES = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}
+
+
+def found_of(client: str, at: Path) -> ClientServers:
+    return find(machine(at, client), [PROGRAMS[client]])
+
+
+def entries(findings: ClientServers, *keys: str) -> dict[str, dict[str, Any]]:
+    """What was found, by scope and name; of each entry what says which server it is."""
+    kept = keys or ("command", "args", "env", "url", "headers", "cwd")
+    return {
+        f"{each.origin.place.scope} {each.origin.name}": {
+            key: value for key, value in each.entry.items() if key in kept and value
+        }
+        for each in findings.servers
+    }
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        (
+            "claude-code",
+            {
+                "user time": TIME,
+                "user notion": NOTION,
+                "user brave-search": WITH_KEY,
+                "project files": {**FILES, "cwd": "PROJECT"},
+                "project events": {"url": "https://events.example.com/sse"},
+                "local git": {
+                    "command": "uvx",
+                    "args": ["mcp-server-git", "--repository", "."],
+                    "cwd": "PROJECT",
+                },
+            },
+        ),
+        ("codex", {"user time": TIME, "user brave-search": WITH_KEY, "user notion": NOTION_BY_NAME}),
+        ("opencode", {"user time": TIME, "user brave-search": WITH_KEY, "user notion": NOTION}),
+        (
+            "gemini",
+            {
+                "user time": TIME,
+                "user brave-search": WITH_KEY,
+                "user notion": NOTION,
+                "project files": {**FILES, "cwd": "PROJECT"},
+            },
+        ),
+        (
+            "goose",
+            {
+                "user brave-search": {**BRAVE, "env": {"BRAVE_API_KEY": "${BRAVE_API_KEY}"}},
+                "user notion": NOTION,
+            },
+        ),
+        (
+            "zed",
+            {
+                "user local-mcp-server": TIME,
+                "user older": {
+                    "command": "npx",
+                    "args": ["-y", "@modelcontextprotocol/server-memory"],
+                    "env": {"MEMORY_FILE_PATH": "HOME/memory.json"},
+                },
+                "user remote-mcp-server": NOTION,
+            },
+        ),
+        (
+            "continue",
+            {
+                "user My MCP Server": {
+                    "command": "uvx",
+                    "args": ["mcp-server-sqlite", "--db-path", "./test.db"],
+                    "env": {"NODE_ENV": "production"},
+                    "cwd": "HOME/project",
+                },
+                "user Notion": NOTION_BY_NAME,
+                "workspace Browser search": {"command": "npx", "args": ["@playwright/mcp@latest"]},
+                "workspace time": TIME,
+            },
+        ),
+    ],
+)
+def test_the_servers_of_a_client_are_found(client: str, expected: dict[str, Any], tmp_path: Path) -> None:
+    home = str(tmp_path / "home")
+    shown = json.dumps(entries(found_of(client, tmp_path)))
+    assert json.loads(shown.replace(f'{home}/proj"', 'PROJECT"').replace(home, "HOME")) == expected
+
+
+@pytest.mark.parametrize("client", PROGRAMS)
+def test_every_client_has_something_to_find_and_nothing_of_it_is_changed(client: str, tmp_path: Path) -> None:
+    before = digest(machine(tmp_path, client).home)
+    findings = found_of(client, tmp_path)
+    assert findings.servers
+    assert not findings.unread
+    assert digest(tmp_path / "home") == before
+
+
+def digest(at: Path) -> dict[str, str]:
+    files = sorted(path for path in at.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
+    left = {
+        each.origin.name: each.why
+        for name in ("goose", "zed", "continue")
+        for each in found_of(name, tmp_path).left
+    }
+    assert left == {
+        "developer": "is part of Goose itself, not an MCP server",
+        "mcp-server-github": "is started by an extension of Zed's, which alone knows how",
+        "anthropic/memory-mcp": "is a block of Continue's hub, which keeps its command",
+    }
+
+
+def test_a_switch_and_a_time_limit_keep_their_meaning(tmp_path: Path) -> None:
+    goose = entries(found_of("goose", tmp_path), "enabled", "timeouts")
+    assert goose["user notion"]["timeouts"]["call"] == 300
+    assert not goose["user notion"].get("enabled")
+    assert entries(found_of("gemini", tmp_path), "timeouts")["user time"]["timeouts"]["call"] == 30
+    windsurf = [each.entry.get("enabled") for each in found_of("windsurf", tmp_path).servers]
+    assert windsurf == [False, None]
+
+
+def test_mcpd_itself_is_no_server_of_a_client(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    for path, command in ((".cursor/mcp.json", "/opt/bin/mcpd"), (".lmstudio/mcp.json", "mcpd")):
+        at = here.home / path
+        at.parent.mkdir()
+        at.write_text(f'{{"mcpServers": {{"hub": {{"command": "{command}", "args": ["connect"]}}}}}}')
+    findings = find(here, PROGRAMS.values())
+    assert not findings.servers
+    assert [(origin.program.name, origin.name) for origin in findings.own] == [
+        ("cursor", "hub"),
+        ("lmstudio", "hub"),
+    ]
+    assert is_own("uvx", ["--from", "mcpd-supervisor", "mcpd", "connect"])
+    assert not is_own("uvx", ["mcp-server-time", "connect"])
+
+
+BROKEN = '{\n  "mcpServers": {\n    "a": nonsense\n  }\n}\n'
+
+
+def test_a_broken_file_is_named_with_its_place_and_the_others_are_read(tmp_path: Path) -> None:
+    here = machine(tmp_path, "gemini")
+    (here.home / ".cursor").mkdir()
+    (here.home / ".cursor" / "mcp.json").write_text(BROKEN)
+    findings = find(here, PROGRAMS.values())
+    assert len(findings.servers) == 4
+    [unread] = findings.unread
+    assert unread.program.name == "cursor"
+    assert "mcp.json" in unread.message
+    assert "line 3, column 10" in unread.message
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    (here.home / ".cursor" / "mcp.json").mkdir(parents=True)
+    (here.home / ".gemini").mkdir()
+    os.mkfifo(here.home / ".gemini" / "settings.json")
+    (here.home / ".lmstudio").mkdir()
+    (here.home / ".lmstudio" / "mcp.json").symlink_to("mcp.json")
+    (here.home / ".codex").mkdir()
+    (here.home / ".codex" / "config.toml").write_bytes(b"a = '\xff'\n")
+    (here.home / ".junie" / "mcp").mkdir(parents=True)
+    (here.home / ".junie" / "mcp" / "mcp.json").write_text('{"mcpServers": ["a"]}')
+    messages = [each.message for each in find(here, PROGRAMS.values()).unread]
+    assert len(messages) == 5
+    for message, words in zip(
+        messages,
+        ("a directory", "not UTF-8", "no regular file", "mcpServers is not an object", "a link"),
+        strict=True,
+    ):
+        assert words in message
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    (here.home / "dotfiles").mkdir()
+    (here.home / "dotfiles" / "cursor.json").write_text('{"mcpServers": {"time": {"command": "time"}}}')
+    (here.home / ".cursor").mkdir()
+    (here.home / ".cursor" / "mcp.json").symlink_to("../dotfiles/cursor.json")
+    assert entries(find(here, [PROGRAMS["cursor"]])) == {"user time": {"command": "time"}}
+
+
+def test_a_file_that_is_being_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = machine(tmp_path)
+    path = here.home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text(BROKEN)
+
+    def look_then_write(at: Path) -> FoundFile:
+        seen = look(at)
+        path.write_text('{"mcpServers": {"time": {"command": "time"}}}')
+        return seen
+
+    monkeypatch.setattr(found, "look", look_then_write)
+    assert entries(find(here, [PROGRAMS["cursor"]])) == {"user time": {"command": "time"}}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "1",
+        "[]",
+        '{"command": 5}',
+        "{}",
+        '{"url": null}',
+        '{"command": ["a", 5], "env_vars": 3, "headers": "x"}',
+    ],
+)
+def test_an_entry_of_another_shape_is_left_and_said(entry: str, tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    (here.home / ".cursor").mkdir()
+    (here.home / ".cursor" / "mcp.json").write_text(
+        f'{{"mcpServers": {{"odd": {entry}, "b": {{"command": "b"}}}}}}'
+    )
+    findings = find(here, [PROGRAMS["cursor"]])
+    assert "user b" in entries(findings)
+    assert len(findings.left) + len(findings.servers) == 2
+
+
+def test_a_client_that_is_not_here_was_looked_for(tmp_path: Path) -> None:
+    findings = find(machine(tmp_path), [PROGRAMS["lmstudio"]])
+    assert findings.looked == {"lmstudio": (tmp_path / "home" / ".lmstudio" / "mcp.json",)}
+    assert not findings.there

@@ -1,0 +1,92 @@
+"""What is kept of clients' files."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from daemon.documents.files import DocumentError
+from daemon.documents.formats import Format
+from daemon.setup.clients.members import NamedEntry
+from daemon.setup.clients.records import Records
+from daemon.setup.clients.taking_out import Record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    return Record(
+        path=tmp_path / "mcp.json",
+        form=Format.JSON,
+        members=(NamedEntry(("mcpServers",), "é"), NamedEntry(("a",), "b", listed=True)),
+        original='\ufeff{"a": "s3cret"}\r\n',
+        installed="{}",
+    )
+
+
+def test_a_record_is_kept_for_the_user_alone_and_found_again(tmp_path: Path, record: Record) -> None:
+    records = Records(tmp_path / "state")
+    assert records.find("cursor", record.path) is None
+    records.keep("cursor", record)
+    assert records.find("cursor", record.path) == record
+    assert records.of("cursor") == [record]
+    assert records.of("codex") == []
+    for path in (tmp_path / "state" / "clients").rglob("*"):
+        if path.is_file():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "s3cret" not in repr(record)
+
+
+def test_a_file_that_was_not_there_stays_so(tmp_path: Path, record: Record) -> None:
+    records = Records(tmp_path)
+    records.keep("cursor", record)
+    made = attrs.evolve(record, original=None)
+    records.keep("cursor", made)
+    assert records.find("cursor", record.path) == made
+
+
+@pytest.mark.parametrize("name", ["original", "installed", "record.json"])
+@pytest.mark.parametrize("harm", ["gone", "other", "binary"])
+def test_a_record_of_which_a_part_is_not_what_it_was_is_none(
+    tmp_path: Path, record: Record, name: str, harm: str
+) -> None:
+    records = Records(tmp_path)
+    records.keep("cursor", record)
+    path = records.directory("cursor", record.path) / name
+    path.unlink()
+    if harm != "gone":
+        path.write_bytes(b"{}x" if harm == "other" else b"\xff\0")
+    assert records.find("cursor", record.path) is None
+    assert records.of("cursor") == []
+
+
+def test_a_record_is_forgotten_with_its_backup_or_without(tmp_path: Path, record: Record) -> None:
+    records = Records(tmp_path)
+    records.keep("cursor", record)
+    records.forget("cursor", record.path, leave_backup=True)
+    assert records.find("cursor", record.path) is None
+    assert [path.name for path in records.directory("cursor", record.path).iterdir()] == ["original"]
+    records.forget("cursor", record.path)
+    assert not records.directory("cursor", record.path).exists()
+
+
+def test_one_command_at_a_time_works_on_them(tmp_path: Path) -> None:
+    with (
+        Records(tmp_path).locked(),
+        pytest.raises(DocumentError, match="is at work"),
+        Records(tmp_path).locked(),
+    ):
+        pass
+    with Records(tmp_path).locked():
+        pass
+
+
+def test_where_nothing_can_be_kept_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    with pytest.raises(DocumentError, match="where backups are kept"), Records(tmp_path / "state").locked():
+        pass
