@@ -63,7 +63,7 @@ def served() -> Iterator[Served]:
     env.write_text("TOKEN='one two'\n")
     env.chmod(0o600)
     run("chown", "-R", f"{SERVED}:{SERVED}", str(HOME))
-    # As on a machine without the package: no daemon for all, which would be theirs, too, and no units for users.
+    # As without the package: no daemon for all, which would be theirs, too, and no units for users.
     run("systemctl", "stop", "mcpd.socket", "mcpd.service")
     ASIDE.mkdir()
     packaged = list(PACKAGED.glob("mcpd*"))
