@@ -98,7 +98,7 @@ def installed_in_words(program: ClientProgram, changes: Sequence[FileChange]) ->
         stays, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
         lines.append(
             f"  {', '.join(left)} {stays} there as well: mcpd does not have {them}, or has {them} switched off"
-            " (`mcpd import` says which; with --write it takes those that are new)"
+            " (`mcpd import`)"
         )
     return lines
 

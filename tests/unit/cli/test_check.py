@@ -123,7 +123,9 @@ def test_warnings_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_missing_file_is_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 78
-    assert "there is no such file" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "there is no such file" in err
+    assert "`mcpd up`" in err
 
 
 def test_what_the_file_says_is_escaped(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
