@@ -71,7 +71,7 @@ def say(text: str) -> None:
 def change_files(
     program: ClientProgram, plans: Callable[[], list[FilePlan]], *, dry_run: bool = False
 ) -> list[FileChange] | None:
-    """FileChange a client's files, or show what would change; None if it cannot be done, which is said."""
+    """Change a client's files, or show what would change; None if it cannot be done, which is said."""
     try:
         if not dry_run:
             return carry_out(plans(), program.name, records())
@@ -80,8 +80,8 @@ def change_files(
         print(visible(f"mcpd: {program.title}: {error}", lines=True), file=sys.stderr)
         return None
     for change in changes:
-        if text := difference(str(change.found.path), change.before, change.after, change.form):
-            print(text)
+        if text := difference(change.found.path, change.before, change.after, change.form):
+            print(text, end="")
     return changes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.cli.options import add_json, parser
+from daemon.documents.files import unified_diff
 from daemon.errors import McpdError
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.own_entry import own_command
@@ -131,10 +131,10 @@ def _show_plan(plan: UnitPlan) -> None:
 
 
 def _difference(change: UnitChange) -> str:
-    before = (change.found.content or b"").decode(errors="replace").splitlines(keepends=True)
-    after = change.after.decode().splitlines(keepends=True)
-    old = str(change.path) if change.found.content is not None else "/dev/null"
-    return visible("".join(difflib.unified_diff(before, after, old, str(change.path))), lines=True)
+    content = change.found.content
+    # What somebody else wrote there may be in any encoding.
+    before = None if content is None else content.decode(errors="replace")
+    return visible(unified_diff(change.path, before, change.after.decode()), lines=True)
 
 
 # --- uninstall, status ------------------------------------------------------------------------------------

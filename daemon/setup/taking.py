@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from daemon.config.parse import load, parse
 from daemon.config.redaction import secrets
 from daemon.config.taking import SERVERS, Taken, take
 from daemon.documents.edited import spelt
-from daemon.documents.files import DocumentError, look, replace
+from daemon.documents.files import DocumentError, look, replace, unified_diff
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.safety.redact import Redactor
@@ -55,9 +54,10 @@ class Draft:
     def diff(self) -> str:
         """What changes, as a unified diff, with names in place of secrets; empty if nothing does."""
         config, env = self.present.config, self.present.env
-        told = _diff(config, _text(config), self.config)
+        told = unified_diff(config.path, config.text(), self.config)
         told = Redactor(self.secrets)(told, len(told))
-        return told + _diff(env, _hidden(_text(env)), _hidden(self.env))
+        hidden = None if env.content is None else _hidden(_text(env))
+        return told + unified_diff(env.path, hidden, _hidden(self.env))
 
     def write(self) -> None:
         """Write both files, or neither.
@@ -179,15 +179,7 @@ def _faults(text: str, source: Path, environ: Mapping[str, str]) -> tuple[Fault,
 
 
 def _text(found: FoundFile) -> str:
-    """What a file holds; nothing if it is not there.
-
-    Raises:
-        DocumentError: it is not UTF-8.
-    """
-    try:
-        return (found.content or b"").decode()
-    except UnicodeDecodeError:
-        raise DocumentError(f"{found.path} is not UTF-8: save it as UTF-8") from None
+    return found.text() or ""
 
 
 def _make_private(env: FoundFile) -> None:
@@ -215,9 +207,3 @@ def _put_back(found: FoundFile) -> None:
 def _hidden(env: str) -> str:
     """A file of variables as it may be shown: by their names alone."""
     return "".join(f"{name}=(a secret)\n" for name in read_env(env))
-
-
-def _diff(found: FoundFile, before: str, after: str) -> str:
-    name = str(found.path)
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
-    return "".join(f"{line}\n" for line in lines)

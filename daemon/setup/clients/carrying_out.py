@@ -9,7 +9,6 @@ import attrs
 
 from daemon.documents import files
 from daemon.documents.files import DocumentError
-from daemon.setup.clients.client_files import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +32,7 @@ def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
 
 
 def carry_out(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
-    """FileChange a client's files, and keep what is needed to change them back.
+    """Change a client's files, and keep what is needed to change them back.
 
     Raises:
         DocumentError: a file cannot be read or changed; what had been changed before is changed back.
@@ -71,7 +70,7 @@ def _carry_out(plan: FilePlan, client: str, records: Records) -> FileChange:
 def _change_back(change: FileChange, client: str, records: Records) -> None:
     now = files.look(change.found.path)
     # What somebody has written since stays; the record then says what was done.
-    if text_of(now) == change.after:
+    if now.text() == change.after:
         _write(attrs.evolve(change, found=now, after=change.before))
         records.restore(client, change.found.path, change.former)
 

@@ -55,7 +55,7 @@ class FileChange:
     @property
     def before(self) -> str | None:
         """What the file holds; None if there is none."""
-        return text_of(self.found)
+        return self.found.text()
 
     @property
     def writes(self) -> bool:
@@ -125,18 +125,6 @@ def uninstalling(
     return [take_out_of(path) for path in dict.fromkeys(paths)]
 
 
-def text_of(found: FoundFile) -> str | None:
-    """What a file says; None if there is none.
-
-    Raises:
-        DocumentError: it is not UTF-8.
-    """
-    try:
-        return None if found.content is None else found.content.decode()
-    except UnicodeDecodeError:
-        raise DocumentError(f"{found.path} is not UTF-8, so it is left alone: save it as UTF-8") from None
-
-
 def _put_in(
     found: FoundFile,
     places: list[ClientPlace],
@@ -145,7 +133,7 @@ def _put_in(
     known: Known,
     record_of: Finder,
 ) -> FileChange:
-    current, former = text_of(found), record_of(found.path)
+    current, former = found.text(), record_of(found.path)
     base = None if current is None else _without(current, places, former)
     form = places[0].form
     put = put_in(base or "", [*places, *_former_places(former, places)], into, wanted, known)
@@ -170,7 +158,7 @@ def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list
 
 
 def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None) -> FileChange:
-    current = text_of(found)
+    current = found.text()
     form = former.form if former is not None else places[0].form
     nothing = FileChange(found=found, form=form, after=current, record=None, former=former)
     if current is None:

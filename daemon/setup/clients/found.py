@@ -13,6 +13,7 @@ from daemon.config.translation import translated
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
+from daemon.setup.clients.members import at
 from daemon.setup.clients.programs import OWN_NAME, NotTaken
 from daemon.setup.moved_secrets import asked_as_variables
 
@@ -134,11 +135,9 @@ class _Files:
                 # Empty, not missing: it is there, and is named once.
                 self.read[place.path] = {}
                 self.unread.append(UnreadFile(program=program, path=place.path, message=str(error)))
-        value = self.read[place.path]
-        for step in place.trail:
-            value = value.get(step) if isinstance(value, dict) else None
+        value = at(self.read[place.path], place.trail)
         if place.listed and isinstance(value, list):
-            yield from ((_name_of(item, at), item) for at, item in enumerate(value, 1))
+            yield from ((_name_of(item, number), item) for number, item in enumerate(value, 1))
         elif isinstance(value, dict) and not place.listed:
             yield from ((str(name), item) for name, item in value.items())
         elif value is not None:
@@ -147,9 +146,9 @@ class _Files:
             self.unread.append(UnreadFile(program=program, path=place.path, message=message))
 
 
-def _name_of(item: object, at: int) -> str:
+def _name_of(item: object, number: int) -> str:
     named = item.get("name") or item.get("uses") if isinstance(item, dict) else None
-    return str(named or f"number {at}")
+    return str(named or f"number {number}")
 
 
 def _value(place: ClientPlace) -> object:
@@ -164,13 +163,8 @@ def _value(place: ClientPlace) -> object:
         if found.content is None:
             return None
         try:
-            text = found.content.decode("utf-8-sig")
-            return read_document(text, place.form, source=str(place.path)).value() if text.strip() else {}
-        except UnicodeDecodeError:
-            fault = DocumentError(f"{place.path} is not UTF-8, so its servers were not read")
-            if attempt == MOST_READS or look(place.path).identity == found.identity:
-                raise fault from None
-        except ConfigError:
+            return read_document(found.text() or "", place.form, source=str(place.path)).value()
+        except (ConfigError, DocumentError):
             if attempt == MOST_READS or look(place.path).identity == found.identity:
                 raise
     raise AssertionError
