@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
+from daemon.cli.changing import agreed, reported
+from daemon.cli.control import EX_FAULT
 from daemon.cli.options import parser
 from daemon.host.paths import config_file
 
@@ -30,37 +32,28 @@ def main(argv: list[str]) -> int:
         configuration is faulty, so that nobody knows which servers it has.
     """
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
-    from daemon.cli.consent import agreed  # noqa: PLC0415
-    from daemon.cli.import_servers import here  # noqa: PLC0415
-    from daemon.documents.files import DocumentError  # noqa: PLC0415
-    from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.clients.own_entry import NoProgram  # noqa: PLC0415
 
     made = _parser()
     options = made.parse_args(argv)
     if options.one_to_one and (options.keep or options.surface):
         made.error("--one-to-one goes with neither --keep nor --surface: each server is itself then")
-    machine = here()
+    machine = clients.this_machine()
     programs = clients.chosen(made, options)
     if options.all:
         programs = [program for program in programs if clients.is_here(program, machine)]
     elif absent := [program for program in programs if not clients.is_here(program, machine)]:
         for program in absent:
             print(f"mcpd: {program.title} is not here: {_looked(program, machine)}", file=sys.stderr)
-        return 1
-    try:
-        known = _known()
-        wanted = _wanted(options)
-    except ConfigError as error:
-        print(f"mcpd: {error}\nNothing was changed: `mcpd check` says more.", file=sys.stderr)
-        return EX_CONFIG
-    except (DocumentError, NoProgram) as error:
-        print(f"mcpd: {error}", file=sys.stderr)
-        return 1
+        return EX_FAULT
+    return reported(lambda: _install(options, programs, machine), ": `mcpd check` says more")
+
+
+def _install(options: argparse.Namespace, programs: Sequence[ClientProgram], machine: Machine) -> int:
+    known, wanted = _known(), _wanted(options)
     titles = ", ".join(program.title for program in programs)
     if options.all and not options.dry_run and not agreed(f"Put mcpd into {titles}?", yes=options.yes):
         print("mcpd: nothing was changed", file=sys.stderr)
-        return 1
+        return EX_FAULT
     return install(programs, machine, wanted, known, options.scope, dry_run=options.dry_run)
 
 
@@ -83,7 +76,7 @@ def install(
             program, partial(_plans, program, machine, wanted, known, scope), dry_run=dry_run
         )
         if changes is None:
-            status = 1
+            status = EX_FAULT
         elif not dry_run:
             has_written = has_written or any(change.writes for change in changes)
             for line in clients.installed_in_words(program, changes):

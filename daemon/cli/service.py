@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.cli import EX_USAGE
+from daemon.cli.changing import agreed, has_terminal, reported
+from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_json, parser
 from daemon.documents.files import unified_diff
-from daemon.errors import McpdError
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.own_entry import own_command
 from daemon.setup.running import service
 
 if TYPE_CHECKING:
     from daemon.setup.running.service import ServiceState, UnitChange, UnitPlan
-
-EX_FAULT, EX_USAGE = 1, 2
 
 
 def main(argv: list[str]) -> int:
@@ -29,12 +29,7 @@ def main(argv: list[str]) -> int:
         0: done, or the service runs; 1: not done, or it does not run; 2: usage.
     """
     options = _parser().parse_args(argv)
-    try:
-        status: int = options.act(options)
-    except McpdError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
-        return EX_FAULT
-    return status
+    return reported(lambda: options.act(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,10 +112,9 @@ def _wants_linger(options: argparse.Namespace) -> bool | None:
         return options.linger is not False
     if service.lingers():
         return True
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not has_terminal():
         return None
-    answer = input("Run it without a login, too (from boot on, and after the last logout)? [Y/n] ")
-    return answer.strip().lower() in {"", "y", "yes"}
+    return agreed("Run it without a login, too (from boot on, and after the last logout)?", yes=False)
 
 
 def _show_plan(plan: UnitPlan) -> None:

@@ -20,11 +20,10 @@ def main(argv: list[str]) -> int:
         0: mcpd is in none of them any more; 1: it is still in one; 2: usage.
     """
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
-    from daemon.cli.import_servers import here  # noqa: PLC0415
 
     made = _parser()
     options = made.parse_args(argv)
-    machine = here()
+    machine = clients.this_machine()
     done = [_uninstall(program, machine, options) for program in clients.chosen(made, options)]
     if options.all and not any(lines for lines in done):
         print("There is nothing to do: mcpd is in no client's configuration.")
