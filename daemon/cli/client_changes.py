@@ -12,7 +12,7 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host.paths import abbreviated, home, state_dir
 from daemon.safety.escape import visible
-from daemon.setup.clients.carrying_out import carry_out, preview
+from daemon.setup.clients.applying import apply, preview
 from daemon.setup.clients.differences import difference
 from daemon.setup.clients.known_programs import PROGRAMS, named
 from daemon.setup.clients.programs import Machine
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from daemon.setup.clients.client_files import FileChange, FilePlan
+    from daemon.setup.clients.file_plans import FileChange, FilePlan
     from daemon.setup.clients.programs import ClientProgram
 
 
@@ -90,7 +90,7 @@ def change_files(
     """Change a client's files, or show what would change; None if it cannot be done, which is said."""
     try:
         if not dry_run:
-            return carry_out(plans(), program.name, records())
+            return apply(plans(), program.name, records())
         changes = preview(plans())
     except (DocumentError, ConfigError) as error:
         print(visible(f"mcpd: {program.title}: {error}", lines=True), file=sys.stderr)

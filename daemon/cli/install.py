@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from daemon.setup.clients.client_files import FilePlan
+    from daemon.setup.clients.file_plans import FilePlan
+    from daemon.setup.clients.identity import ConfiguredServers
+    from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientProgram, Machine
-    from daemon.setup.clients.putting_in import Installation
-    from daemon.setup.clients.taken_over import TakenOver
 
 
 def main(argv: list[str]) -> int:
@@ -61,7 +61,7 @@ def install(
     programs: Sequence[ClientProgram],
     machine: Machine,
     wanted: Installation,
-    known: TakenOver,
+    known: ConfiguredServers,
     scope: str = "user",
     *,
     dry_run: bool = False,
@@ -86,11 +86,13 @@ def install(
     return status
 
 
-def is_pending(program: ClientProgram, machine: Machine, wanted: Installation, known: TakenOver) -> bool:
+def is_pending(
+    program: ClientProgram, machine: Machine, wanted: Installation, known: ConfiguredServers
+) -> bool:
     """Whether there is something to do for a client, or something that keeps it from being done."""
     from daemon.documents.files import DocumentError  # noqa: PLC0415 - as above
     from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.clients.carrying_out import preview  # noqa: PLC0415
+    from daemon.setup.clients.applying import preview  # noqa: PLC0415
 
     try:
         return any(change.writes for change in preview(_plans(program, machine, wanted, known)))
@@ -99,13 +101,17 @@ def is_pending(program: ClientProgram, machine: Machine, wanted: Installation, k
 
 
 def _plans(
-    program: ClientProgram, machine: Machine, wanted: Installation, known: TakenOver, scope: str = "user"
+    program: ClientProgram,
+    machine: Machine,
+    wanted: Installation,
+    known: ConfiguredServers,
+    scope: str = "user",
 ) -> list[FilePlan]:
     from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
-    from daemon.setup.clients.client_files import installing  # noqa: PLC0415
+    from daemon.setup.clients.file_plans import install_plans  # noqa: PLC0415
 
     find = partial(records().find, program.name)
-    return installing(program, machine, wanted, scope, known.lookup(program, machine), find)
+    return install_plans(program, machine, wanted, scope, known.lookup(program, machine), find)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -152,8 +158,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _wanted(options: argparse.Namespace) -> Installation:
+    from daemon.setup.clients.installing import Installation  # noqa: PLC0415
     from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415 - as above
-    from daemon.setup.clients.putting_in import Installation  # noqa: PLC0415
 
     socket = options.socket and str(Path(options.socket).absolute())
     named = (("--socket", socket), ("--profile", options.profile), ("--surface", options.surface))
@@ -166,7 +172,7 @@ def _wanted(options: argparse.Namespace) -> Installation:
     )
 
 
-def _known() -> TakenOver:
+def _known() -> ConfiguredServers:
     """The servers that mcpd has.
 
     Raises:
@@ -174,7 +180,7 @@ def _known() -> TakenOver:
         DocumentError: it cannot be read.
     """
     from daemon.config.parse import load  # noqa: PLC0415 - as above
-    from daemon.setup.clients.taken_over import TakenOver  # noqa: PLC0415
+    from daemon.setup.clients.identity import ConfiguredServers  # noqa: PLC0415
     from daemon.setup.taking import read_present  # noqa: PLC0415
 
     path = config_file(os.environ)
@@ -182,7 +188,7 @@ def _known() -> TakenOver:
     if present.config.content is not None:
         # A daemon with faults in its configuration does not start: then nothing is to be taken from a client.
         load(path, os.environ)
-    return TakenOver(servers=present.servers, variables={**present.variables, **os.environ})
+    return ConfiguredServers(servers=present.servers, variables={**present.variables, **os.environ})
 
 
 def _looked(program: ClientProgram, machine: Machine) -> str:

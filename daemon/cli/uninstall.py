@@ -9,7 +9,7 @@ from daemon.cli.options import parser
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.setup.clients.client_files import FilePlan
+    from daemon.setup.clients.file_plans import FilePlan
     from daemon.setup.clients.programs import ClientProgram, Machine
 
 
@@ -49,12 +49,14 @@ def _parser() -> argparse.ArgumentParser:
 def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
     """Take mcpd out of one client; returns what was done, None if it could not be."""
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
-    from daemon.setup.clients.client_files import uninstalling  # noqa: PLC0415
+    from daemon.setup.clients.file_plans import uninstall_plans  # noqa: PLC0415
 
     kept = clients.records()
 
     def plans() -> list[FilePlan]:
-        return uninstalling(program, machine, kept.of(program.name), lambda path: kept.find(program.name, path))
+        return uninstall_plans(
+            program, machine, kept.of(program.name), lambda path: kept.find(program.name, path)
+        )
 
     changes = clients.change_files(program, plans, dry_run=options.dry_run)
     if changes is None:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daemon.setup.clients.found import ClientServers
+    from daemon.setup.clients.identity import ConfiguredServers
     from daemon.setup.clients.importing import ImportPlan
+    from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientProgram, Machine
-    from daemon.setup.clients.putting_in import Installation
-    from daemon.setup.clients.taken_over import TakenOver
     from daemon.setup.running.service import UnitPlan
     from daemon.setup.taking import Draft, Present
 
@@ -45,7 +45,7 @@ class _Offer(NamedTuple):
     """mcpd's configuration as it is."""
     service: UnitPlan | None
     """The service that is to be installed; None if it is, cannot be or is not wanted."""
-    known: TakenOver
+    known: ConfiguredServers
     """What mcpd will have."""
     wanted: Installation
 
@@ -136,10 +136,10 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     from daemon.cli.client_changes import is_here, this_machine  # noqa: PLC0415 - as above
     from daemon.cli.install import is_pending  # noqa: PLC0415
     from daemon.setup.clients.found import find  # noqa: PLC0415
+    from daemon.setup.clients.identity import ConfiguredServers  # noqa: PLC0415
     from daemon.setup.clients.importing import plan  # noqa: PLC0415
+    from daemon.setup.clients.installing import Installation  # noqa: PLC0415
     from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415
-    from daemon.setup.clients.putting_in import Installation  # noqa: PLC0415
-    from daemon.setup.clients.taken_over import TakenOver  # noqa: PLC0415
     from daemon.setup.taking import read_present  # noqa: PLC0415
 
     machine, path = this_machine(), config_file(os.environ).absolute()
@@ -150,7 +150,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     command = own_command(sys.argv[0])
     socket = ("--socket", str(Path(options.socket).absolute())) if options.socket else ()
     wanted = Installation(command=command, args=("connect", *socket))
-    known = TakenOver(
+    known = ConfiguredServers(
         servers={**present.servers, **{server.name: server.entry for server in planned.added}},
         variables={**present.variables, **planned.variables, **os.environ},
     )
@@ -171,7 +171,7 @@ def _of_the_user(found: ClientServers) -> ClientServers:
     """What was found, without what stands in a project's files: whoever wrote those decides what is run."""
     import attrs  # noqa: PLC0415 - as above
 
-    from daemon.setup.clients.client_files import SCOPES  # noqa: PLC0415
+    from daemon.setup.clients.file_plans import SCOPES  # noqa: PLC0415
 
     return attrs.evolve(
         found,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,11 +12,12 @@ from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
 from daemon.setup.clients.members import at
-from daemon.setup.clients.programs import OWN_NAME, NotTaken
+from daemon.setup.clients.own_entry import is_own
+from daemon.setup.clients.programs import NotTaken
 from daemon.setup.moved_secrets import asked_as_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from daemon.config.translation import Note
@@ -188,17 +187,11 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
     if not isinstance(command, str) and not isinstance(entry.get("url"), str):
         return "has neither a command nor a url"
     if isinstance(command, str) and isinstance(args, list):
-        if is_own(command, args):
+        if is_own(entry):
             return None
         if (directory := _directory(origin.place, entry, machine)) is not None:
             entry["cwd"] = directory
     return FoundServer(origin=origin, entry=entry, notes=meant.notes)
-
-
-def is_own(command: str, args: Sequence[object]) -> bool:
-    """Whether a client's entry is mcpd itself: `mcpd connect`, also behind a runner (`uvx … mcpd connect`)."""
-    words = [PurePath(command).name, *map(str, args)]
-    return (OWN_NAME, "connect") in pairwise(words)
 
 
 def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -> str | None:

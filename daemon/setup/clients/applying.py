@@ -13,7 +13,7 @@ from daemon.documents.files import DocumentError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daemon.setup.clients.client_files import FileChange, FilePlan
+    from daemon.setup.clients.file_plans import FileChange, FilePlan
     from daemon.setup.clients.records import Records
 
 ATTEMPTS = 5
@@ -31,7 +31,7 @@ def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
     return [plan.change(files.look(plan.path)) for plan in plans]
 
 
-def carry_out(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
+def apply(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
     """Change a client's files, and keep what is needed to change them back.
 
     Raises:
@@ -41,14 +41,14 @@ def carry_out(plans: Sequence[FilePlan], client: str, records: Records) -> list[
     done: list[FileChange] = []
     with records.locked(), ExitStack() as undoing:
         for plan in plans:
-            change = _carry_out(plan, client, records)
+            change = _change_file(plan, client, records)
             undoing.callback(_change_back, change, client, records)
             done.append(change)
         undoing.pop_all()
     return done
 
 
-def _carry_out(plan: FilePlan, client: str, records: Records) -> FileChange:
+def _change_file(plan: FilePlan, client: str, records: Records) -> FileChange:
     for left in reversed(range(ATTEMPTS)):
         change = plan.change(files.look(plan.path))
         # Before the file: whatever ends us in between, there is a way back.

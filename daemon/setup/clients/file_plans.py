@@ -8,9 +8,10 @@ import attrs
 
 from daemon.documents.files import DocumentError
 from daemon.documents.formats import read_document
+from daemon.setup.clients.installing import put_in, without_own
 from daemon.setup.clients.programs import OWN_NAME
-from daemon.setup.clients.putting_in import put_in, without_own
-from daemon.setup.clients.taking_out import Record, taken_out
+from daemon.setup.clients.records import Record
+from daemon.setup.clients.uninstalling import take_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
 
     from daemon.documents.files import FoundFile
     from daemon.documents.formats import Format
-    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Machine
-    from daemon.setup.clients.putting_in import Installation
+    from daemon.setup.clients.installing import Installation
+    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
 
     Finder = Callable[[Path], Record | None]
-    Known = Callable[[ClientPlace, str, object], str | None]
 
 SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project", "workspace"})}
 """The scopes of places, by who else has the file: nobody, or everybody who works on the project."""
@@ -72,7 +72,7 @@ class FilePlan:
     """Raises ConfigError, DocumentError: the file is broken, or mcpd cannot be put there."""
 
 
-def installing(
+def install_plans(
     program: ClientProgram, machine: Machine, wanted: Installation, scope: str, known: Known, record_of: Finder
 ) -> list[FilePlan]:
     """How mcpd is put into a client.
@@ -82,7 +82,7 @@ def installing(
         machine: where it looks for its files.
         wanted: how mcpd is to be put in.
         scope: one of `SCOPES`.
-        known: as in `put_in`.
+        known: which of the client's servers mcpd has.
         record_of: the record of a file.
 
     Raises:
@@ -104,7 +104,7 @@ def installing(
     return [put_into(path) for path in dict.fromkeys([into.path, *others])]
 
 
-def uninstalling(
+def uninstall_plans(
     program: ClientProgram, machine: Machine, records: Sequence[Record], record_of: Finder
 ) -> list[FilePlan]:
     """How mcpd is taken out of a client: of every file that is recorded, and of all that have it nonetheless.
@@ -148,7 +148,7 @@ def _put_in(
 
 
 def _without(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
-    return without_own(current, places) if record is None else taken_out(record, current).text
+    return without_own(current, places) if record is None else take_out(record, current).text
 
 
 def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list[ClientPlace]:
@@ -166,7 +166,7 @@ def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None
     if former is None:
         # One that does not even name mcpd is not read: it may be broken, and is none of our business.
         return attrs.evolve(nothing, after=without_own(current, places)) if OWN_NAME in current else nothing
-    out = taken_out(former, current)
+    out = take_out(former, current)
     return attrs.evolve(nothing, after=out.text, back=out.back, kept=out.kept, exact=out.exact)
 
 
