@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from daemon.cli.taking_effect import Effect
     from daemon.setup.adding import WantedServer
+    from daemon.setup.drafts import Draft, Present
     from daemon.setup.moved_secrets import Variables
-    from daemon.setup.taking import Draft, Present
 
 
 def main(argv: list[str]) -> int:
@@ -83,10 +83,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int:
-    from daemon.config.taking import SERVERS  # noqa: PLC0415 - as above
+    from daemon.config.normalizing import SERVERS  # noqa: PLC0415 - as above
     from daemon.setup.adding import wanted  # noqa: PLC0415
+    from daemon.setup.drafts import changed, read_present  # noqa: PLC0415
     from daemon.setup.moved_secrets import Variables  # noqa: PLC0415
-    from daemon.setup.taking import changed, read_present  # noqa: PLC0415
 
     server = wanted(options.words, command)
     present = read_present(path)

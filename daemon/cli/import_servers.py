@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from daemon.setup.clients.importing import ImportPlan
     from daemon.setup.clients.programs import ClientProgram
-    from daemon.setup.taking import Draft, Present
+    from daemon.setup.drafts import Draft, Present
 
 PATIENCE = 60.0
 """Seconds that a daemon may take to begin with the servers (as `mcpd reload`)."""
@@ -85,7 +85,7 @@ def _import(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> i
     from daemon.cli.terminal import Screen  # noqa: PLC0415
     from daemon.setup.clients.found import find  # noqa: PLC0415
     from daemon.setup.clients.importing import plan  # noqa: PLC0415
-    from daemon.setup.taking import drafted, read_present  # noqa: PLC0415
+    from daemon.setup.drafts import drafted, read_present  # noqa: PLC0415
 
     machine = this_machine()
     path = config_file(os.environ)

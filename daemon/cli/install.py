@@ -181,7 +181,7 @@ def _known() -> ConfiguredServers:
     """
     from daemon.config.parse import load  # noqa: PLC0415 - as above
     from daemon.setup.clients.identity import ConfiguredServers  # noqa: PLC0415
-    from daemon.setup.taking import read_present  # noqa: PLC0415
+    from daemon.setup.drafts import read_present  # noqa: PLC0415
 
     path = config_file(os.environ)
     present = read_present(path)

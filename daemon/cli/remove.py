@@ -19,7 +19,7 @@ from daemon.safety.escape import visible
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.setup.taking import Present
+    from daemon.setup.drafts import Present
 
 PATIENCE = 60.0
 """Seconds to wait for the daemon: the server is stopped first (as `mcpd reload`)."""
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _remove(options: argparse.Namespace, path: Path) -> int:
-    from daemon.setup.taking import changed, read_present  # noqa: PLC0415 - not for `--help`
+    from daemon.setup.drafts import changed, read_present  # noqa: PLC0415 - not for `--help`
 
     name = options.server
     present = read_present(path)

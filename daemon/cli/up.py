@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from daemon.setup.clients.importing import ImportPlan
     from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientProgram, Machine
+    from daemon.setup.drafts import Draft, Present
     from daemon.setup.running.service import UnitPlan
-    from daemon.setup.taking import Draft, Present
 
 DAEMON_SECONDS = 60.0
 """How long the daemon may take to serve: on a busy machine ten seconds."""
@@ -102,7 +102,7 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     from daemon.cli.install import install, is_pending  # noqa: PLC0415
     from daemon.cli.terminal import Screen  # noqa: PLC0415
     from daemon.cli.up_outcome import settled, summary  # noqa: PLC0415
-    from daemon.setup.taking import drafted  # noqa: PLC0415
+    from daemon.setup.drafts import drafted  # noqa: PLC0415
 
     offer = _offered(options, programs)
     screen = Screen.of(sys.stdout, os.environ)
@@ -140,7 +140,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     from daemon.setup.clients.importing import plan  # noqa: PLC0415
     from daemon.setup.clients.installing import Installation  # noqa: PLC0415
     from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415
-    from daemon.setup.taking import read_present  # noqa: PLC0415
+    from daemon.setup.drafts import read_present  # noqa: PLC0415
 
     machine, path = this_machine(), config_file(os.environ).absolute()
     programs = [program for program in programs if options.client or is_here(program, machine)]

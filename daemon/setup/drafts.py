@@ -1,4 +1,4 @@
-"""Adding what was planned to mcpd's configuration and to the file of secrets beside it: both or none."""
+"""mcpd's configuration and the file of secrets beside it, changed together: both or none."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import attrs
 
 from daemon.config.env_file import read_env, with_variable
 from daemon.config.expand import ENV_FILE
+from daemon.config.normalizing import SERVERS, normalized
 from daemon.config.parse import load, parse
 from daemon.config.redaction import secrets
-from daemon.config.taking import SERVERS, Taken, take
 from daemon.documents.edited import spelt
 from daemon.documents.files import DocumentError, look, replace, unified_diff
 from daemon.documents.formats import Format, read_document
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from daemon.config.normalizing import Normalized
     from daemon.documents.files import FoundFile
     from daemon.documents.formats import Document
     from daemon.setup.clients.importing import ImportPlan
@@ -101,18 +102,18 @@ def read_present(path: Path) -> Present:
     """
     config, env = look(path), look(path.with_name(ENV_FILE))
     value = read_document(_text(config), Format.JSON, source=str(path)).value()
-    taken = take(value) if isinstance(value, dict) else Taken({})
-    servers = taken.raw.setdefault(SERVERS, {}) if isinstance(value, dict) else None
+    normal = normalized(value if isinstance(value, dict) else {SERVERS: value})
+    servers = normal.sections.setdefault(SERVERS, {})
     if not isinstance(value, dict) or not isinstance(servers, dict):
         raise ConfigError(str(path), [Fault(path=f"$.{SERVERS}", message="expected an object, {...}")])
     try:
         variables = read_env(_text(env))
     except ValueError as error:
         raise DocumentError(f"{env.path}: {error}: write one KEY=VALUE a line") from None
-    return Present(config=config, env=env, servers=servers, places=_places(value, taken), variables=variables)
+    return Present(config=config, env=env, servers=servers, places=_places(value, normal), variables=variables)
 
 
-def _places(value: Mapping[str, Any], taken: Taken) -> dict[str, tuple[str, ...]]:
+def _places(value: Mapping[str, Any], normal: Normalized) -> dict[str, tuple[str, ...]]:
     """The trail at which each server is written, which may be in a client's section and under a title."""
     trails: list[tuple[str, ...]] = [
         (section, key) for section, held in value.items() if isinstance(held, dict) for key in held
@@ -121,8 +122,8 @@ def _places(value: Mapping[str, Any], taken: Taken) -> dict[str, tuple[str, ...]
     if isinstance(within, dict) and isinstance(within.get("servers"), dict):
         trails += [("mcp", "servers", key) for key in within["servers"]]
     written = {spelt(trail): trail for trail in trails}
-    names = [*taken.raw[SERVERS]]
-    found = taken.written(Fault(path=spelt((SERVERS, name)), message="") for name in names)
+    names = [*normal.sections[SERVERS]]
+    found = normal.written(Fault(path=spelt((SERVERS, name)), message="") for name in names)
     return {name: written[fault.path] for name, fault in zip(names, found, strict=True)}
 
 
