@@ -9,9 +9,10 @@ from daemon.authorization.logins import FileLogins
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from daemon.authorization.logins import Logins
+    from daemon.authorization.logins import Login, Logins
     from daemon.authorization.secret_service import SecretServiceLogins
     from daemon.config.model import Server
 else:
@@ -41,10 +42,23 @@ def login_url(server: Server) -> str:
 class ServerLogins:
     """Where logins are kept, and which scopes servers have asked for since."""
 
-    def __init__(self, kept: Logins) -> None:
-        """Begin without any wishes of servers'."""
+    def __init__(
+        self, kept: Logins, hide: Callable[[str, Iterable[str]], None] = lambda _server, _values: None
+    ) -> None:
+        """Begin without any wishes of servers'.
+
+        Args:
+            kept: where logins are kept.
+            hide: has the tokens of a login at a server taken out of all that is shown.
+        """
         self.kept = kept
+        self._hide = hide
         self._wanted: dict[str, str] = {}
+
+    def sent(self, server: str, login: Login) -> None:
+        """Note that a login is going to be sent to a server, which may repeat it in what it says."""
+        secrets = (login.access_token, login.refresh_token, login.client_secret)
+        self._hide(server, [each for each in secrets if each])
 
     def want(self, server: str, scope: str) -> None:
         """Remember that a server wants a scope; the next login asks for it."""

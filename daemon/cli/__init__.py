@@ -8,7 +8,7 @@ Nothing but `sys` is imported here, because `mcpd connect` is started for every 
 import sys
 
 COMMANDS = {
-    "up": ("set everything up: import, service, install; asks before it changes anything", "mcpd up"),
+    "up": ("set everything up: import, service, install; asks first", "mcpd up"),
     "import": ("find the servers that clients on this machine have, and take them", "mcpd import --write"),
     "install": ("put mcpd into a client's configuration", "mcpd install claude-code"),
     "uninstall": ("take mcpd out of a client's configuration again", "mcpd uninstall claude-code"),

@@ -295,10 +295,11 @@ def _kept_logins(config: Config, state: Path, file: ConfigFile) -> ServerLogins:
     from daemon.authorization.server_logins import ServerLogins, logins_in  # noqa: PLC0415 - see `_serve`
 
     try:
-        return ServerLogins(logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING))
+        kept = logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING)
     except ImportError:
         message = "this needs an extra: pip install 'mcpd-supervisor[secret-service]'"
         raise ConfigError(str(file.path), [Fault(path="$.state.logins", message=message)]) from None
+    return ServerLogins(kept, file.redact.hide_login)
 
 
 def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log: str) -> DaemonFacts:

@@ -14,6 +14,9 @@ from daemon.setup.running.stopping import NotStopped, stop
 if TYPE_CHECKING:
     import argparse
 
+if TYPE_CHECKING:
+    import argparse
+
 SECONDS = 20.0
 """How long to wait: servers have 5 s together, clients over HTTP what `listen.http.drain` says."""
 

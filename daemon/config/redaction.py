@@ -243,12 +243,18 @@ UNMISTAKABLE = 12
 """Characters from which a secret that is no plain word appears in no text by chance."""
 
 
+MAX_TOKENS = 12
+"""Tokens of one server's logins that stay hidden: those of the latest four renewals, minutes at the least."""
+
+
 class Redactors:
     """A redactor for each server, and, when called, one for texts that belong to no server."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """Start with secrets that no text may show."""
-        self._unmistakable = Redactor(secrets)
+        self._renewed = Redactor(())
+        self._tokens: dict[str, list[str]] = {}
+        self._unmistakable = Redactor(secrets, beside=self._renewed)
         self._all = Redactor((), beside=self._unmistakable)
         self._each: dict[str, Redactor] = {}
 
@@ -266,6 +272,12 @@ class Redactors:
     def hide(self, values: Iterable[str]) -> None:
         """Add secrets that no configuration names. May be called in any thread."""
         self._unmistakable.learn(values)
+
+    def hide_login(self, server: str, values: Iterable[str]) -> None:
+        """Hide the tokens of a login at a server, and the latest of those before, which it may still repeat."""
+        known = self._tokens.get(server, [])
+        self._tokens[server] = [*known, *(each for each in values if each not in known)][-MAX_TOKENS:]
+        self._renewed.replace(each for tokens in self._tokens.values() for each in tokens)
 
     def learn(self, config: Config) -> None:
         """Add the secrets of this configuration; those learned before stay secret.

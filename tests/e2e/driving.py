@@ -27,8 +27,17 @@ if TYPE_CHECKING:
 DRIVER = Path(__file__).parent / "conformance" / "driver.py"
 CLIENT = SDK / ".github" / "actions" / "conformance" / "client.py"
 
+BROWSER = Path(__file__).parent / "conformance" / "browser.py"
+
 LOGGING_IN = "auth/"
-"""Scenarios in which the client must get itself a token: mcpd sends those that it is given."""
+"""Scenarios in which the client must get itself a token: there, `mcpd login` is run, and the calls are made
+with `mcpd call`, as many as the SDK's client makes."""
+
+METADATA_URL = "https://conformance-test.local/client-metadata.json"
+"""The client id metadata document of the suite, which the SDK's client names in each scenario."""
+
+LOGINS = 3
+"""How often somebody logs in at most: once, and again when a call says that more is needed."""
 
 PATIENT = {"probe": 30}
 """A probe that a busy machine answers late means the older era, which is not what is tested here."""
@@ -67,20 +76,34 @@ class Drivers:
     async def _perform(self, job: dict[str, Any]) -> tuple[int, str]:
         scenario = job["environ"]["MCP_CONFORMANCE_SCENARIO"]
         if scenario.startswith(LOGGING_IN):
-            return 1, f"{scenario}: mcpd does not log in to servers\n"
+            return await self._log_in(job)
         door = HttpDoor()
         suite = {"type": "http", "url": job["url"], "timeouts": PATIENT}
         config = {"mcpServers": {"suite": suite}, "listen": door.listen}
         daemon = Daemon(own_directory(), config, {})
+        async with self._running(daemon):
+            return await self._call(daemon, door, job["environ"]), daemon.said()
+
+    async def _log_in(self, job: dict[str, Any]) -> tuple[int, str]:
+        """As a user does whose server wants a login, and an agent whose call is told so."""
+        given = json.loads(job["environ"].get("MCP_CONFORMANCE_CONTEXT", "{}"))
+        oauth = {"clientId": given.get("client_id"), "clientSecret": given.get("client_secret")}
+        known = {key: value for key, value in oauth.items() if value} or {"metadataUrl": METADATA_URL}
+        suite = {"type": "http", "url": job["url"], "timeouts": PATIENT, "oauth": known}
+        browser = f"{sys.executable} -S {BROWSER} %s"
+        daemon = Daemon(own_directory(), {"mcpServers": {"suite": suite}}, {"BROWSER": browser})
+        async with self._running(daemon):
+            return await trio.to_thread.run_sync(_use_logged_in, daemon), daemon.said()
+
+    @asynccontextmanager
+    async def _running(self, daemon: Daemon) -> AsyncIterator[None]:
         async with self._places:
             life = started(daemon)
             await trio.to_thread.run_sync(life.__enter__)
             try:
-                status = await self._call(daemon, door, job["environ"])
-                log = daemon.said()
+                yield
             finally:
                 await trio.to_thread.run_sync(life.__exit__, *sys.exc_info())
-        return status, log
 
     async def _call(self, daemon: Daemon, door: HttpDoor, environ: dict[str, str]) -> int:
         await trio.to_thread.run_sync(_up, daemon)
@@ -93,6 +116,24 @@ class Drivers:
 def _up(daemon: Daemon) -> None:
     """Wait for the server, which in some scenarios offers nothing: `degraded`."""
     eventually(lambda: daemon.ask("status")["servers"]["suite"]["state"] in {"ready", "degraded"}, daemon.said)
+
+
+def _use_logged_in(daemon: Daemon) -> int:
+    """Log in, and call the first tool, again after another login if the answer wants one."""
+    for _ in range(LOGINS):
+        done = daemon.outcome("login", "suite", "--json", "--timeout", "20")
+        daemon.note(done.stderr)
+        if not done.stdout:
+            return 1
+        if done.returncode:
+            # There is a login, and the server wants another one.
+            continue
+        tools = json.loads(done.stdout)["tools"]
+        if not tools or "mcpd login" not in json.dumps(
+            daemon.ask("call", server="suite", tool=tools[0], arguments={})
+        ):
+            return 0
+    return 0
 
 
 @asynccontextmanager

@@ -117,7 +117,13 @@ class Daemon:
 
     def run(self, *words: str, check: int | None = 0) -> str:
         """Run an operator's command; returns its stdout."""
-        done = subprocess.run(
+        done = self.outcome(*words)
+        assert check is None or done.returncode == check, (done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def outcome(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run an operator's command to its end."""
+        return subprocess.run(
             self.command(*words),
             cwd=self.code,
             env=self.environ,
@@ -126,8 +132,6 @@ class Daemon:
             timeout=WAIT,
             check=False,
         )
-        assert check is None or done.returncode == check, (done.returncode, done.stdout, done.stderr)
-        return done.stdout
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Ask what an operator's command asks, without starting one."""
@@ -172,6 +176,11 @@ class Daemon:
     def client(self, **kwargs: Any) -> RawClient:
         """A bare JSON-RPC client on the socket."""
         return RawClient(self.socket, **kwargs)
+
+    def note(self, text: str) -> None:
+        """Add to its log what else there is to know of a run."""
+        with self.log.open("a") as log:
+            log.write(text)
 
     def said(self) -> str:
         """Its log so far."""

@@ -48,7 +48,7 @@ CONFIGURATIONS = (
                 '{"mcpServers": {"a": {"command": "${NO_SUCH_VARIABLE}"}}}',
                 "NO_SUCH_VARIABLE",
             ),
-            ("a name with a path in it", '{"mcpServers": {"../../a": {"command": "x"}}}', "\\.\\./"),
+            ("a name that is a path", '{"mcpServers": {"../..": {"command": "x"}}}', "\\.\\./"),
             (
                 "a hundred faults",
                 '{"mcpServers": {' + ",".join(f'"a{n}": {{"comand": "x"}}' for n in range(100)) + "}}",

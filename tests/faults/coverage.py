@@ -17,6 +17,7 @@ OWN_CHILD = "tests/process/upstreams/instances/test_"
 LIFE = "tests/e2e/test_lifecycle.py::test_"
 KEPT = "tests/e2e/test_persistence.py::test_"
 BOOTED = "tests/systemd/test_kills.py::test_"
+LOGINS = "tests/process/upstreams/transports/test_server_login.py::test_"
 NEIGHBOURS = f"{CHILD}whatever_one_of_twenty_servers_does_no_call_to_the_others_fails"
 
 
@@ -230,7 +231,8 @@ FIFTY = (
         "38 tokens expire",
         "http: http: 401 to a call",
         "http: http: 401 Unauthorized to the handshake",
-        note="mcpd holds no tokens that it could refresh: credentials are the configuration's.",
+        f"{LOGINS}a_login_that_is_about_to_end_is_renewed_before_it_is_sent",
+        "tests/e2e/test_logins.py::test_a_login_goes_on_after_it_has_expired_and_after_a_restart",
     ),
     row(
         "39 a thundering herd",
@@ -401,7 +403,15 @@ MATRIX = (
     row(
         "401 expired, refresh refused or concurrent",
         "http: http: 401 to a call",
-        note="mcpd holds no tokens that it could refresh.",
+        f"{LOGINS}fifty_calls_with_a_login_that_has_ended_are_one_renewal_and_all_run_once",
+        f"{LOGINS}a_renewal_that_is_refused_ends_the_connection_and_names_the_command",
+        f"{LOGINS}a_login_that_is_refused_after_its_renewal_is_tried_no_third_time",
+        note="Several daemons renew one login one at a time, too: tests/process/authorization.",
+    ),
+    row(
+        "an authorization server that is down",
+        f"{LOGINS}while_the_authorization_server_is_away_a_login_is_used_as_long_as_it_is_good",
+        f"{LOGINS}while_the_authorization_server_is_away_an_ended_login_costs_calls_and_then_the_connection",
     ),
     row(
         "SSE: comments, no event, wrong type, gzip bomb, replay",

@@ -20,6 +20,8 @@ USER = "mcpd-served"
 HOME = Path("/home") / USER
 RUNTIME = Path("/run/user") / str(SERVED)
 UNITS = HOME / ".config" / "systemd" / "user"
+PACKAGED = Path("/usr/lib/systemd/user")
+ASIDE = Path("/usr/lib/mcpd-tests/user-units")
 PROFILE = 'echo "Welcome, it is $(date)"\nexport PATH="$HOME/.nvm/bin:$HOME/missing/bin:$PATH"\n'
 CONFIG = {"mcpServers": {"one": {**scripted(), "env": {"SECRET": "${TOKEN}"}}}}
 
@@ -61,14 +63,19 @@ def served() -> Iterator[Served]:
     env.write_text("TOKEN='one two'\n")
     env.chmod(0o600)
     run("chown", "-R", f"{SERVED}:{SERVED}", str(HOME))
-    # As on a machine without a daemon for all, which would be theirs, too.
+    # As without the package: no daemon for all, which would be theirs, too, and no units for users.
     run("systemctl", "stop", "mcpd.socket", "mcpd.service")
+    ASIDE.mkdir()
+    packaged = list(PACKAGED.glob("mcpd*"))
+    run("mv", *packaged, ASIDE)
     FRONT.unlink(missing_ok=True)
     run("loginctl", "enable-linger", USER)
     run("systemctl", "start", f"user@{SERVED}.service")
     yield Served()
     run("loginctl", "disable-linger", USER)
     run("systemctl", "stop", f"user@{SERVED}.service")
+    run("mv", *ASIDE.iterdir(), PACKAGED)
+    ASIDE.rmdir()
     run("systemctl", "start", "mcpd.socket")
 
 

@@ -77,6 +77,8 @@ class ServerLogin:
             )
         except LoginsTrouble as trouble:
             raise self._needed(str(trouble)).for_run() from None
+        if self._login is not None:
+            self._logins.sent(self._server.name, self._login)
 
     async def header(self) -> str:
         """The value of `Authorization`; a login that is about to end is renewed first.
@@ -177,6 +179,7 @@ class ServerLogin:
         self._login = found
         if found is None:
             raise LoginFailed(self._needed(f"there is no login at {self.place} any more"))
+        self._logins.sent(server.name, found)
         if _is_past(found.renew_at, self._wall()):
             # It could not be renewed, and is good for a while.
             self._again = trio.current_time() + RENEW_AGAIN_SECONDS

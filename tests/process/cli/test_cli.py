@@ -89,7 +89,7 @@ def test_the_version_is_the_packages(
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("statsu", "did you mean `mcpd status`?"), ("zzz", "there are: run, connect")]
+    ("word", "hint"), [("statsu", "did you mean `mcpd status`?"), ("zzz", "there are: up, import")]
 )
 def test_an_unknown_command_is_answered_with_the_closest(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], word: str, hint: str
@@ -136,6 +136,7 @@ ASKING_NOBODY = {
     "check",
     "completions",
     "schema",
+    "uninstall",
     "version",
 }
 """Commands that concern no daemon."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 
 import pytest
 
@@ -13,9 +12,7 @@ from daemon.cli.parsers import parser_of, whole_parser
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_shows_its_parser_with_examples_and_exit_statuses(command: str) -> None:
-    module = importlib.import_module(module_of(command))
-    made = "NotImplementedError" not in inspect.getsource(module.main)
-    assert "_parser" in vars(module) or not made
+    assert "_parser" in vars(importlib.import_module(module_of(command)))
     parser = parser_of(command)
     assert parser.prog == f"mcpd {command}"
     assert parser.description

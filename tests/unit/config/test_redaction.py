@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.config.expand import MAX_FILE
-from daemon.config.redaction import Redactors, doubtful, secrets
+from daemon.config.redaction import MAX_TOKENS, Redactors, doubtful, secrets
 from daemon.safety.redact import CUT, HIDDEN
 from daemon.safety.shapes import MAX_NESTED
 from tests.unit.config.reading import config_of
@@ -323,3 +323,14 @@ def test_what_is_hidden_of_a_server_is_hidden_of_its_instances() -> None:
     for name in ("a#12", "a@~/src/app", "a@"):
         assert redact.of(name) is redact.of("a")
         assert redact.of(name)("first-1") == HIDDEN
+
+
+def test_of_the_tokens_of_a_servers_logins_the_latest_are_hidden() -> None:
+    redact = Redactors()
+    tokens = [f"token-{number:04}-of-a-login" for number in range(MAX_TOKENS + 1)]
+    redact.hide_login("a", tokens[:1])
+    redact.hide_login("b", ["another-0123-token"])
+    for token in tokens:
+        redact.hide_login("a", [token])
+    assert redact(tokens[0]) == tokens[0]
+    assert [redact(each) for each in (*tokens[1:], "another-0123-token")] == [HIDDEN] * (MAX_TOKENS + 1)

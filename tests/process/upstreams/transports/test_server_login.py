@@ -16,9 +16,11 @@ from daemon.authorization.logins import FileLogins, Login
 from daemon.authorization.server_logins import ServerLogins
 from daemon.causes import Cause
 from daemon.config.model import TransportType
+from daemon.config.redaction import Redactors
 from daemon.errors import ConnectionLost, NeedsAuth, UpstreamUnavailable
 from daemon.model import Era
 from daemon.protocol import MODERN_VERSION
+from daemon.safety.redact import HIDDEN
 from tests.unit.upstreams.transports.serving import (
     SECONDS,
     Client,
@@ -298,6 +300,18 @@ async def test_a_login_that_cannot_be_read_is_said_and_nothing_is_sent(tmp_path:
             async with connected(context):
                 raise AssertionError
     assert site.sent == []
+
+
+async def test_the_tokens_that_are_sent_are_hidden_in_all_that_is_shown(tmp_path: Path) -> None:
+    site, redact = Site(good="token-1"), Redactors()
+    async with at(site, tmp_path) as (context, logins):
+        shown = ServerLogins(logins.kept, redact.hide_login)
+        shown.kept.write("s", kept(site.port))
+        async with connected(attrs.evolve(context, logins=shown)) as client:
+            assert redact.of("s")("no token-0 and no refresh-0") == f"no {HIDDEN} and no {HIDDEN}"
+            client.connection.adopt(Era.MODERN, MODERN_VERSION)
+            await client.ask("tools/list")
+            assert redact("token-1, refresh-1, token-0") == f"{HIDDEN}, {HIDDEN}, {HIDDEN}"
 
 
 async def test_over_sse_the_stream_is_opened_with_the_login(tmp_path: Path) -> None:
