@@ -78,6 +78,14 @@ class Systemctl:
             return False
         return True
 
+    def version(self) -> str | None:
+        """The version of systemd, which asks no service manager; None if the program does not tell."""
+        try:
+            words = self._run("--version", seconds=ANSWER_SECONDS).split()
+        except SystemdRefused:
+            return None
+        return words[1] if words[:1] == ["systemd"] and len(words) > 1 else None
+
     def tell(self, *words: str) -> None:
         """Have something done, and wait until it is.
 
