@@ -110,8 +110,7 @@ def _plans(
     from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
     from daemon.setup.clients.file_plans import install_plans  # noqa: PLC0415
 
-    find = partial(records().find, program.name)
-    return install_plans(program, machine, wanted, scope, known.lookup(program, machine), find)
+    return install_plans(program, machine, wanted, scope, known.lookup(program, machine), records())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.cli.options import parser
@@ -9,7 +10,6 @@ from daemon.cli.options import parser
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.setup.clients.file_plans import FilePlan
     from daemon.setup.clients.programs import ClientProgram, Machine
 
 
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     options = made.parse_args(argv)
     machine = clients.this_machine()
     done = [_uninstall(program, machine, options) for program in clients.chosen(made, options)]
-    if options.all and not any(lines for lines in done):
+    if options.all and not any(done):
         print("There is nothing to do: mcpd is in no client's configuration.")
     return int(any(lines is None for lines in done))
 
@@ -51,13 +51,7 @@ def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Names
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
     from daemon.setup.clients.file_plans import uninstall_plans  # noqa: PLC0415
 
-    kept = clients.records()
-
-    def plans() -> list[FilePlan]:
-        return uninstall_plans(
-            program, machine, kept.of(program.name), lambda path: kept.find(program.name, path)
-        )
-
+    plans = partial(uninstall_plans, program, machine, clients.records())
     changes = clients.change_files(program, plans, dry_run=options.dry_run)
     if changes is None:
         return None

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from daemon.documents.formats import Format
     from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
+    from daemon.setup.clients.records import Records
 
-    Finder = Callable[[Path], Record | None]
 
 SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project", "workspace"})}
 """The scopes of places, by who else has the file: nobody, or everybody who works on the project."""
@@ -73,7 +73,7 @@ class FilePlan:
 
 
 def install_plans(
-    program: ClientProgram, machine: Machine, wanted: Installation, scope: str, known: Known, record_of: Finder
+    program: ClientProgram, machine: Machine, wanted: Installation, scope: str, known: Known, records: Records
 ) -> list[FilePlan]:
     """How mcpd is put into a client.
 
@@ -83,7 +83,7 @@ def install_plans(
         wanted: how mcpd is to be put in.
         scope: one of `SCOPES`.
         known: which of the client's servers mcpd has.
-        record_of: the record of a file.
+        records: what is kept of clients' files.
 
     Raises:
         DocumentError: the client has no file for this scope.
@@ -95,32 +95,31 @@ def install_plans(
 
     def put_into(path: Path) -> FilePlan:
         here = [place for place in places if place.path == path]
-        return FilePlan(
-            path,
-            lambda found: _put_in(found, here, into if path == into.path else None, wanted, known, record_of),
-        )
+        own_place = into if path == into.path else None
+
+        def change(found: FoundFile) -> FileChange:
+            return _put_in(found, here, own_place, wanted, known, records.find(program.name, path))
+
+        return FilePlan(path, change)
 
     others = (place.path for place in places if place.path.exists())
     return [put_into(path) for path in dict.fromkeys([into.path, *others])]
 
 
-def uninstall_plans(
-    program: ClientProgram, machine: Machine, records: Sequence[Record], record_of: Finder
-) -> list[FilePlan]:
+def uninstall_plans(program: ClientProgram, machine: Machine, records: Records) -> list[FilePlan]:
     """How mcpd is taken out of a client: of every file that is recorded, and of all that have it nonetheless.
 
     Args:
         program: the client.
         machine: where it looks for its files.
-        records: what is kept of its files.
-        record_of: the record of a file.
+        records: what is kept of clients' files.
     """
     places = program.places(machine)
-    paths = [place.path for place in places] + [record.path for record in records]
+    paths = [place.path for place in places] + [record.path for record in records.of(program.name)]
 
     def take_out_of(path: Path) -> FilePlan:
         here = [place for place in places if place.path == path]
-        return FilePlan(path, lambda found: _take_out(found, here, record_of(path)))
+        return FilePlan(path, lambda found: _take_out(found, here, records.find(program.name, path)))
 
     return [take_out_of(path) for path in dict.fromkeys(paths)]
 
@@ -131,9 +130,9 @@ def _put_in(
     into: ClientPlace | None,
     wanted: Installation,
     known: Known,
-    record_of: Finder,
+    former: Record | None,
 ) -> FileChange:
-    current, former = found.text(), record_of(found.path)
+    current = found.text()
     base = None if current is None else _without(current, places, former)
     form = places[0].form
     put = put_in(base or "", [*places, *_former_places(former, places)], into, wanted, known)

@@ -57,17 +57,13 @@ class Installs:
     ) -> list[FileChange]:
         """`mcpd install`."""
         program, records = PROGRAMS[client], self.records
-        plans = install_plans(
-            program, self.machine, wanted, scope, knows(known), lambda path: records.find(client, path)
-        )
+        plans = install_plans(program, self.machine, wanted, scope, knows(known), records)
         return apply(plans, client, records)
 
     def uninstall(self, client: str) -> list[FileChange]:
         """`mcpd uninstall`."""
         records = self.records
-        plans = uninstall_plans(
-            PROGRAMS[client], self.machine, records.of(client), lambda path: records.find(client, path)
-        )
+        plans = uninstall_plans(PROGRAMS[client], self.machine, records)
         return apply(plans, client, records)
 
     def files(self) -> dict[str, bytes]:
