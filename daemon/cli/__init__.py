@@ -135,8 +135,9 @@ def _collect_nothing() -> None:
 def overview() -> str:
     """The help text: all commands, with one line and an example each."""
     lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
+    width = max(map(len, COMMANDS)) + 1
     for command, (purpose, example) in COMMANDS.items():
-        lines += [f"  {command:<11}{purpose}", f"             $ {example}"]
+        lines += [f"  {command:<{width}}{purpose}", f"  {'':<{width}}$ {example}"]
     lines += ["", "`mcpd COMMAND --help` tells more; `mcpd --version` prints the version."]
     return "\n".join(lines)
 

@@ -33,7 +33,8 @@ def main(argv: list[str]) -> int:
     """
     made = _parser()
     words, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
-    options = made.parse_args(words)
+    # Intermixed: `mcpd add time --replace pypi:mcp-server-time` is what one types after the refusal.
+    options = made.parse_intermixed_args(words)
     # Here, so that `--help` does not pay for attrs and cattrs.
     from daemon.setup.adding import WordsError  # noqa: PLC0415
 
@@ -193,7 +194,7 @@ def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) ->
     elif effect.is_well:
         print(in_lines(name, effect))
     elif not effect.asked:
-        print(f"no daemon runs that could start it ({told}): `mcpd start` starts one", file=sys.stderr)
+        print(f"mcpd: {name} was not tried: {told}. `mcpd start` starts a daemon", file=sys.stderr)
     else:
         after = "taken back: the files are as they were" if undone else f"it stays: `mcpd remove {name}`"
         print(f"mcpd: {told}\nmcpd: {after}", file=sys.stderr)

@@ -113,8 +113,8 @@ def installed_in_words(program: ClientProgram, changes: Sequence[FileChange]) ->
     if left:
         stays, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
         lines.append(
-            f"  {', '.join(left)} {stays} there as well: mcpd does not have {them}"
-            f" (run `mcpd import --write` first, then this again)"
+            f"  {', '.join(left)} {stays} there as well: mcpd does not have {them}, or has {them} switched off"
+            " (`mcpd import`)"
         )
     return lines
 

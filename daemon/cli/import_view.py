@@ -36,14 +36,20 @@ def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: st
         parts.append(rows)
     elif not planned.servers:
         parts += _nothing(findings, home)
-    there = [f"{each.name} ({_origins(each.origins)})" for each in planned.servers if each.is_there]
+    there = [
+        f"{each.name} ({_origins(each.origins)})" + (", switched off" if _is_off(each) else "")
+        for each in planned.servers
+        if each.is_there
+    ]
     own = [_origins([origin]) for origin in findings.own]
     parts += _section("mcpd has these already:", there)
     parts += _section("mcpd itself stands in:", list(dict.fromkeys(own)))
-    parts += _section("To know:", [note for server in planned.added for note in _to_know(server)])
+    to_know = [note for server in planned.added for note in _to_know(server)]
+    waiting = [server for server in planned.added if server.missing]
+    parts += _section("To know:", [*to_know, *_switched_off(waiting)])
     left = [f"{each.origin.name} ({_origins([each.origin])}) {each.why}" for each in planned.left]
     parts += _section("Cannot be taken:", left)
-    parts += _section("Could not be read:", [each.message for each in findings.unread])
+    parts += _section("Could not be read:", [each.in_a_line for each in findings.unread])
     return draw(parts, screen)
 
 
@@ -82,19 +88,27 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
     name = server.name
     if server.beside:
         yield f"{name}: another server than {server.beside}: its version, its arguments or its tokens differ"
-    if server.missing:
-        lines = ", ".join(f"{each}=..." for each in server.missing)
-        yield (
-            f'{name}: switched off, since a value is set nowhere. Write {lines} into the file "env" beside the'
-            ' configuration, then remove "enabled": false'
-        )
-    elif server.entry.get("enabled") is False:
+    if _is_off(server) and not server.missing:
         yield f"{name}: switched off in every client that has it, and so here"
     if server.entry.get("cwd") and all(origin.place.scope != "user" for origin in server.origins):
         yield f"{name}: is started in {server.entry['cwd']}"
     yield from (f"{name}: {note.key}: {note.message}" for note in server.notes if note.lost)
     if server.server is not None:
         yield from (f"{finding.what} {finding.do}".strip() for finding in check(server.server))
+
+
+def _switched_off(waiting: Sequence[PlannedServer]) -> Iterator[str]:
+    """The servers that wait for values, in one line: of a dozen clients there may be as many."""
+    if waiting:
+        names = ", ".join(f"{server.name} ({', '.join(server.missing)})" for server in waiting)
+        yield (
+            f'{names}: switched off, since these values are set nowhere. Write each into the file "env" beside'
+            ' the configuration, as a line NAME=..., then remove "enabled": false'
+        )
+
+
+def _is_off(server: PlannedServer) -> bool:
+    return server.entry.get("enabled") is False
 
 
 def data(planned: ImportPlan, findings: ClientServers) -> dict[str, Any]:
@@ -121,7 +135,7 @@ def _server(server: PlannedServer) -> dict[str, Any]:
         "secrets": [*server.secrets],
         "missing": [*server.missing],
         "differsFrom": server.beside,
-        "notes": [*_to_know(server)],
+        "notes": [*_to_know(server), *_switched_off([server] if server.missing else [])],
     }
 
 

@@ -36,7 +36,8 @@ def settled(options: argparse.Namespace) -> Servers:
             return {}
         coming = {name for name, server in servers.items() if server["state"] in COMING}
         for name in [each for each in servers if each not in coming | told]:
-            print(visible(f"  {name}: {_how(servers[name])}"))
+            if servers[name]["state"] != "disabled":
+                print(visible(f"  {name}: {_how(servers[name])}"))
         told |= servers.keys() - coming
         if not coming or time.monotonic() > deadline:
             return servers
@@ -44,8 +45,8 @@ def settled(options: argparse.Namespace) -> Servers:
 
 
 def _how(server: dict[str, Any]) -> str:
-    number = server["tools"]
-    return f"{server['state']}, {number} {'tool' if number == 1 else 'tools'}"
+    number, state = server["tools"], str(server["state"])
+    return f"{state}, {number} {'tool' if number == 1 else 'tools'}" if number or state in WELL else state
 
 
 def summary(
@@ -69,20 +70,23 @@ def summary(
     works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
     clients = f", in {titles(programs)} once started anew" if programs else ""
     troubles = [_trouble(name, server) for name, server in servers.items() if server["state"] not in WELL]
-    troubles += [
-        f"{each.name} is switched off until {', '.join(each.missing)} stands in the file 'env' beside the"
-        " configuration"
-        for each in planned.added
-        if each.missing
-    ]
-    troubles += [f"{each.origin.name} {each.why}" for each in planned.left]
-    troubles += [" ".join(each.message.split()) for each in found.unread]
-    names = " ".join(program.name for program in programs) or "--all"
+    if waiting := [each.name for each in planned.added if each.missing]:
+        switched = (
+            "is switched off until its values stand"
+            if len(waiting) == 1
+            else "are switched off until their values stand"
+        )
+        troubles.append(
+            f"{', '.join(waiting)} {switched} in the file 'env' beside the configuration (see above)"
+        )
+    troubles += [each.in_a_line for each in found.unread]
+    names = " ".join(program.name for program in programs)
     ends = "mcpd stop" if options.socket or installed(os.environ) is None else "mcpd service uninstall"
+    undo = [f"`mcpd uninstall {names}`"] if programs else []
     return [
         f"Works: {', '.join(works) or 'nothing yet'}{clients}.",
         f"Needs attention: {'; '.join(troubles) or 'nothing'}.",
-        f"Undo: `mcpd uninstall {names}`, then `{ends}`.",
+        f"Undo: {', then '.join([*undo, f'`{ends}`'])}.",
     ]
 
 

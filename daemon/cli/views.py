@@ -48,9 +48,9 @@ def render_tools(categories: Json, screen: Screen) -> str:
 
 
 def _category(name: str, category: Json) -> Iterator[RenderableType]:
-    servers = ", ".join(category["servers"])
+    servers, number = ", ".join(category["servers"]), len(category["tools"])
     origin = "" if servers == name else f" (from {servers})"
-    yield safe(f"{name}{origin}, {len(category['tools'])} tools", "bold")
+    yield safe(f"{name}{origin}, {number} {'tool' if number == 1 else 'tools'}", "bold")
     if not category["tools"]:
         yield paragraph("none known yet: `mcpd status` says how its server is", indent=2)
     if category["description"]:

@@ -77,19 +77,20 @@ _CHOICE = (
     'mcpd chooses tools by category: write "categories": {"NAME": {"server": "NAME", "tools": {"includeNames":'
     " [...]}}}, or excludePatterns"
 )
-_CONSENT = (
+CONSENT = (
     "mcpd asks nobody before a call unless a rule says so, and clients ask by their own settings. To have other"
     ' tools asked about, write "permissions" of a profile: [{"match": "server/tool", "then": "allow"},'
     ' {"match": "server/*", "then": "ask"}]'
 )
+"""What is said of keys that say which calls a client does not ask about."""
 _SIGN_IN = "mcpd logs in by OAuth alone (`mcpd login`), or sends the headers that it is given"
 _SANDBOX = "mcpd starts the server without a sandbox: put one into `command`, as in docker or bwrap"
 
 NOT_TAKEN: Mapping[str, str] = {
-    "autoApprove": _CONSENT,
-    "alwaysAllow": _CONSENT,
-    "trust": _CONSENT,
-    "defaultToolsApprovalMode": _CONSENT,
+    "autoApprove": CONSENT,
+    "alwaysAllow": CONSENT,
+    "trust": CONSENT,
+    "defaultToolsApprovalMode": CONSENT,
     "enabledTools": _CHOICE,
     "disabledTools": _CHOICE,
     "includeTools": _CHOICE,

@@ -245,6 +245,7 @@ def _text(content: bytes, source: str) -> str:
 def _how_to_make_one(path: Path) -> str:
     return (
         "there is no such file. mcpd looks for its configuration at --config or $MCPD_CONFIG, else "
-        "$XDG_CONFIG_HOME/mcpd/mcpd.json (~/.config/mcpd/mcpd.json), else /etc/mcpd/mcpd.json. To begin, write "
+        "$XDG_CONFIG_HOME/mcpd/mcpd.json (~/.config/mcpd/mcpd.json), else /etc/mcpd/mcpd.json. To begin, type "
+        "`mcpd up`, which takes over the servers of your clients, or `mcpd add`; or write "
         f'{{"mcpServers": {{}}}} to {path.absolute()} and paste your servers into it'
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.client_keys import IGNORED, NOT_TAKEN, OAUTH, RENAMED, SHAPED, WAITS
+from daemon.config.client_keys import CONSENT, IGNORED, NOT_TAKEN, OAUTH, RENAMED, SHAPED, WAITS
 from daemon.config.client_values import SHAPES, as_text, command_line, is_plain, referring
 from daemon.config.jsonc import below
 from daemon.config.tuning import Timeouts
@@ -110,7 +110,12 @@ class _Work:
         elif folded in _SHAPED:
             self._shaped(key, folded)
         elif folded in _NOT_TAKEN:
-            self._drop(key, _NOT_TAKEN[folded], lost=True)
+            message = _NOT_TAKEN[folded]
+            # Cline writes an empty list of every server.
+            if message == CONSENT and not self.entry[key]:
+                self._drop(key, "ignored: it says nothing")
+            else:
+                self._drop(key, message, lost=True)
         elif folded in _IGNORED or key.startswith(("_", "//", "#")):
             self._drop(key, _IGNORED.get(folded, "ignored: a comment"))
 
@@ -154,7 +159,9 @@ class _Work:
             self.notes.append(Note(key=key, message=message, lost=True))
         else:
             self.entry[ours] = value
-            self.notes.append(Note(key=key, message=f"understood as `{ours}`", becomes=ours))
+            # `disabled` is the opposite: its value is told, too.
+            meant = f'"{ours}": {str(value).lower()}' if isinstance(value, bool) else f"`{ours}`"
+            self.notes.append(Note(key=key, message=f"understood as {meant}", becomes=ours))
 
     def _spread(self, key: str, value: dict[str, Any]) -> None:
         self._drop(key, "understood as what stands in it")

@@ -63,8 +63,10 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
         return WantedServer(name=_name(name), entry=_of_command((*runner, package)))
     if len(words) == 1:
         raise WordsError(f"say what '{target}' is: a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
-    if not words or not _URL.fullmatch(target):
+    if not words:
         raise WordsError("write a name and a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
+    if not _URL.fullmatch(target):
+        raise WordsError(f"'{target}' is no url, npm:PACKAGE or pypi:PACKAGE; a command stands behind --")
     return WantedServer(name=_name(words[0]), entry={"url": target})
 
 

@@ -90,7 +90,10 @@ def install_plans(
     """
     places = [place for place in program.places(machine) if place.scope in SCOPES[scope]]
     if not places:
-        raise DocumentError(f"{program.title} has no file for the scope '{scope}' here")
+        raise DocumentError(
+            f"there is no file for the scope '{scope}' for {machine.directory}: go to a project's directory, if"
+            " this client has files of projects, or leave out --scope"
+        )
     into = places[0]
 
     def put_into(path: Path) -> FilePlan:

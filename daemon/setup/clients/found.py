@@ -68,7 +68,12 @@ class UnreadFile:
     program: ClientProgram
     path: Path
     message: str
-    """What is wrong with it, with line and column: a sentence that names it."""
+    """What is wrong with it, with line and column; it names the file."""
+
+    @property
+    def in_a_line(self) -> str:
+        """The same in one line."""
+        return ": ".join(line.strip() for line in self.message.splitlines())
 
 
 @attrs.frozen(kw_only=True)

@@ -42,7 +42,7 @@ class PlannedServer:
     name: str
     """Its name in mcpd; of one that is there already, the name that it has there."""
     entry: Mapping[str, Any]
-    """Its entry, with references in place of secrets."""
+    """Its entry, with references in place of secrets; of one that is there already, whether it is enabled."""
     origins: tuple[Origin, ...]
     """Where it was found; all of them start the same."""
     secrets: tuple[str, ...] = ()
@@ -120,9 +120,10 @@ class _Planning:
         self._source = source
         self._names: set[str] = set(written)
         self._there = {
-            identity(translated(entry).entry, variables.known): name
-            for name, entry in written.items()
-            if isinstance(entry, dict)
+            identity(taken, variables.known): (name, taken.get("enabled") is not False)
+            for name, taken in (
+                (name, translated(entry).entry) for name, entry in written.items() if isinstance(entry, dict)
+            )
         }
         self._planned: dict[tuple[object, ...], int] = {}
         """Where in `servers` each stands."""
@@ -137,7 +138,9 @@ class _Planning:
         first = next((server for server in servers if server.entry.get("enabled") is not False), servers[0])
         key = identity(first.entry, self.variables.known)
         if (there := self._there.get(key)) is not None:
-            self.servers.append(PlannedServer(name=there, entry={}, origins=origins, is_there=True))
+            name, is_on = there
+            entry = {"enabled": is_on}
+            self.servers.append(PlannedServer(name=name, entry=entry, origins=origins, is_there=True))
             return
         if (at := self._planned.get(key)) is not None:
             planned = self.servers[at]

@@ -104,6 +104,10 @@ def test_without_a_daemon_it_is_added_and_what_starts_one_is_told(tmp_path: Path
     entry: dict[str, Any] = json.loads(config.read_text())["mcpServers"]["x"]
     assert entry == {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${X_TOKEN}"}}
     assert config.stat().st_mode & 0o777 == 0o600
+    # Options may stand where one thinks of them.
+    assert '"sse"' in add(environ, "y", "--type", "sse", "https://example.com/sse", "--dry-run").stdout
+    done = add(environ, "y", "ftp://example.com/")
+    assert (done.returncode, "'ftp://example.com/' is no url" in done.stderr) == (2, True), done.stderr
     before = config.read_text()
     assert "+" in add(environ, "y", "/run/y.sock", "--dry-run").stdout
     config.chmod(0o400)

@@ -101,7 +101,7 @@ def test_what_is_understood_is_a_note_and_what_doctor_would_say_a_warning(
             " stand for it"
         ),
         f"note: line 3, column 82: {shell}.timeout: understood as `timeouts.call` of 30000 milliseconds",
-        "note: line 4, column 70: $.mcpServers.b.disabled: understood as `enabled`",
+        'note: line 4, column 70: $.mcpServers.b.disabled: understood as "enabled": true',
         (
             f"warning: line 3, column 18: {shell}.command: there is no program /bin/sh -e: its arguments stand"
             ' in `command`. Write "command": "/bin/sh", "args": ["-e"]'
@@ -123,7 +123,9 @@ def test_warnings_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_missing_file_is_78(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 78
-    assert "there is no such file" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "there is no such file" in err
+    assert "`mcpd up`" in err
 
 
 def test_what_the_file_says_is_escaped(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,15 +26,26 @@ def test_what_is_to_be_known_of_a_server_is_said(tmp_path: Path) -> None:
             "pkg": {"command": "npx", "args": ["pkg@1.0.0"]},
             "Pkg": {"command": "npx", "args": ["pkg@2.0.0"], "disabled": True},
             "web": {"url": "https://h/mcp", "headers": {"Authorization": "Bearer ${env:WEB}"}},
+            "net": {"url": "https://n/mcp", "headers": {"Authorization": "Bearer ${env:NET}"}},
             "browser": {"command": "npx", "args": ["@playwright/mcp@0.0.83"], "autoApprove": ["a"]},
         },
     )
     assert "pkg-2: another server than pkg" in told
     assert "pkg-2: switched off in every client that has it" in told
     assert "WEB (not set)" in told
-    assert 'web: switched off, since a value is set nowhere. Write WEB=... into the file "env"' in told
+    assert "web (WEB), net (NET): switched off, since these values are set nowhere. Write each into the" in told
     assert "browser: autoApprove: " in told
     assert "has one browser" in told
+
+
+def test_a_broken_file_is_told_in_a_line_and_the_others_are_read(tmp_path: Path) -> None:
+    servers = {"a": {"command": "x"}}
+    planned_and_found(tmp_path, files={"cursor": servers})  # where they are
+    broken = tmp_path / "home" / ".claude.json"
+    broken.write_text("{ broken")
+    told = table(*planned_and_found(tmp_path, files={"cursor": servers}), SCREEN, str(tmp_path / "home"))
+    assert f"  {broken}: 1 fault: line 1, column 3: expected a key" in told
+    assert "a       Cursor" in told
 
 
 def test_hidden_characters_of_a_client_are_shown(tmp_path: Path) -> None:

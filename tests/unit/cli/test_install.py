@@ -55,16 +55,23 @@ def test_without_a_configuration_of_mcpds_every_server_stays_and_is_named(
     here = user("claude-code")
     assert main(["claude-code"]) == 0
     assert list(servers(here, ".claude.json")) == ["time", "notion", "brave-search", "mcpd"]
-    assert "stay there as well: mcpd does not have them (run `mcpd import --write`" in capsys.readouterr()[0]
+    assert (
+        "stay there as well: mcpd does not have them, or has them switched off (`mcpd import`"
+        in capsys.readouterr()[0]
+    )
 
 
-def test_a_server_that_mcpd_has_switched_off_stays(user: Callable[..., Machine]) -> None:
+def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
     here = user("claude-code")
     import_servers.main(["--write", "--yes"])
     config = config_of(here)
     config.write_text(config.read_text().replace('"time": {', '"time": {"enabled": false,'))
     assert main(["claude-code"]) == 0
     assert list(servers(here, ".claude.json")) == ["time", "mcpd"]
+    assert import_servers.main([]) == 0
+    assert "  time (Claude Code), switched off\n" in capsys.readouterr().out
 
 
 def test_a_dry_run_shows_a_diff_without_secrets_and_changes_nothing(

@@ -36,8 +36,9 @@ def test_what_works_what_needs_attention_and_the_way_back(user: Callable[..., Ma
     assert works == "Works: time, later, in Codex once started anew."
     assert "notion: needs_auth, 401 (`mcpd login notion`)" in attention
     assert "slow is still starting (`mcpd status`)" in attention
-    assert "is switched off until" in attention
+    assert "switched off until" in attention
     assert undo == "Undo: `mcpd uninstall codex`, then `mcpd stop`."
+    assert summary(SERVERS, [], planned, found, options)[2] == "Undo: `mcpd stop`."
 
 
 def test_each_server_is_told_once_it_is_up_or_has_failed(
@@ -47,7 +48,10 @@ def test_each_server_is_told_once_it_is_up_or_has_failed(
     control({"status": {"servers": ready}})
     options = argparse.Namespace(socket=None, control=None, timeout=5.0, wait=5.0)
     assert settled(options) == ready
-    assert "  time: ready, 2 tools\n" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "  time: ready, 2 tools\n" in told
+    assert "  notion: needs_auth\n" in told
+    assert "off:" not in told
 
 
 def test_a_daemon_that_is_gone_is_said(

@@ -98,7 +98,8 @@ def test_a_time_limit_has_its_clients_unit(
 @pytest.mark.parametrize(
     ("entry", "key", "message"),
     [
-        ({"disabled": True}, "disabled", "understood as `enabled`"),
+        ({"disabled": True}, "disabled", 'understood as "enabled": false'),
+        ({"autoApprove": []}, "autoApprove", "ignored: it says nothing"),
         ({"timeout": 30_000}, "timeout", "understood as `timeouts.call` of 30000 milliseconds"),
         ({"timeout": 30}, "timeout", "understood as `timeouts.call` of 30 seconds"),
         ({"env": {"PORT": 1, "KEY": "s3cr3t"}}, "env", "taken as text: PORT"),

@@ -59,7 +59,7 @@ def test_every_fault_is_told_with_its_place(house: House) -> None:
 def test_what_was_understood_as_something_else_is_noted(house: House) -> None:
     house.write('{"mcpServers": {"git": {"command": "x", "disabled": true}}}')
     said = only(check(house.look()), Level.NOTE)
-    assert said.strip() == "line 1, column 41: $.mcpServers.git.disabled: understood as `enabled`"
+    assert said.strip() == 'line 1, column 41: $.mcpServers.git.disabled: understood as "enabled": false'
 
 
 def test_a_file_that_is_not_there_is_a_fault(house: House) -> None:
