@@ -16,7 +16,7 @@ from daemon.authorization.login import LoginFlow
 from daemon.authorization.logins import LoginsTrouble
 from daemon.authorization.messages import Answer, Done, Failed, NoLogin, Said, Told, Wish
 from daemon.authorization.redirect import Redirect, listen
-from daemon.authorization.stores import logins_in
+from daemon.authorization.server_logins import logins_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -5,12 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.authorization.challenges import union, usable_scope
+from daemon.authorization.logins import FileLogins
+from daemon.kit.later import later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from daemon.authorization.logins import Login, Logins
+    from daemon.authorization.secret_service import SecretServiceLogins
     from daemon.config.model import Server
+else:
+    # Most daemons keep logins in files, and do without its library.
+    SecretServiceLogins = later("daemon.authorization.secret_service", "SecretServiceLogins")
+
+
+def logins_in(state: Path, *, secret_service: bool) -> Logins:
+    """The logins of a daemon; nothing is opened yet.
+
+    Args:
+        state: its state directory, in which their locks lie, too.
+        secret_service: whether they are kept in the Secret Service.
+
+    Raises:
+        ImportError: the Secret Service is wanted, and the extra `secret-service` is not installed.
+    """
+    return SecretServiceLogins(state) if secret_service else FileLogins(state)
 
 
 def login_url(server: Server) -> str:

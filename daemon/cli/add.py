@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_CONFIG
+from daemon.cli.changing import reported
+from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, add_json, parser
 from daemon.cli.taking_effect import START_SECONDS, come_up, failure, in_lines
 from daemon.host.paths import config_file, home
@@ -19,10 +21,8 @@ if TYPE_CHECKING:
 
     from daemon.cli.taking_effect import Effect
     from daemon.setup.adding import WantedServer
+    from daemon.setup.drafts import Draft, Present
     from daemon.setup.moved_secrets import Variables
-    from daemon.setup.taking import Draft, Present
-
-EX_NOT_DONE = 1
 
 
 def main(argv: list[str]) -> int:
@@ -36,21 +36,13 @@ def main(argv: list[str]) -> int:
     # Intermixed: `mcpd add time --replace pypi:mcp-server-time` is what one types after the refusal.
     options = made.parse_intermixed_args(words)
     # Here, so that `--help` does not pay for attrs and cattrs.
-    from daemon.documents.files import DocumentError  # noqa: PLC0415
-    from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.setup.adding import WordsError  # noqa: PLC0415
 
     path = (options.config or config_file(os.environ)).absolute()
     try:
-        return _add(options, path, command)
+        return reported(lambda: _add(options, path, command))
     except WordsError as error:
         made.error(visible(str(error)))
-    except DocumentError as error:
-        print(f"mcpd: {visible(str(error))}", file=sys.stderr)
-        return EX_NOT_DONE
-    except ConfigError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}\nmcpd: nothing was written", file=sys.stderr)
-        return EX_CONFIG
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         exits={
             0: "added; if a daemon runs, the server is up",
             1: "not added (the name is taken, the file cannot be written), or the server does not come up",
-            EX_CONFIG: "the configuration is faulty, or would be: nothing was written",
+            EX_CONFIG: "the configuration is faulty, or would be: nothing was changed",
         },
         asks=False,
     )
@@ -92,10 +84,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int:
-    from daemon.config.taking import SERVERS  # noqa: PLC0415 - as above
+    from daemon.config.normalizing import SERVERS  # noqa: PLC0415 - as above
     from daemon.setup.adding import wanted  # noqa: PLC0415
+    from daemon.setup.drafts import changed, read_present  # noqa: PLC0415
     from daemon.setup.moved_secrets import Variables  # noqa: PLC0415
-    from daemon.setup.taking import changed, read_present  # noqa: PLC0415
 
     server = wanted(options.words, command)
     present = read_present(path)
@@ -105,7 +97,7 @@ def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int
             " --replace it; nothing was changed",
             file=sys.stderr,
         )
-        return EX_NOT_DONE
+        return EX_FAULT
     variables = Variables(known={**present.variables, **os.environ})
     server = _pinned(_completed(options, server))
     entry = _without_secrets(server, variables, path)
@@ -206,7 +198,7 @@ def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) ->
     else:
         after = "taken back: the files are as they were" if undone else f"it stays: `mcpd remove {name}`"
         print(f"mcpd: {told}\nmcpd: {after}", file=sys.stderr)
-    return 0 if effect.is_well or not effect.asked else EX_NOT_DONE
+    return 0 if effect.is_well or not effect.asked else EX_FAULT
 
 
 def _data(name: str, effect: Effect, *, undone: bool) -> dict[str, Any]:

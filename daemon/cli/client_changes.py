@@ -1,28 +1,29 @@
-"""What `mcpd install`, `uninstall` and `up` share: which clients are meant, and what was changed, in words."""
+"""What commands about clients share: where they are looked for, which are meant, and what was changed."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
-from daemon.host.paths import abbreviated, state_dir
+from daemon.host.paths import abbreviated, home, state_dir
 from daemon.safety.escape import visible
-from daemon.setup.clients.carrying_out import carry_out, preview
+from daemon.setup.clients.applying import apply, preview
 from daemon.setup.clients.differences import difference
 from daemon.setup.clients.known_programs import PROGRAMS, named
+from daemon.setup.clients.programs import Machine
 from daemon.setup.clients.records import Records
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
-    from daemon.setup.clients.client_files import FileChange, FilePlan
-    from daemon.setup.clients.programs import ClientProgram, Machine
+    from daemon.setup.clients.file_plans import FileChange, FilePlan
+    from daemon.setup.clients.programs import ClientProgram
 
 
 def add_clients(parsed: argparse.ArgumentParser) -> None:
@@ -35,13 +36,28 @@ def add_clients(parsed: argparse.ArgumentParser) -> None:
 
 
 def chosen(parsed: argparse.ArgumentParser, options: argparse.Namespace) -> list[ClientProgram]:
-    """The clients that a command line names, each once; ends the command if one is not known."""
+    """The clients that a command line with `add_clients` means; ends the command if it does not say."""
     if bool(options.client) is options.all:
         parsed.error(f"name the clients, or write --all: {', '.join(PROGRAMS)}")
+    return clients_of(parsed, options.client)
+
+
+def clients_of(parsed: argparse.ArgumentParser, names: Sequence[str]) -> list[ClientProgram]:
+    """The clients of these names, each once, or all without names; ends the command if one is not known."""
     try:
-        return list(dict.fromkeys(map(named, options.client))) or list(PROGRAMS.values())
+        return list(dict.fromkeys(map(named, names))) or list(PROGRAMS.values())
     except LookupError as error:
-        parsed.error(str(error))
+        parsed.error(visible(str(error)))
+
+
+def this_machine() -> Machine:
+    """The machine that a command is given on, as clients of this user see it."""
+    at = home(os.environ)
+    try:
+        directory = Path.cwd()
+    except FileNotFoundError:  # it was removed
+        directory = at
+    return Machine(home=at, directory=directory, environ=os.environ)
 
 
 def records() -> Records:
@@ -74,14 +90,14 @@ def change_files(
     """Change a client's files, or show what would change; None if it cannot be done, which is said."""
     try:
         if not dry_run:
-            return carry_out(plans(), program.name, records())
+            return apply(plans(), program.name, records())
         changes = preview(plans())
     except (DocumentError, ConfigError) as error:
         print(visible(f"mcpd: {program.title}: {error}", lines=True), file=sys.stderr)
         return None
     for change in changes:
-        if text := difference(str(change.found.path), change.before, change.after, change.form):
-            print(text)
+        if text := difference(change.found.path, change.before, change.after, change.form):
+            print(text, end="")
     return changes
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EX_FAULT = 1
-"""The daemon refused the request."""
+"""Not done: the daemon refused the request, or something could not be changed."""
 EX_UNREACHABLE = 3
 """Nothing answers on the control socket, or nothing that can be trusted."""
 

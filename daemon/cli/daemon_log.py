@@ -61,7 +61,7 @@ def show(control: str, *, last: int | None, follow: bool) -> int:
 
 def _is_its(manager: Systemctl, pid: int | None) -> bool:
     """Whether the daemon that runs is systemd's; without one, whether the next one would be."""
-    return pid is None or (manager.show(SERVICE) or {}).get("MainPID") == str(pid)
+    return pid is None or manager.pid() == pid
 
 
 def _written_by(pid: int | None) -> Path:

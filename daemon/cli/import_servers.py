@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
-from daemon.cli.options import add_json, parser
-from daemon.host.paths import abbreviated, config_file, control_socket, home
+from daemon.cli.changing import agreed, reported
+from daemon.cli.control import EX_FAULT
+from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.taking_effect import reloaded
+from daemon.host.paths import config_file
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from pathlib import Path
 
     from daemon.setup.clients.importing import ImportPlan
-    from daemon.setup.clients.programs import ClientProgram, Machine
-    from daemon.setup.taking import Draft, Present
-
-EX_NOT_DONE = 1
+    from daemon.setup.clients.programs import ClientProgram
+    from daemon.setup.drafts import Draft, Present
 
 PATIENCE = 60.0
 """Seconds that a daemon may take to begin with the servers (as `mcpd reload`)."""
@@ -37,23 +37,10 @@ def main(argv: list[str]) -> int:
     made = _parser()
     options = made.parse_args(argv)
     # Here, so that `--help` does not pay for attrs and cattrs.
-    from daemon.documents.files import DocumentError  # noqa: PLC0415
-    from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.clients.known_programs import PROGRAMS, named  # noqa: PLC0415
+    from daemon.cli.client_changes import clients_of  # noqa: PLC0415
 
-    try:
-        programs = [named(name) for name in options.clients] or [*PROGRAMS.values()]
-    except LookupError as error:
-        made.error(visible(str(error)))
-    try:
-        return _import(options, programs)
-    except DocumentError as error:
-        print(f"mcpd: {visible(str(error))}", file=sys.stderr)
-        return EX_NOT_DONE
-    except ConfigError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
-        print("mcpd: nothing was written", file=sys.stderr)
-        return EX_CONFIG
+    programs = clients_of(made, options.clients)
+    return reported(lambda: _import(options, programs))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         exits={
             0: "servers were found; with --write, mcpd has them",
             1: "there are none, a file could not be read or written, or you said no",
-            EX_CONFIG: "mcpd's own configuration is faulty: nothing was written",
+            EX_CONFIG: "mcpd's own configuration is faulty: nothing was changed",
         },
         asks=False,
     )
@@ -88,29 +75,19 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--dry-run", action="store_true", help="show what --write would change, as a diff")
     made.add_argument("--yes", action="store_true", help="with --write: do not ask")
     add_json(made)
+    add_control(made, PATIENCE)
     return made
 
 
-def here() -> Machine:
-    """The machine that a command is given on, as clients of this user see it."""
-    from daemon.setup.clients.programs import Machine  # noqa: PLC0415
-
-    at = home(os.environ)
-    try:
-        directory = Path.cwd()
-    except FileNotFoundError:  # it was removed
-        directory = at
-    return Machine(home=at, directory=directory, environ=os.environ)
-
-
 def _import(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
-    from daemon.cli.import_view import data, table  # noqa: PLC0415 - as above
+    from daemon.cli.client_changes import this_machine  # noqa: PLC0415 - as above
+    from daemon.cli.import_view import data, table  # noqa: PLC0415
     from daemon.cli.terminal import Screen  # noqa: PLC0415
     from daemon.setup.clients.found import find  # noqa: PLC0415
     from daemon.setup.clients.importing import plan  # noqa: PLC0415
-    from daemon.setup.taking import drafted, read_present  # noqa: PLC0415
+    from daemon.setup.drafts import drafted, read_present  # noqa: PLC0415
 
-    machine = here()
+    machine = this_machine()
     path = config_file(os.environ)
     findings = find(machine, programs)
     present = read_present(path)
@@ -118,7 +95,7 @@ def _import(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> i
         findings, written=present.servers, kept=present.variables, environ=os.environ, source=path.absolute()
     )
     draft = drafted(present, planned, os.environ) if options.write or options.dry_run else None
-    status = EX_NOT_DONE if findings.unread or not planned.servers else 0
+    status = EX_FAULT if findings.unread or not planned.servers else 0
     if not options.json:
         print(table(planned, findings, Screen.of(sys.stdout, os.environ), str(machine.home)))
     if options.dry_run:
@@ -126,11 +103,11 @@ def _import(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> i
         _print_diff(draft, as_json=options.json)
     elif draft is not None and planned.added:
         if not options.yes and not _wanted(planned, present):
-            return EX_NOT_DONE
+            return EX_FAULT
         draft.write()
         if not options.json:
-            print(_written(planned, present, machine))
-            print(_taken_up(options))
+            print(_written(planned, present))
+            print(_taken_up(options, path))
     if options.json:
         print(document({**data(planned, findings), "written": options.write and not options.dry_run}))
     return status
@@ -144,36 +121,31 @@ def _print_diff(draft: Draft, *, as_json: bool) -> None:
 
 def _wanted(planned: ImportPlan, present: Present) -> bool:
     """Whether the user wants what the table shows."""
-    from daemon.cli.consent import agreed  # noqa: PLC0415 - as above
-
     number = len(planned.added)
     servers = "this server" if number == 1 else f"these {number} servers"
     if agreed(f"\nAdd {servers} to {present.config.path}?", yes=False):
         return True
-    print("mcpd: nothing was written", file=sys.stderr)
+    print("mcpd: nothing was changed", file=sys.stderr)
     return False
 
 
-def _written(planned: ImportPlan, present: Present, machine: Machine) -> str:
+def _written(planned: ImportPlan, present: Present) -> str:
     """What was written, in one line."""
+    from daemon.cli.client_changes import shown  # noqa: PLC0415 - as above
+
     number = len(planned.added)
-    said = f"added {number} {'server' if number == 1 else 'servers'} to {_short(present.config.path, machine)}"
+    said = f"added {number} {'server' if number == 1 else 'servers'} to {shown(present.config.path)}"
     if kept := len(planned.variables):
         secrets = "1 secret" if kept == 1 else f"{kept} secrets"
-        said += f", {secrets} to {_short(present.env.path, machine)}, which only you can read"
+        said += f", {secrets} to {shown(present.env.path)}, which only you can read"
     return visible(f"\n{said}", lines=True)
 
 
-def _short(path: Path, machine: Machine) -> str:
-    return abbreviated(str(path), str(machine.home))
-
-
-def _taken_up(options: argparse.Namespace) -> str:
+def _taken_up(options: argparse.Namespace, path: Path) -> str:
     """Have a daemon that runs read its configuration again; what became of that, in one line."""
-    try:
-        ask("reload", {}, path=str(control_socket(os.environ, options.socket)), timeout=PATIENCE)
-    except DaemonUnreachable:
+    effect = reloaded(options, path)
+    if not effect.asked:
         return "no daemon runs: `mcpd start` starts one, and so does the first client"
-    except RemoteFault as fault:
-        return visible(f"the daemon that runs did not take them up: {fault.message}")
+    if effect.problem:
+        return visible(effect.problem)
     return "the daemon starts them now: `mcpd status` shows how they are"

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
+from daemon.cli.changing import agreed, reported
+from daemon.cli.control import EX_FAULT
 from daemon.cli.options import parser
 from daemon.host.paths import config_file
 
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from daemon.setup.clients.client_files import FilePlan
+    from daemon.setup.clients.file_plans import FilePlan
+    from daemon.setup.clients.identity import ConfiguredServers
+    from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientProgram, Machine
-    from daemon.setup.clients.putting_in import Installation
-    from daemon.setup.clients.taken_over import TakenOver
 
 
 def main(argv: list[str]) -> int:
@@ -30,37 +32,28 @@ def main(argv: list[str]) -> int:
         configuration is faulty, so that nobody knows which servers it has.
     """
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
-    from daemon.cli.consent import agreed  # noqa: PLC0415
-    from daemon.cli.import_servers import here  # noqa: PLC0415
-    from daemon.documents.files import DocumentError  # noqa: PLC0415
-    from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.clients.own_entry import NoProgram  # noqa: PLC0415
 
     made = _parser()
     options = made.parse_args(argv)
     if options.one_to_one and (options.keep or options.surface):
         made.error("--one-to-one goes with neither --keep nor --surface: each server is itself then")
-    machine = here()
+    machine = clients.this_machine()
     programs = clients.chosen(made, options)
     if options.all:
         programs = [program for program in programs if clients.is_here(program, machine)]
     elif absent := [program for program in programs if not clients.is_here(program, machine)]:
         for program in absent:
             print(f"mcpd: {program.title} is not here: {_looked(program, machine)}", file=sys.stderr)
-        return 1
-    try:
-        known = _known()
-        wanted = _wanted(options)
-    except ConfigError as error:
-        print(f"mcpd: {error}\nNothing was changed: `mcpd check` says more.", file=sys.stderr)
-        return EX_CONFIG
-    except (DocumentError, NoProgram) as error:
-        print(f"mcpd: {error}", file=sys.stderr)
-        return 1
+        return EX_FAULT
+    return reported(lambda: _install(options, programs, machine), ": `mcpd check` says more")
+
+
+def _install(options: argparse.Namespace, programs: Sequence[ClientProgram], machine: Machine) -> int:
+    known, wanted = _known(), _wanted(options)
     titles = ", ".join(program.title for program in programs)
     if options.all and not options.dry_run and not agreed(f"Put mcpd into {titles}?", yes=options.yes):
         print("mcpd: nothing was changed", file=sys.stderr)
-        return 1
+        return EX_FAULT
     return install(programs, machine, wanted, known, options.scope, dry_run=options.dry_run)
 
 
@@ -68,7 +61,7 @@ def install(
     programs: Sequence[ClientProgram],
     machine: Machine,
     wanted: Installation,
-    known: TakenOver,
+    known: ConfiguredServers,
     scope: str = "user",
     *,
     dry_run: bool = False,
@@ -83,7 +76,7 @@ def install(
             program, partial(_plans, program, machine, wanted, known, scope), dry_run=dry_run
         )
         if changes is None:
-            status = 1
+            status = EX_FAULT
         elif not dry_run:
             has_written = has_written or any(change.writes for change in changes)
             for line in clients.installed_in_words(program, changes):
@@ -93,11 +86,13 @@ def install(
     return status
 
 
-def is_pending(program: ClientProgram, machine: Machine, wanted: Installation, known: TakenOver) -> bool:
+def is_pending(
+    program: ClientProgram, machine: Machine, wanted: Installation, known: ConfiguredServers
+) -> bool:
     """Whether there is something to do for a client, or something that keeps it from being done."""
     from daemon.documents.files import DocumentError  # noqa: PLC0415 - as above
     from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.clients.carrying_out import preview  # noqa: PLC0415
+    from daemon.setup.clients.applying import preview  # noqa: PLC0415
 
     try:
         return any(change.writes for change in preview(_plans(program, machine, wanted, known)))
@@ -106,13 +101,16 @@ def is_pending(program: ClientProgram, machine: Machine, wanted: Installation, k
 
 
 def _plans(
-    program: ClientProgram, machine: Machine, wanted: Installation, known: TakenOver, scope: str = "user"
+    program: ClientProgram,
+    machine: Machine,
+    wanted: Installation,
+    known: ConfiguredServers,
+    scope: str = "user",
 ) -> list[FilePlan]:
     from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
-    from daemon.setup.clients.client_files import installing  # noqa: PLC0415
+    from daemon.setup.clients.file_plans import install_plans  # noqa: PLC0415
 
-    find = partial(records().find, program.name)
-    return installing(program, machine, wanted, scope, known.lookup(program, machine), find)
+    return install_plans(program, machine, wanted, scope, known.lookup(program, machine), records())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -159,8 +157,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _wanted(options: argparse.Namespace) -> Installation:
+    from daemon.setup.clients.installing import Installation  # noqa: PLC0415
     from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415 - as above
-    from daemon.setup.clients.putting_in import Installation  # noqa: PLC0415
 
     socket = options.socket and str(Path(options.socket).absolute())
     named = (("--socket", socket), ("--profile", options.profile), ("--surface", options.surface))
@@ -173,7 +171,7 @@ def _wanted(options: argparse.Namespace) -> Installation:
     )
 
 
-def _known() -> TakenOver:
+def _known() -> ConfiguredServers:
     """The servers that mcpd has.
 
     Raises:
@@ -181,15 +179,15 @@ def _known() -> TakenOver:
         DocumentError: it cannot be read.
     """
     from daemon.config.parse import load  # noqa: PLC0415 - as above
-    from daemon.setup.clients.taken_over import TakenOver  # noqa: PLC0415
-    from daemon.setup.taking import read_present  # noqa: PLC0415
+    from daemon.setup.clients.identity import ConfiguredServers  # noqa: PLC0415
+    from daemon.setup.drafts import read_present  # noqa: PLC0415
 
     path = config_file(os.environ)
     present = read_present(path)
     if present.config.content is not None:
         # A daemon with faults in its configuration does not start: then nothing is to be taken from a client.
         load(path, os.environ)
-    return TakenOver(servers=present.servers, variables={**present.variables, **os.environ})
+    return ConfiguredServers(servers=present.servers, variables={**present.variables, **os.environ})
 
 
 def _looked(program: ClientProgram, machine: Machine) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
+from daemon.cli.changing import reported
+from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, parser
 from daemon.cli.taking_effect import reloaded
 from daemon.host.paths import config_file
@@ -17,9 +19,7 @@ from daemon.safety.escape import visible
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.setup.taking import Present
-
-EX_NOT_DONE = 1
+    from daemon.setup.drafts import Present
 
 PATIENCE = 60.0
 """Seconds to wait for the daemon: the server is stopped first (as `mcpd reload`)."""
@@ -33,19 +33,9 @@ def main(argv: list[str]) -> int:
         or would be.
     """
     options = _parser().parse_args(argv)
-    # Here, so that `--help` does not pay for attrs and cattrs.
-    from daemon.documents.files import DocumentError  # noqa: PLC0415
-    from daemon.errors import ConfigError  # noqa: PLC0415
-
-    try:
-        return _remove(options, (options.config or config_file(os.environ)).absolute())
-    except DocumentError as error:
-        print(f"mcpd: {visible(str(error))}", file=sys.stderr)
-        return EX_NOT_DONE
-    except ConfigError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
-        print("mcpd: nothing was written; if these places name the server, remove them first", file=sys.stderr)
-        return EX_CONFIG
+    path = (options.config or config_file(os.environ)).absolute()
+    advice = "; if these places name the server, remove them first"
+    return reported(lambda: _remove(options, path), advice)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         exits={
             0: "removed",
             1: "no such server, the file cannot be written, or the daemon did not take it up",
-            EX_CONFIG: "the configuration is faulty, or would be: nothing was written",
+            EX_CONFIG: "the configuration is faulty, or would be: nothing was changed",
         },
         asks=False,
     )
@@ -71,14 +61,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _remove(options: argparse.Namespace, path: Path) -> int:
-    from daemon.setup.taking import changed, read_present  # noqa: PLC0415 - as above
+    from daemon.setup.drafts import changed, read_present  # noqa: PLC0415 - not for `--help`
 
     name = options.server
     present = read_present(path)
     if name not in present.servers:
         near = suggestion(name, present.servers)
         print(visible(f"mcpd: there is no server '{name}' in {path}{near}"), file=sys.stderr)
-        return EX_NOT_DONE
+        return EX_FAULT
     draft = changed(present, lambda text: text.remove(present.places[name]), {}, os.environ)
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
@@ -95,7 +85,7 @@ def _remove(options: argparse.Namespace, path: Path) -> int:
     effect = reloaded(options, path)
     if effect.asked and effect.problem:
         print(visible(f"mcpd: {effect.problem}"), file=sys.stderr)
-        return EX_NOT_DONE
+        return EX_FAULT
     print(f"the daemon has stopped {name}" if effect.asked else "no daemon runs")
     return 0
 

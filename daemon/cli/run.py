@@ -292,8 +292,7 @@ def _kept_logins(config: Config, state: Path, file: ConfigFile) -> ServerLogins:
     Raises:
         ConfigError: in the Secret Service, for which a package is missing.
     """
-    from daemon.authorization.server_logins import ServerLogins  # noqa: PLC0415 - see `_serve`
-    from daemon.authorization.stores import logins_in  # noqa: PLC0415
+    from daemon.authorization.server_logins import ServerLogins, logins_in  # noqa: PLC0415 - see `_serve`
 
     try:
         kept = logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.cli import EX_USAGE
+from daemon.cli.changing import agreed, has_terminal, reported
+from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_json, parser
-from daemon.errors import McpdError
+from daemon.documents.files import unified_diff
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.own_entry import own_command
 from daemon.setup.running import service
 
 if TYPE_CHECKING:
     from daemon.setup.running.service import ServiceState, UnitChange, UnitPlan
-
-EX_FAULT, EX_USAGE = 1, 2
 
 
 def main(argv: list[str]) -> int:
@@ -29,12 +29,7 @@ def main(argv: list[str]) -> int:
         0: done, or the service runs; 1: not done, or it does not run; 2: usage.
     """
     options = _parser().parse_args(argv)
-    try:
-        status: int = options.act(options)
-    except McpdError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
-        return EX_FAULT
-    return status
+    return reported(lambda: options.act(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,10 +112,9 @@ def _wants_linger(options: argparse.Namespace) -> bool | None:
         return options.linger is not False
     if service.lingers():
         return True
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not has_terminal():
         return None
-    answer = input("Run it without a login, too (from boot on, and after the last logout)? [Y/n] ")
-    return answer.strip().lower() in {"", "y", "yes"}
+    return agreed("Run it without a login, too (from boot on, and after the last logout)?", yes=False)
 
 
 def _show_plan(plan: UnitPlan) -> None:
@@ -131,10 +125,10 @@ def _show_plan(plan: UnitPlan) -> None:
 
 
 def _difference(change: UnitChange) -> str:
-    before = (change.found.content or b"").decode(errors="replace").splitlines(keepends=True)
-    after = change.after.decode().splitlines(keepends=True)
-    old = str(change.path) if change.found.content is not None else "/dev/null"
-    return visible("".join(difflib.unified_diff(before, after, old, str(change.path))), lines=True)
+    content = change.found.content
+    # What somebody else wrote there may be in any encoding.
+    before = None if content is None else content.decode(errors="replace")
+    return visible(unified_diff(change.path, before, change.after.decode()), lines=True)
 
 
 # --- uninstall, status ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.cli.options import parser
@@ -9,7 +10,6 @@ from daemon.cli.options import parser
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.setup.clients.client_files import FilePlan
     from daemon.setup.clients.programs import ClientProgram, Machine
 
 
@@ -20,13 +20,12 @@ def main(argv: list[str]) -> int:
         0: mcpd is in none of them any more; 1: it is still in one; 2: usage.
     """
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
-    from daemon.cli.import_servers import here  # noqa: PLC0415
 
     made = _parser()
     options = made.parse_args(argv)
-    machine = here()
+    machine = clients.this_machine()
     done = [_uninstall(program, machine, options) for program in clients.chosen(made, options)]
-    if options.all and not any(lines for lines in done):
+    if options.all and not any(done):
         print("There is nothing to do: mcpd is in no client's configuration.")
     return int(any(lines is None for lines in done))
 
@@ -50,13 +49,9 @@ def _parser() -> argparse.ArgumentParser:
 def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
     """Take mcpd out of one client; returns what was done, None if it could not be."""
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
-    from daemon.setup.clients.client_files import uninstalling  # noqa: PLC0415
+    from daemon.setup.clients.file_plans import uninstall_plans  # noqa: PLC0415
 
-    kept = clients.records()
-
-    def plans() -> list[FilePlan]:
-        return uninstalling(program, machine, kept.of(program.name), lambda path: kept.find(program.name, path))
-
+    plans = partial(uninstall_plans, program, machine, clients.records())
     changes = clients.change_files(program, plans, dry_run=options.dry_run)
     if changes is None:
         return None

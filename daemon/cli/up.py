@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli import EX_CONFIG
+from daemon.cli.changing import agreed, has_terminal, reported
+from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, parser, positive
 from daemon.cli.taking_effect import START_SECONDS, reloaded
 from daemon.host.paths import config_file
@@ -18,14 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daemon.setup.clients.found import ClientServers
+    from daemon.setup.clients.identity import ConfiguredServers
     from daemon.setup.clients.importing import ImportPlan
+    from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientProgram, Machine
-    from daemon.setup.clients.putting_in import Installation
-    from daemon.setup.clients.taken_over import TakenOver
+    from daemon.setup.drafts import Draft, Present
     from daemon.setup.running.service import UnitPlan
-    from daemon.setup.taking import Draft, Present
-
-EX_NOT_DONE = 1
 
 DAEMON_SECONDS = 60.0
 """How long the daemon may take to serve: on a busy machine ten seconds."""
@@ -45,7 +45,7 @@ class _Offer(NamedTuple):
     """mcpd's configuration as it is."""
     service: UnitPlan | None
     """The service that is to be installed; None if it is, cannot be or is not wanted."""
-    known: TakenOver
+    known: ConfiguredServers
     """What mcpd will have."""
     wanted: Installation
 
@@ -60,19 +60,10 @@ def main(argv: list[str]) -> int:
     made = _parser()
     options = made.parse_args(argv)
     # Here, so that `--help` does not pay for attrs and cattrs.
-    from daemon.cli.client_changes import chosen  # noqa: PLC0415
-    from daemon.errors import ConfigError, McpdError  # noqa: PLC0415
+    from daemon.cli.client_changes import clients_of  # noqa: PLC0415
 
-    options.all = not options.client
-    programs = chosen(made, options)
-    try:
-        return _up(options, programs)
-    except ConfigError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}\nmcpd: nothing was changed", file=sys.stderr)
-        return EX_CONFIG
-    except McpdError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
-        return EX_NOT_DONE
+    programs = clients_of(made, options.client)
+    return reported(lambda: _up(options, programs))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,7 +102,7 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     from daemon.cli.install import install, is_pending  # noqa: PLC0415
     from daemon.cli.terminal import Screen  # noqa: PLC0415
     from daemon.cli.up_outcome import settled, summary  # noqa: PLC0415
-    from daemon.setup.taking import drafted  # noqa: PLC0415
+    from daemon.setup.drafts import drafted  # noqa: PLC0415
 
     offer = _offered(options, programs)
     screen = Screen.of(sys.stdout, os.environ)
@@ -119,11 +110,11 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
         print(table(offer.planned, offer.found, screen, str(offer.machine.home)), end="\n\n")
     if not offer.known.servers:
         print("mcpd: there is no server to begin with: `mcpd add` adds one, then try again", file=sys.stderr)
-        return EX_NOT_DONE
+        return EX_FAULT
     draft = drafted(offer.present, offer.planned, os.environ)
     agreed = _asked(options, offer)
     if agreed is None or not _started(options, offer, draft, with_service="service" in agreed):
-        return EX_NOT_DONE
+        return EX_FAULT
     programs = offer.changing if "clients" in agreed else ()
     status = install(programs, offer.machine, offer.wanted, offer.known, tells_more=False)
     done = [each for each in offer.programs if not is_pending(each, offer.machine, offer.wanted, offer.known)]
@@ -142,17 +133,16 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
         ConfigError: mcpd's configuration is faulty.
         McpdError: a file cannot be read, or there is no program that clients could start.
     """
-    from daemon.cli.client_changes import is_here  # noqa: PLC0415 - as above
-    from daemon.cli.import_servers import here  # noqa: PLC0415
+    from daemon.cli.client_changes import is_here, this_machine  # noqa: PLC0415 - as above
     from daemon.cli.install import is_pending  # noqa: PLC0415
     from daemon.setup.clients.found import find  # noqa: PLC0415
+    from daemon.setup.clients.identity import ConfiguredServers  # noqa: PLC0415
     from daemon.setup.clients.importing import plan  # noqa: PLC0415
+    from daemon.setup.clients.installing import Installation  # noqa: PLC0415
     from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415
-    from daemon.setup.clients.putting_in import Installation  # noqa: PLC0415
-    from daemon.setup.clients.taken_over import TakenOver  # noqa: PLC0415
-    from daemon.setup.taking import read_present  # noqa: PLC0415
+    from daemon.setup.drafts import read_present  # noqa: PLC0415
 
-    machine, path = here(), config_file(os.environ).absolute()
+    machine, path = this_machine(), config_file(os.environ).absolute()
     programs = [program for program in programs if options.client or is_here(program, machine)]
     found = _of_the_user(find(machine, programs))
     present = read_present(path)
@@ -160,7 +150,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     command = own_command(sys.argv[0])
     socket = ("--socket", str(Path(options.socket).absolute())) if options.socket else ()
     wanted = Installation(command=command, args=("connect", *socket))
-    known = TakenOver(
+    known = ConfiguredServers(
         servers={**present.servers, **{server.name: server.entry for server in planned.added}},
         variables={**present.variables, **planned.variables, **os.environ},
     )
@@ -181,7 +171,7 @@ def _of_the_user(found: ClientServers) -> ClientServers:
     """What was found, without what stands in a project's files: whoever wrote those decides what is run."""
     import attrs  # noqa: PLC0415 - as above
 
-    from daemon.setup.clients.client_files import SCOPES  # noqa: PLC0415
+    from daemon.setup.clients.file_plans import SCOPES  # noqa: PLC0415
 
     return attrs.evolve(
         found,
@@ -207,8 +197,6 @@ def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
 
 def _asked(options: argparse.Namespace, offer: _Offer) -> set[str] | None:
     """What of `_questions` is agreed to; None if nothing is to be done."""
-    from daemon.cli.consent import agreed, has_terminal  # noqa: PLC0415 - as above
-
     questions = _questions(offer)
     if questions and not options.yes and not has_terminal():
         print("\n".join(f"It would ask: {question}" for question in questions.values()))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import platform
-import shutil
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -33,9 +32,6 @@ EXTRAS = {
 
 CLASH = "both have a package `daemon`, and one of them cannot work; install mcpd in an environment of its own"
 """What is wrong where python-daemon is installed beside mcpd."""
-
-SYSTEMD_SECONDS = 5.0
-"""How long `systemctl --version` may take, which asks nobody."""
 
 WIDTH = 15
 """Characters of the column of names."""
@@ -94,23 +90,11 @@ def installed(distribution: str) -> str | None:
 
 
 def systemd() -> str | None:
-    """The version of systemd; None where there is none, or it does not say."""
-    program = shutil.which("systemctl")
-    if program is None:
-        return None
-    try:
-        said = subprocess.run(
-            [program, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SYSTEMD_SECONDS,
-            check=False,
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    words = said.split()
-    return words[1] if words[:1] == ["systemd"] and len(words) > 1 else None
+    """The version of systemd; None where there is none, or it does not tell."""
+    from daemon.setup.running.systemctl import systemctl  # noqa: PLC0415 - as above
+
+    manager = systemctl(os.environ)
+    return None if manager is None else manager.version()
 
 
 def _system() -> str:

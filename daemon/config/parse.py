@@ -17,9 +17,9 @@ from daemon.config.files import EnvFile, ProfileFiles, open_to_others, read_besi
 from daemon.config.jsonc import ROOT, below, decode, placed
 from daemon.config.listen import Tls
 from daemon.config.model import DEFAULT_PROFILE, WORKSPACE, Category, Config, Profile, Server, Share, StartMode
+from daemon.config.normalizing import Normalized, normalized
 from daemon.config.server_rules import eager_faults, infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
-from daemon.config.taking import Taken, take
 from daemon.config.validate import Named, check
 from daemon.errors import ConfigError, Fault
 
@@ -46,12 +46,12 @@ class CheckedConfig:
     """What was understood as something else, or is not obeyed; each with its place."""
     text: str = attrs.field(repr=False)
     """The file."""
-    taken: Taken = attrs.field(repr=False)
+    normal: Normalized = attrs.field(repr=False)
     """Where in it things are written."""
 
     def placed(self, faults: Iterable[Fault]) -> list[Fault]:
         """Faults that were found in the configuration, each with its place in the file."""
-        return placed(self.taken.written(faults), self.text)
+        return placed(self.normal.written(faults), self.text)
 
 
 def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
@@ -120,19 +120,19 @@ def _parse(
     faults += [*variables.faults, *files.faults, *files.beside(_names(raw, "profiles"), source)]
     if isinstance(raw.get("profiles", {}), dict):
         raw = {**raw, "profiles": {**files.profiles, **raw.get("profiles", {})}}
-    taken = take(raw)
-    config = _read_config(taken.raw, sources, faults)
+    normal = normalized(raw)
+    config = _read_config(normal.sections, sources, faults)
     named = Named(
-        servers=_names(taken.raw, "mcpServers"),
-        categories=_names(taken.raw, "categories"),
-        profiles=_names(taken.raw, "profiles"),
+        servers=_names(normal.sections, "mcpServers"),
+        categories=_names(normal.sections, "categories"),
+        profiles=_names(normal.sections, "profiles"),
         surfaces=tuple(surfaces),
     )
     faults += check(config, named, faults)
     if faults:
-        raise ConfigError(source, placed(files.placed(taken.written(_once(faults))), text))
-    notes = (*variables.notes, *sorted(placed(taken.notes, text), key=lambda note: (note.line, note.column)))
-    return CheckedConfig(config=config, notes=notes, text=text, taken=taken)
+        raise ConfigError(source, placed(files.placed(normal.written(_once(faults))), text))
+    notes = (*variables.notes, *sorted(placed(normal.notes, text), key=lambda note: (note.line, note.column)))
+    return CheckedConfig(config=config, notes=notes, text=text, normal=normal)
 
 
 def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
@@ -39,6 +40,17 @@ class FoundFile:
     """What it holds; None if there is no file."""
     identity: tuple[int, ...] = ()
     """Device, inode, size and time of change, to notice that somebody has written; empty without a file."""
+
+    def text(self) -> str | None:
+        """What it says; None if there is no file.
+
+        Raises:
+            DocumentError: it is not UTF-8.
+        """
+        try:
+            return None if self.content is None else self.content.decode()
+        except UnicodeDecodeError:
+            raise DocumentError(f"{self.path} is not UTF-8, so it is left alone: save it as UTF-8") from None
 
 
 def look(path: Path) -> FoundFile:
@@ -154,6 +166,20 @@ def _settle(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def unified_diff(path: Path, before: str | None, after: str | None, *, context: int = 3) -> str:
+    """What changes in a file, as a unified diff; empty if nothing does.
+
+    Args:
+        path: the file.
+        before: what it says; None if there is none.
+        after: what it is to say; None if there is to be none.
+        context: lines around a change.
+    """
+    old, new = ("/dev/null" if text is None else str(path) for text in (before, after))
+    here, there = ((text or "").splitlines() for text in (before, after))
+    return "".join(f"{line}\n" for line in difflib.unified_diff(here, there, old, new, lineterm="", n=context))
 
 
 def _umask() -> int:

@@ -31,7 +31,6 @@ COVERED_ELSEWHERE: dict[str, str] = {
     "daemon/authorization/__main__.py": "tests/process/authorization/test_login.py",
     "daemon/authorization/messages.py": "tests/process/authorization/test_login.py",
     # What is said of each failure, where that failure is met.
-    "daemon/authorization/stores.py": "tests/process/authorization/test_secret_service.py",
     "daemon/authorization/explaining.py": "tests/unit/authorization/test_login_refused.py",
     # What the SDK is handed is tried by the logins that it does.
     "daemon/authorization/sdk_client.py": "tests/process/authorization/test_login.py",

@@ -50,10 +50,10 @@ def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
             yield found("systemd-absent")
             return
         service = manager.show(SERVICE)
-        if service is None:
+        if not service:
             continue
         installed = True
-        yield from _service(scope, service, manager.show(SOCKET) or {}, scene)
+        yield from _service(scope, service, manager.show(SOCKET), scene)
         if scope == "user":
             yield from _written(scene)
             yield from _lingering(linger)

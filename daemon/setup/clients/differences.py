@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 from daemon.config.credentials import names_credential
 from daemon.config.model import Server
 from daemon.config.redaction import secrets_of
+from daemon.documents.files import unified_diff
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError
 from daemon.safety.escape import visible
@@ -15,6 +15,7 @@ from daemon.safety.redact import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 CONTEXT = 2
 """Lines around a change: enough to see whose entry it is; more would show what has not changed."""
@@ -23,7 +24,7 @@ _GIVEN = ("env", "environment", "envs", "headers", "http_headers")
 """Members of a server's entry that have values by name, in any client."""
 
 
-def difference(path: str, before: str | None, after: str | None, form: Format) -> str:
+def difference(path: Path, before: str | None, after: str | None, form: Format) -> str:
     """The lines that change, with control characters made visible; empty if none do.
 
     Args:
@@ -33,15 +34,7 @@ def difference(path: str, before: str | None, after: str | None, form: Format) -
         form: its format.
     """
     redact = Redactor(secret for text in (before, after) if text for secret in _secrets(_value(text, form)))
-    lines = difflib.unified_diff(
-        (before or "").splitlines(),
-        (after or "").splitlines(),
-        fromfile="/dev/null" if before is None else path,
-        tofile="/dev/null" if after is None else path,
-        lineterm="",
-        n=CONTEXT,
-    )
-    shown = "\n".join(lines)
+    shown = unified_diff(path, before, after, context=CONTEXT)
     return visible(redact(shown, len(shown)), lines=True)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -13,11 +11,13 @@ from daemon.config.translation import translated
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
-from daemon.setup.clients.programs import OWN_NAME, NotTaken
+from daemon.setup.clients.members import at
+from daemon.setup.clients.own_entry import is_own
+from daemon.setup.clients.programs import NotTaken
 from daemon.setup.moved_secrets import asked_as_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from daemon.config.translation import Note
@@ -139,11 +139,9 @@ class _Files:
                 # Empty, not missing: it is there, and is named once.
                 self.read[place.path] = {}
                 self.unread.append(UnreadFile(program=program, path=place.path, message=str(error)))
-        value = self.read[place.path]
-        for step in place.trail:
-            value = value.get(step) if isinstance(value, dict) else None
+        value = at(self.read[place.path], place.trail)
         if place.listed and isinstance(value, list):
-            yield from ((_name_of(item, at), item) for at, item in enumerate(value, 1))
+            yield from ((_name_of(item, number), item) for number, item in enumerate(value, 1))
         elif isinstance(value, dict) and not place.listed:
             yield from ((str(name), item) for name, item in value.items())
         elif value is not None:
@@ -152,9 +150,9 @@ class _Files:
             self.unread.append(UnreadFile(program=program, path=place.path, message=message))
 
 
-def _name_of(item: object, at: int) -> str:
+def _name_of(item: object, number: int) -> str:
     named = item.get("name") or item.get("uses") if isinstance(item, dict) else None
-    return str(named or f"number {at}")
+    return str(named or f"number {number}")
 
 
 def _value(place: ClientPlace) -> object:
@@ -169,13 +167,8 @@ def _value(place: ClientPlace) -> object:
         if found.content is None:
             return None
         try:
-            text = found.content.decode("utf-8-sig")
-            return read_document(text, place.form, source=str(place.path)).value() if text.strip() else {}
-        except UnicodeDecodeError:
-            fault = DocumentError(f"{place.path} is not UTF-8, so its servers were not read")
-            if attempt == MOST_READS or look(place.path).identity == found.identity:
-                raise fault from None
-        except ConfigError:
+            return read_document(found.text() or "", place.form, source=str(place.path)).value()
+        except (ConfigError, DocumentError):
             if attempt == MOST_READS or look(place.path).identity == found.identity:
                 raise
     raise AssertionError
@@ -199,17 +192,11 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
     if not isinstance(command, str) and not isinstance(entry.get("url"), str):
         return "has neither a command nor a url"
     if isinstance(command, str) and isinstance(args, list):
-        if is_own(command, args):
+        if is_own(entry):
             return None
         if (directory := _directory(origin.place, entry, machine)) is not None:
             entry["cwd"] = directory
     return FoundServer(origin=origin, entry=entry, notes=meant.notes)
-
-
-def is_own(command: str, args: Sequence[object]) -> bool:
-    """Whether a client's entry is mcpd itself: `mcpd connect`, also behind a runner (`uvx … mcpd connect`)."""
-    words = [PurePath(command).name, *map(str, args)]
-    return (OWN_NAME, "connect") in pairwise(words)
 
 
 def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -> str | None:

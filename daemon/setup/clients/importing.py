@@ -14,7 +14,7 @@ from daemon.config.redaction import secrets_of
 from daemon.config.translation import translated
 from daemon.errors import ConfigError
 from daemon.setup.clients.found import LeftServer
-from daemon.setup.clients.same import identity
+from daemon.setup.clients.identity import identity
 from daemon.setup.moved_secrets import Variables, references, with_references
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from daemon.documents.edited import Trail
     from daemon.documents.formats import Document
-
-Trail = tuple[str | int, ...]
 
 _NAME = "name"
 """The key of an item of a list that is a server's name."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
+from itertools import pairwise
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from daemon.errors import McpdError
-from daemon.setup.clients.found import is_own as starts_bridge
 from daemon.setup.clients.programs import OWN_NAME
 
 if TYPE_CHECKING:
@@ -38,11 +38,14 @@ def own_command(called: str) -> str:
 
 
 def is_own(entry: object) -> bool:
-    """Whether a server, as any client writes it, is mcpd itself: `mcpd connect`, wherever the program lies."""
+    """Whether a server, as any client writes it, is mcpd itself: `mcpd connect`, wherever the program lies.
+
+    Also behind a runner: `uvx … mcpd connect`.
+    """
     if not isinstance(entry, dict):
         return False
     words = [*_words(entry.get("command", entry.get("cmd"))), *_words(entry.get("args"))]
-    return bool(words) and starts_bridge(words[0], words[1:])
+    return (OWN_NAME, "connect") in pairwise([PurePath(word).name for word in words[:1]] + words[1:])
 
 
 def _words(value: object) -> Iterator[str]:

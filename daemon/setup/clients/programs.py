@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
@@ -65,6 +65,11 @@ class ClientPlace:
     """How a server is written there."""
     listed: bool = False
     """Whether the servers are a list whose items have a `name`, not an object."""
+
+
+Known: TypeAlias = "Callable[[ClientPlace, str, object], str | None]"
+"""The name that a client's server has in mcpd, by its place, its name there and its entry as the client writes
+it; None if mcpd does not have it."""
 
 
 @attrs.frozen(kw_only=True)

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from daemon.documents import files
 from daemon.documents.formats import Format
 from daemon.setup.clients.members import NamedEntry
-from daemon.setup.clients.taking_out import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,22 @@ VERSION = 1
 """Of the format of `record.json`."""
 
 _ORIGINAL, _INSTALLED, _RECORD = "original", "installed", "record.json"
+
+
+@attrs.frozen(kw_only=True)
+class Record:
+    """What was done to one file of a client."""
+
+    path: Path
+    """The file, by its absolute path."""
+    form: Format
+    """Its format."""
+    members: tuple[NamedEntry, ...]
+    """The servers that were put, taken out or rewritten."""
+    original: str | None = attrs.field(repr=False)
+    """What the file would be without mcpd; None: there would be none."""
+    installed: str = attrs.field(repr=False)
+    """What was written."""
 
 
 class Records:

@@ -18,7 +18,14 @@ from daemon.host import paths
 from daemon.setup.running.login_shell import login_path
 from daemon.setup.running.presence import EX_CONFIG, listener
 from daemon.setup.running.stopping import ACTIVE, end
-from daemon.setup.running.systemctl import HTTP_SOCKET, SERVICE, SOCKET, SystemdRefused, systemctl
+from daemon.setup.running.systemctl import (
+    HTTP_SOCKET,
+    SERVICE,
+    SHOW_JOURNAL,
+    SOCKET,
+    SystemdRefused,
+    systemctl,
+)
 from daemon.setup.running.units import DROP_IN, is_untouched, path_of, unit_directory, wanted_files
 
 if TYPE_CHECKING:
@@ -35,9 +42,6 @@ LOGINCTL_SECONDS = 10.0
 
 STOP_SECONDS = 20.0
 """How long a daemon has to end that must make way for the service."""
-
-
-MORE = f"`journalctl --user -u {SERVICE} -n 20` says more"
 
 
 class ServiceRefused(McpdError):
@@ -128,8 +132,12 @@ def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, lin
             # Not `start`: one that runs is to have what was written.
             manager.tell("restart", SOCKET, SERVICE)
     except SystemdRefused as error:
-        faulty = (manager.show(SERVICE) or {}).get("ExecMainStatus") == str(EX_CONFIG)
-        helps = "`mcpd check` says what is wrong with the configuration" if faulty else f"{error}\n{MORE}"
+        faulty = manager.show(SERVICE).get("ExecMainStatus") == str(EX_CONFIG)
+        helps = (
+            "`mcpd check` says what is wrong with the configuration"
+            if faulty
+            else f"{error}\n`{SHOW_JOURNAL}` says more"
+        )
         raise ServiceRefused(f"the units are written, and the service does not start: {helps}") from None
     return Installed(
         written=tuple(change.path for change in plan.changes),
@@ -163,7 +171,7 @@ def reached(environ: Mapping[str, str]) -> Systemctl:
 def _make_way(environ: Mapping[str, str], manager: Systemctl) -> int | None:
     """End a daemon that holds the sockets of the service, which could not begin otherwise."""
     pid = listener(paths.runtime_dir(environ) / paths.CONTROL)
-    if pid is None or (manager.show(SERVICE) or {}).get("MainPID") == str(pid):
+    if pid is None or manager.pid() == pid:
         return None
     end(pid, STOP_SECONDS)
     return pid
@@ -245,7 +253,7 @@ def state(environ: Mapping[str, str], program: str) -> ServiceState:
     wanted = wanted_files(program, path_of(drop_in))
     manager = systemctl(environ)
     answers = manager is not None and manager.answers()
-    service, socket = ((manager.show(unit) or {}) if manager and answers else {} for unit in (SERVICE, SOCKET))
+    service, socket = (manager.show(unit) if manager and answers else {} for unit in (SERVICE, SOCKET))
     pid = int(service.get("MainPID") or 0)
     return ServiceState(
         installed=(folder / SERVICE).exists(),

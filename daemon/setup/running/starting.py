@@ -30,7 +30,7 @@ from daemon.setup.running.presence import (
     holder,
     pause,
 )
-from daemon.setup.running.systemctl import SERVICE, SOCKET, SystemdRefused, installed
+from daemon.setup.running.systemctl import SERVICE, SHOW_JOURNAL, SOCKET, SystemdRefused, installed
 from daemon.setup.running.turns import turn
 
 if TYPE_CHECKING:
@@ -176,14 +176,10 @@ def _by_systemd(manager: Systemctl, request: StartRequest) -> RunningDaemon:
     try:
         manager.tell("start", SOCKET, SERVICE)
     except SystemdRefused as error:
-        status = (manager.show(SERVICE) or {}).get("ExecMainStatus")
-        if status == str(EX_CONFIG):
+        if manager.show(SERVICE).get("ExecMainStatus") == str(EX_CONFIG):
             request.read()
-            raise NotStarted(
-                f"the configuration is faulty: `journalctl --user -u {SERVICE} -n 20`", EX_CONFIG
-            ) from None
-        raise NotStarted(
-            f"systemd could not start it: {error} (`journalctl --user -u {SERVICE} -n 20`)"
-        ) from None
-    pid = int((manager.show(SERVICE) or {}).get("MainPID") or 0)
-    return RunningDaemon(how="systemd", started=True, pid=pid or None, socket=str(request.front), log=SHOW_LOG)
+            raise NotStarted(f"the configuration is faulty: `{SHOW_JOURNAL}`", EX_CONFIG) from None
+        raise NotStarted(f"systemd could not start it: {error} (`{SHOW_JOURNAL}`)") from None
+    return RunningDaemon(
+        how="systemd", started=True, pid=manager.pid(), socket=str(request.front), log=SHOW_LOG
+    )

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from daemon.setup.running.systemctl import Systemctl
 
-
 ACTIVE = frozenset({"active", "activating", "reloading"})
 """States of a unit that runs, or listens."""
 
@@ -57,11 +56,11 @@ def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | Non
 
 def _is_of(manager: Systemctl, pid: int | None) -> bool:
     """Whether the daemon that runs is this manager's, or none runs and its user's socket would start one."""
-    shown = [manager.show(unit) or {} for unit in (SERVICE, SOCKET)]
     if pid is None:
         # Nobody's `mcpd stop` means the system's, unless that is what runs.
-        return manager.scope == "user" and any(each.get("ActiveState") in ACTIVE for each in shown)
-    return shown[0].get("MainPID") == str(pid)
+        states = (manager.show(unit).get("ActiveState") for unit in (SERVICE, SOCKET))
+        return manager.scope == "user" and not ACTIVE.isdisjoint(states)
+    return manager.pid() == pid
 
 
 def end(pid: int, seconds: float) -> None:

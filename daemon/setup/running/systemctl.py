@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SERVICE, SOCKET, HTTP_SOCKET = "mcpd.service", "mcpd.socket", "mcpd-http.socket"
 """The units, as they are named for users and for the system."""
 
+SHOW_JOURNAL = f"journalctl --user -u {SERVICE} -n 20"
+"""How what the user's service wrote last is shown."""
+
 SCOPES = ("user", "system")
 """Whose units: `systemctl --user`, and `systemctl`."""
 
@@ -54,14 +57,18 @@ class Systemctl:
         runtime = str(USER_RUNTIME / str(os.getuid()))
         self._environ = {"XDG_RUNTIME_DIR": runtime, **environ}
 
-    def show(self, unit: str) -> Unit | None:
-        """The properties of a unit; None if it is not installed, or systemd does not answer."""
+    def show(self, unit: str) -> Unit:
+        """The properties of a unit; none if it is not installed, or systemd does not answer."""
         try:
             done = self._run("show", unit, f"--property={PROPERTIES}", seconds=ANSWER_SECONDS)
         except SystemdRefused:
-            return None
+            return {}
         shown = dict(line.split("=", 1) for line in done.splitlines() if "=" in line)
-        return None if shown.get("LoadState", "not-found") == "not-found" else shown
+        return {} if shown.get("LoadState", "not-found") == "not-found" else shown
+
+    def pid(self) -> int | None:
+        """The daemon's process, as its service has it; None if it does not run."""
+        return int(self.show(SERVICE).get("MainPID") or 0) or None
 
     def answers(self) -> bool:
         """Whether the service manager is there."""
@@ -70,6 +77,14 @@ class Systemctl:
         except SystemdRefused:
             return False
         return True
+
+    def version(self) -> str | None:
+        """The version of systemd, which asks no service manager; None if the program does not tell."""
+        try:
+            words = self._run("--version", seconds=ANSWER_SECONDS).split()
+        except SystemdRefused:
+            return None
+        return words[1] if words[:1] == ["systemd"] and len(words) > 1 else None
 
     def tell(self, *words: str) -> None:
         """Have something done, and wait until it is.
@@ -107,4 +122,4 @@ def systemctl(environ: Mapping[str, str], *, scope: str = "user") -> Systemctl |
 def installed(environ: Mapping[str, str], scope: str = "user") -> Systemctl | None:
     """The user's service manager, or the system's, if it is there and has mcpd's socket unit; else None."""
     manager = systemctl(environ, scope=scope)
-    return manager if manager is not None and manager.show(SOCKET) is not None else None
+    return manager if manager is not None and manager.show(SOCKET) else None

@@ -14,7 +14,7 @@ import secretstorage
 from daemon.authorization import secret_service
 from daemon.authorization.logins import FileLogins, Login, LoginsTrouble
 from daemon.authorization.secret_service import SecretServiceLogins
-from daemon.authorization.stores import logins_in
+from daemon.authorization.server_logins import logins_in
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from daemon.cli.client_changes import add_clients, chosen, installed_in_words, is_here
 from daemon.documents.files import FoundFile
 from daemon.documents.formats import Format
-from daemon.setup.clients.client_files import FileChange
+from daemon.setup.clients.file_plans import FileChange
 from daemon.setup.clients.known_programs import PROGRAMS
 from tests.unit.setup.machines import machine
 

@@ -157,5 +157,5 @@ def test_a_faulty_configuration_of_mcpd_is_not_written_to(
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text('{"mcpServers": {"a": {}}}')
     assert main(["--write", "--yes"]) == 78
-    assert "nothing was written" in capsys.readouterr().err
+    assert "nothing was changed" in capsys.readouterr().err
     assert config_of(here).read_text() == '{"mcpServers": {"a": {}}}'

@@ -139,7 +139,7 @@ def test_a_faulty_configuration_of_mcpds_changes_nothing(
     config_of(here).write_text('{"mcpServers": {"time": {}}}')
     before = (here.home / ".claude.json").read_bytes()
     assert main(["claude-code"]) == 78
-    assert "Nothing was changed" in capsys.readouterr()[1]
+    assert "nothing was changed: `mcpd check`" in capsys.readouterr()[1]
     assert (here.home / ".claude.json").read_bytes() == before
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.documents.files import BACKUPS, MAX_FILE, DocumentError, keep_backup, look, replace
+from daemon.documents.files import BACKUPS, MAX_FILE, DocumentError, keep_backup, look, replace, unified_diff
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,3 +119,20 @@ def test_the_newest_backups_are_kept_each_with_the_files_mode(tmp_path: Path) ->
     assert (tmp_path / "kept" / "x.json.mine").exists()
     with pytest.raises(DocumentError, match="not there"):
         keep_backup(look(tmp_path / "none"), tmp_path / "kept")
+
+
+def test_a_diff_says_where_there_was_no_file_or_is_to_be_none(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    assert unified_diff(path, "a\nb\n", "a\nc\n", context=0).splitlines() == [
+        f"--- {path}", f"+++ {path}", "@@ -2 +2 @@", "-b", "+c",
+    ]  # fmt: skip
+    assert unified_diff(path, None, "a").startswith(f"--- /dev/null\n+++ {path}\n")
+    assert unified_diff(path, "a", None).startswith(f"--- {path}\n+++ /dev/null\n")
+    assert unified_diff(path, None, "") == ""
+
+
+def test_the_text_of_a_file_is_utf_8_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    assert look(tmp_path / "none").text() is None
+    with pytest.raises(DocumentError, match="save it as UTF-8"):
+        look(tmp_path / "latin").text()

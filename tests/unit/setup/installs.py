@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.setup.clients.carrying_out import carry_out
-from daemon.setup.clients.client_files import installing, uninstalling
+from daemon.setup.clients.applying import apply
+from daemon.setup.clients.file_plans import install_plans, uninstall_plans
+from daemon.setup.clients.installing import Installation
 from daemon.setup.clients.known_programs import PROGRAMS
-from daemon.setup.clients.putting_in import Installation
 from daemon.setup.clients.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from daemon.setup.clients.client_files import FileChange
+    from daemon.setup.clients.file_plans import FileChange
     from daemon.setup.clients.programs import ClientPlace, Machine
 
 MCPD = Installation(command="/opt/bin/mcpd", args=("connect",))
@@ -57,18 +57,14 @@ class Installs:
     ) -> list[FileChange]:
         """`mcpd install`."""
         program, records = PROGRAMS[client], self.records
-        plans = installing(
-            program, self.machine, wanted, scope, knows(known), lambda path: records.find(client, path)
-        )
-        return carry_out(plans, client, records)
+        plans = install_plans(program, self.machine, wanted, scope, knows(known), records)
+        return apply(plans, client, records)
 
     def uninstall(self, client: str) -> list[FileChange]:
         """`mcpd uninstall`."""
         records = self.records
-        plans = uninstalling(
-            PROGRAMS[client], self.machine, records.of(client), lambda path: records.find(client, path)
-        )
-        return carry_out(plans, client, records)
+        plans = uninstall_plans(PROGRAMS[client], self.machine, records)
+        return apply(plans, client, records)
 
     def files(self) -> dict[str, bytes]:
         """Everything in the home directory."""

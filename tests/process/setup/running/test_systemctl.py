@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_unit_is_shown_and_one_that_is_not_installed_is_none(tmp_path: Path) -> None:
+def test_a_unit_is_shown_with_its_process_and_one_that_is_not_installed_has_nothing(tmp_path: Path) -> None:
     systemd = FakeSystemd(tmp_path)
     systemd.says(RUNS)
     manager = installed(systemd.environ)
     assert manager is not None
     assert manager.show(SOCKET) == RUNS
+    assert manager.pid() == int(RUNS["MainPID"])
     assert installed(systemd.environ, "system") is None
     systemd.says({"LoadState": "not-found"})
+    assert manager.show(SOCKET) == {}
+    assert manager.pid() is None
     assert installed(systemd.environ) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -26,22 +27,22 @@ ENTRIES = {
 def test_secrets_are_never_shown(entry: object) -> None:
     before = json.dumps({"mcpServers": {"a": entry}}, indent=2)
     for old, new in ((before, "{}"), ("{}", before), (before, None), (None, before)):
-        shown = difference("/x.json", old, new, Format.JSON)
+        shown = difference(Path("/x.json"), old, new, Format.JSON)
         assert SECRET not in shown
         assert "[redacted]" in shown
 
 
 def test_a_diff_names_the_file_and_has_little_around_a_change() -> None:
     before = "".join(f'k{number} = "{number}"\n' for number in range(9))
-    shown = difference("/x.toml", before, before.replace('"4"', '"\\u001b"'), Format.TOML)
+    shown = difference(Path("/x.toml"), before, before.replace('"4"', '"\\u001b"'), Format.TOML)
     assert shown.splitlines()[:2] == ["--- /x.toml", "+++ /x.toml"]
     assert [line for line in shown.splitlines() if line[:1] == " "] == [
         ' k2 = "2"', ' k3 = "3"', ' k5 = "5"', ' k6 = "6"',
     ]  # fmt: skip
-    assert difference("/x.toml", before, before, Format.TOML) == ""
-    assert difference("/x.toml", None, "a = 1\n", Format.TOML).startswith("--- /dev/null\n+++ /x.toml")
+    assert difference(Path("/x.toml"), before, before, Format.TOML) == ""
+    assert difference(Path("/x.toml"), None, "a = 1\n", Format.TOML).startswith("--- /dev/null\n+++ /x.toml")
 
 
 def test_names_of_variables_are_shown() -> None:
     after = '[mcp_servers.a]\nbearer_token_env_var = "NOTION_TOKEN"\n'
-    assert '"NOTION_TOKEN"' in difference("/x.toml", None, after, Format.TOML)
+    assert '"NOTION_TOKEN"' in difference(Path("/x.toml"), None, after, Format.TOML)

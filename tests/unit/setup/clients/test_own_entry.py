@@ -51,6 +51,7 @@ def test_what_is_written_is_recognised(place: ClientPlace) -> None:
     [
         ({"command": {"path": "/x/mcpd", "args": ["connect"]}}, True),
         ({"command": "uvx", "args": ["--from", "mcpd-supervisor", "mcpd", "connect"]}, True),
+        ({"command": "uvx", "args": ["mcp-server-time", "connect"]}, False),
         ({"command": "mcpd"}, False),
         ({"url": "http://localhost/mcp"}, False),
         ({"command": 5, "args": "connect"}, False),

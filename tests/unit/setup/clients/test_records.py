@@ -11,8 +11,7 @@ import pytest
 from daemon.documents.files import DocumentError
 from daemon.documents.formats import Format
 from daemon.setup.clients.members import NamedEntry
-from daemon.setup.clients.records import Records
-from daemon.setup.clients.taking_out import Record
+from daemon.setup.clients.records import Record, Records
 
 if TYPE_CHECKING:
     from pathlib import Path

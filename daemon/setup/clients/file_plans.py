@@ -8,9 +8,10 @@ import attrs
 
 from daemon.documents.files import DocumentError
 from daemon.documents.formats import read_document
+from daemon.setup.clients.installing import put_in, without_own
 from daemon.setup.clients.programs import OWN_NAME
-from daemon.setup.clients.putting_in import put_in, without_own
-from daemon.setup.clients.taking_out import Record, taken_out
+from daemon.setup.clients.records import Record
+from daemon.setup.clients.uninstalling import take_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
 
     from daemon.documents.files import FoundFile
     from daemon.documents.formats import Format
-    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Machine
-    from daemon.setup.clients.putting_in import Installation
+    from daemon.setup.clients.installing import Installation
+    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
+    from daemon.setup.clients.records import Records
 
-    Finder = Callable[[Path], Record | None]
-    Known = Callable[[ClientPlace, str, object], str | None]
 
 SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project", "workspace"})}
 """The scopes of places, by who else has the file: nobody, or everybody who works on the project."""
@@ -55,7 +55,7 @@ class FileChange:
     @property
     def before(self) -> str | None:
         """What the file holds; None if there is none."""
-        return text_of(self.found)
+        return self.found.text()
 
     @property
     def writes(self) -> bool:
@@ -72,8 +72,8 @@ class FilePlan:
     """Raises ConfigError, DocumentError: the file is broken, or mcpd cannot be put there."""
 
 
-def installing(
-    program: ClientProgram, machine: Machine, wanted: Installation, scope: str, known: Known, record_of: Finder
+def install_plans(
+    program: ClientProgram, machine: Machine, wanted: Installation, scope: str, known: Known, records: Records
 ) -> list[FilePlan]:
     """How mcpd is put into a client.
 
@@ -82,8 +82,8 @@ def installing(
         machine: where it looks for its files.
         wanted: how mcpd is to be put in.
         scope: one of `SCOPES`.
-        known: as in `put_in`.
-        record_of: the record of a file.
+        known: which of the client's servers mcpd has.
+        records: what is kept of clients' files.
 
     Raises:
         DocumentError: the client has no file for this scope.
@@ -98,46 +98,33 @@ def installing(
 
     def put_into(path: Path) -> FilePlan:
         here = [place for place in places if place.path == path]
-        return FilePlan(
-            path,
-            lambda found: _put_in(found, here, into if path == into.path else None, wanted, known, record_of),
-        )
+        own_place = into if path == into.path else None
+
+        def change(found: FoundFile) -> FileChange:
+            return _put_in(found, here, own_place, wanted, known, records.find(program.name, path))
+
+        return FilePlan(path, change)
 
     others = (place.path for place in places if place.path.exists())
     return [put_into(path) for path in dict.fromkeys([into.path, *others])]
 
 
-def uninstalling(
-    program: ClientProgram, machine: Machine, records: Sequence[Record], record_of: Finder
-) -> list[FilePlan]:
+def uninstall_plans(program: ClientProgram, machine: Machine, records: Records) -> list[FilePlan]:
     """How mcpd is taken out of a client: of every file that is recorded, and of all that have it nonetheless.
 
     Args:
         program: the client.
         machine: where it looks for its files.
-        records: what is kept of its files.
-        record_of: the record of a file.
+        records: what is kept of clients' files.
     """
     places = program.places(machine)
-    paths = [place.path for place in places] + [record.path for record in records]
+    paths = [place.path for place in places] + [record.path for record in records.of(program.name)]
 
     def take_out_of(path: Path) -> FilePlan:
         here = [place for place in places if place.path == path]
-        return FilePlan(path, lambda found: _take_out(found, here, record_of(path)))
+        return FilePlan(path, lambda found: _take_out(found, here, records.find(program.name, path)))
 
     return [take_out_of(path) for path in dict.fromkeys(paths)]
-
-
-def text_of(found: FoundFile) -> str | None:
-    """What a file says; None if there is none.
-
-    Raises:
-        DocumentError: it is not UTF-8.
-    """
-    try:
-        return None if found.content is None else found.content.decode()
-    except UnicodeDecodeError:
-        raise DocumentError(f"{found.path} is not UTF-8, so it is left alone: save it as UTF-8") from None
 
 
 def _put_in(
@@ -146,9 +133,9 @@ def _put_in(
     into: ClientPlace | None,
     wanted: Installation,
     known: Known,
-    record_of: Finder,
+    former: Record | None,
 ) -> FileChange:
-    current, former = text_of(found), record_of(found.path)
+    current = found.text()
     base = None if current is None else _without(current, places, former)
     form = places[0].form
     put = put_in(base or "", [*places, *_former_places(former, places)], into, wanted, known)
@@ -163,7 +150,7 @@ def _put_in(
 
 
 def _without(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
-    return without_own(current, places) if record is None else taken_out(record, current).text
+    return without_own(current, places) if record is None else take_out(record, current).text
 
 
 def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list[ClientPlace]:
@@ -173,7 +160,7 @@ def _former_places(record: Record | None, places: Sequence[ClientPlace]) -> list
 
 
 def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None) -> FileChange:
-    current = text_of(found)
+    current = found.text()
     form = former.form if former is not None else places[0].form
     nothing = FileChange(found=found, form=form, after=current, record=None, former=former)
     if current is None:
@@ -181,7 +168,7 @@ def _take_out(found: FoundFile, places: list[ClientPlace], former: Record | None
     if former is None:
         # One that does not even name mcpd is not read: it may be broken, and is none of our business.
         return attrs.evolve(nothing, after=without_own(current, places)) if OWN_NAME in current else nothing
-    out = taken_out(former, current)
+    out = take_out(former, current)
     return attrs.evolve(nothing, after=out.text, back=out.back, kept=out.kept, exact=out.exact)
 
 

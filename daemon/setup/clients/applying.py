@@ -9,12 +9,11 @@ import attrs
 
 from daemon.documents import files
 from daemon.documents.files import DocumentError
-from daemon.setup.clients.client_files import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daemon.setup.clients.client_files import FileChange, FilePlan
+    from daemon.setup.clients.file_plans import FileChange, FilePlan
     from daemon.setup.clients.records import Records
 
 ATTEMPTS = 5
@@ -32,7 +31,7 @@ def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
     return [plan.change(files.look(plan.path)) for plan in plans]
 
 
-def carry_out(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
+def apply(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
     """Change a client's files, and keep what is needed to change them back.
 
     Raises:
@@ -42,14 +41,14 @@ def carry_out(plans: Sequence[FilePlan], client: str, records: Records) -> list[
     done: list[FileChange] = []
     with records.locked(), ExitStack() as undoing:
         for plan in plans:
-            change = _carry_out(plan, client, records)
+            change = _change_file(plan, client, records)
             undoing.callback(_change_back, change, client, records)
             done.append(change)
         undoing.pop_all()
     return done
 
 
-def _carry_out(plan: FilePlan, client: str, records: Records) -> FileChange:
+def _change_file(plan: FilePlan, client: str, records: Records) -> FileChange:
     for left in reversed(range(ATTEMPTS)):
         change = plan.change(files.look(plan.path))
         # Before the file: whatever ends us in between, there is a way back.
@@ -71,7 +70,7 @@ def _carry_out(plan: FilePlan, client: str, records: Records) -> FileChange:
 def _change_back(change: FileChange, client: str, records: Records) -> None:
     now = files.look(change.found.path)
     # What somebody has written since stays; the record then says what was done.
-    if text_of(now) == change.after:
+    if now.text() == change.after:
         _write(attrs.evolve(change, found=now, after=change.before))
         records.restore(client, change.found.path, change.former)
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.documents.formats import read_document
+from daemon.setup.clients.installing import put_in
 from daemon.setup.clients.members import members
-from daemon.setup.clients.putting_in import put_in
-from daemon.setup.clients.taking_out import Record, taken_out
+from daemon.setup.clients.records import Record
+from daemon.setup.clients.uninstalling import take_out
 from tests.unit.setup.generated import NAMES, PLACES, entry, servers, text
 from tests.unit.setup.installs import MCPD, knows
 
@@ -66,10 +67,10 @@ def test_only_servers_are_touched_and_what_is_edited_since_stays(
     gone = set(taken) if way == "all" else set()
     assert names == (made.keys() - gone) | ({"mcpd"} if way != "one-to-one" else set())
 
-    assert taken_out(record, record.installed).text == before
+    assert take_out(record, record.installed).text == before
     edited = read_document(record.installed, place.form, source="x")
     edited.put(["edited"], {"by": "me"})
-    out = taken_out(record, edited.text())
+    out = take_out(record, edited.text())
     assert out.text is not None
     assert not out.exact or not record.members
     assert set(out.back) == set(taken)

@@ -1,8 +1,7 @@
-"""Adding what was planned to mcpd's configuration and to the file of secrets beside it: both or none."""
+"""mcpd's configuration and the file of secrets beside it, changed together: both or none."""
 
 from __future__ import annotations
 
-import difflib
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,11 @@ import attrs
 
 from daemon.config.env_file import read_env, with_variable
 from daemon.config.expand import ENV_FILE
+from daemon.config.normalizing import SERVERS, normalized
 from daemon.config.parse import load, parse
 from daemon.config.redaction import secrets
-from daemon.config.taking import SERVERS, Taken, take
 from daemon.documents.edited import spelt
-from daemon.documents.files import DocumentError, look, replace
+from daemon.documents.files import DocumentError, look, replace, unified_diff
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.safety.redact import Redactor
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from daemon.config.normalizing import Normalized
     from daemon.documents.files import FoundFile
     from daemon.documents.formats import Document
     from daemon.setup.clients.importing import ImportPlan
@@ -55,9 +55,10 @@ class Draft:
     def diff(self) -> str:
         """What changes, as a unified diff, with names in place of secrets; empty if nothing does."""
         config, env = self.present.config, self.present.env
-        told = _diff(config, _text(config), self.config)
+        told = unified_diff(config.path, config.text(), self.config)
         told = Redactor(self.secrets)(told, len(told))
-        return told + _diff(env, _hidden(_text(env)), _hidden(self.env))
+        hidden = None if env.content is None else _hidden(_text(env))
+        return told + unified_diff(env.path, hidden, _hidden(self.env))
 
     def write(self) -> None:
         """Write both files, or neither.
@@ -101,18 +102,18 @@ def read_present(path: Path) -> Present:
     """
     config, env = look(path), look(path.with_name(ENV_FILE))
     value = read_document(_text(config), Format.JSON, source=str(path)).value()
-    taken = take(value) if isinstance(value, dict) else Taken({})
-    servers = taken.raw.setdefault(SERVERS, {}) if isinstance(value, dict) else None
+    normal = normalized(value if isinstance(value, dict) else {SERVERS: value})
+    servers = normal.sections.setdefault(SERVERS, {})
     if not isinstance(value, dict) or not isinstance(servers, dict):
         raise ConfigError(str(path), [Fault(path=f"$.{SERVERS}", message="expected an object, {...}")])
     try:
         variables = read_env(_text(env))
     except ValueError as error:
         raise DocumentError(f"{env.path}: {error}: write one KEY=VALUE a line") from None
-    return Present(config=config, env=env, servers=servers, places=_places(value, taken), variables=variables)
+    return Present(config=config, env=env, servers=servers, places=_places(value, normal), variables=variables)
 
 
-def _places(value: Mapping[str, Any], taken: Taken) -> dict[str, tuple[str, ...]]:
+def _places(value: Mapping[str, Any], normal: Normalized) -> dict[str, tuple[str, ...]]:
     """The trail at which each server is written, which may be in a client's section and under a title."""
     trails: list[tuple[str, ...]] = [
         (section, key) for section, held in value.items() if isinstance(held, dict) for key in held
@@ -121,8 +122,8 @@ def _places(value: Mapping[str, Any], taken: Taken) -> dict[str, tuple[str, ...]
     if isinstance(within, dict) and isinstance(within.get("servers"), dict):
         trails += [("mcp", "servers", key) for key in within["servers"]]
     written = {spelt(trail): trail for trail in trails}
-    names = [*taken.raw[SERVERS]]
-    found = taken.written(Fault(path=spelt((SERVERS, name)), message="") for name in names)
+    names = [*normal.sections[SERVERS]]
+    found = normal.written(Fault(path=spelt((SERVERS, name)), message="") for name in names)
     return {name: written[fault.path] for name, fault in zip(names, found, strict=True)}
 
 
@@ -179,15 +180,7 @@ def _faults(text: str, source: Path, environ: Mapping[str, str]) -> tuple[Fault,
 
 
 def _text(found: FoundFile) -> str:
-    """What a file holds; nothing if it is not there.
-
-    Raises:
-        DocumentError: it is not UTF-8.
-    """
-    try:
-        return (found.content or b"").decode()
-    except UnicodeDecodeError:
-        raise DocumentError(f"{found.path} is not UTF-8: save it as UTF-8") from None
+    return found.text() or ""
 
 
 def _make_private(env: FoundFile) -> None:
@@ -215,9 +208,3 @@ def _put_back(found: FoundFile) -> None:
 def _hidden(env: str) -> str:
     """A file of variables as it may be shown: by their names alone."""
     return "".join(f"{name}=(a secret)\n" for name in read_env(env))
-
-
-def _diff(found: FoundFile, before: str, after: str) -> str:
-    name = str(found.path)
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
-    return "".join(f"{line}\n" for line in lines)

@@ -6,35 +6,19 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.documents.formats import Format, read_document
+from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
 from daemon.setup.clients.line_merge import merged_lines
-from daemon.setup.clients.members import NamedEntry, at
+from daemon.setup.clients.members import at
 from daemon.setup.clients.own_entry import is_own
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from daemon.documents.formats import Document
+    from daemon.setup.clients.members import NamedEntry
+    from daemon.setup.clients.records import Record
 
 EMPTY = frozenset({"", "{}"})
 """What is left, without white space, of a file that held nothing but what mcpd wrote."""
-
-
-@attrs.frozen(kw_only=True)
-class Record:
-    """What was done to one file of a client."""
-
-    path: Path
-    """The file, by its absolute path."""
-    form: Format
-    """Its format."""
-    members: tuple[NamedEntry, ...]
-    """The servers that were put, taken out or rewritten."""
-    original: str | None = attrs.field(repr=False)
-    """What the file would be without mcpd; None: there would be none."""
-    installed: str = attrs.field(repr=False)
-    """What was written."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +35,7 @@ class TakenOut:
     """Servers of which the file has another entry now, which stays."""
 
 
-def taken_out(record: Record, current: str) -> TakenOut:
+def take_out(record: Record, current: str) -> TakenOut:
     """What a file is to be without mcpd.
 
     Args:

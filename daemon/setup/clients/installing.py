@@ -13,10 +13,10 @@ from daemon.setup.clients.own_entry import is_own
 from daemon.setup.clients.programs import OWN_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from daemon.documents.formats import Document
-    from daemon.setup.clients.programs import ClientPlace
+    from daemon.setup.clients.programs import ClientPlace, Known
 
 LAUNCH = frozenset({
     "args", "bearer_token_env_var", "cmd", "command", "cwd", "env", "envFile", "env_http_headers", "env_keys",
@@ -58,7 +58,7 @@ def put_in(
     places: Sequence[ClientPlace],
     into: ClientPlace | None,
     wanted: Installation,
-    known: Callable[[ClientPlace, str, object], str | None],
+    known: Known,
 ) -> PutIn:
     """The text of a file with mcpd in it.
 
@@ -67,8 +67,7 @@ def put_in(
         places: where in it the client has servers.
         into: that of them which mcpd is put into; None if it is another file's.
         wanted: how.
-        known: the name in mcpd's configuration of a client's server, by its place, its name and its entry as
-            the client writes it; None if mcpd does not have it.
+        known: which of the client's servers mcpd has.
 
     Raises:
         ConfigError: the text is not of the file's format.

@@ -42,15 +42,15 @@ _NOT_IN_PREFIXES = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @attrs.define
-class Taken:
+class Normalized:
     """A configuration in mcpd's shape."""
 
-    raw: dict[str, Any] = attrs.field(repr=False)
-    """Its decoded sections."""
+    sections: dict[str, Any] = attrs.field(repr=False)
+    """Its decoded sections, by name."""
     notes: list[Fault] = attrs.field(factory=list)
     """What was understood as something else, each where it is written."""
     moved: list[tuple[str, str]] = attrs.field(factory=list)
-    """Trails within `raw` and those at which the same is written, outer ones first."""
+    """Trails within `sections` and those at which the same is written, outer ones first."""
 
     def written(self, faults: Iterable[Fault]) -> list[Fault]:
         """The faults, each with the trail at which the thing is written."""
@@ -64,54 +64,54 @@ class Taken:
         return trail
 
     def note(self, trail: str, message: str) -> None:
-        """Note something about a trail within `raw`."""
+        """Note something about a trail within `sections`."""
         self.notes.append(Fault(path=self._origin(trail), message=message))
 
 
-def take(raw: Mapping[str, Any]) -> Taken:
+def normalized(raw: Mapping[str, Any]) -> Normalized:
     """A decoded configuration, as any client may have written it, in mcpd's shape. Faults stay in it."""
-    taken = Taken(dict(raw))
+    normal = Normalized(dict(raw))
     for key in raw:
         if key in SECTIONS:
-            _take_section(taken, key)
+            _move_section(normal, key)
         elif key in BESIDE_SECTIONS:
-            del taken.raw[key]
-            taken.note(below(ROOT, key), BESIDE_SECTIONS[key])
+            del normal.sections[key]
+            normal.note(below(ROOT, key), BESIDE_SECTIONS[key])
         elif key.startswith(("_", "//", "#")):
-            del taken.raw[key]
-            taken.note(below(ROOT, key), "ignored: a comment")
-    servers = taken.raw.get(SERVERS)
+            del normal.sections[key]
+            normal.note(below(ROOT, key), "ignored: a comment")
+    servers = normal.sections.get(SERVERS)
     if isinstance(servers, dict):
-        servers = _named(taken, servers)
-        taken.raw[SERVERS] = {name: _entry(taken, name, entry) for name, entry in servers.items()}
-    return taken
+        servers = _named(normal, servers)
+        normal.sections[SERVERS] = {name: _entry(normal, name, entry) for name, entry in servers.items()}
+    return normal
 
 
-def _take_section(taken: Taken, key: str) -> None:
-    found, trail = taken.raw[key], below(ROOT, key)
+def _move_section(normal: Normalized, key: str) -> None:
+    found, trail = normal.sections[key], below(ROOT, key)
     if key == "mcp" and isinstance(found, dict):
         if isinstance(found.get("servers"), dict):
             for other in found.keys() - {"servers"}:
-                taken.note(below(trail, other), "ignored: a setting of the client's")
+                normal.note(below(trail, other), "ignored: a setting of the client's")
             found, trail = found["servers"], below(trail, "servers")
         elif not all(isinstance(entry, dict) for entry in found.values()):
-            del taken.raw[key]  # Gemini CLI's: which servers it uses
-            taken.note(trail, 'ignored: what is not to be used has "enabled": false in mcpd')
+            del normal.sections[key]  # Gemini CLI's: which servers it uses
+            normal.note(trail, 'ignored: what is not to be used has "enabled": false in mcpd')
             return
-    ours = taken.raw.get(SERVERS, {})
+    ours = normal.sections.get(SERVERS, {})
     if not isinstance(found, dict) or not isinstance(ours, dict):
         return
-    del taken.raw[key]
-    taken.note(trail, f"understood as `{SERVERS}`")
+    del normal.sections[key]
+    normal.note(trail, f"understood as `{SERVERS}`")
     for name in found:
         if name in ours:
-            taken.note(below(trail, name), f"ignored: `{SERVERS}` has this server, too. Keep one of them")
+            normal.note(below(trail, name), f"ignored: `{SERVERS}` has this server, too. Keep one of them")
         else:
-            taken.moved.append((below(below(ROOT, SERVERS), name), below(trail, name)))
-    taken.raw[SERVERS] = {**found, **ours}
+            normal.moved.append((below(below(ROOT, SERVERS), name), below(trail, name)))
+    normal.sections[SERVERS] = {**found, **ours}
 
 
-def _named(taken: Taken, servers: Mapping[str, Any]) -> dict[str, Any]:
+def _named(normal: Normalized, servers: Mapping[str, Any]) -> dict[str, Any]:
     """The servers under names that mcpd can have; what names them elsewhere is changed, too."""
     trail = below(ROOT, SERVERS)
     names: dict[str, str] = {}
@@ -122,10 +122,10 @@ def _named(taken: Taken, servers: Mapping[str, Any]) -> dict[str, Any]:
             used.add(better)
             names[name] = better
             message = f"called '{better}', and this name is its title; in this file both stand for it"
-            taken.note(below(trail, name), message)
-            taken.moved.append((below(trail, better), below(trail, name)))
+            normal.note(below(trail, name), message)
+            normal.moved.append((below(trail, better), below(trail, name)))
     if names:
-        _rename_references(taken.raw, names)
+        _rename_references(normal.sections, names)
     return {names.get(name, name): _titled(name, entry, names) for name, entry in servers.items()}
 
 
@@ -174,12 +174,12 @@ def _changed(value: Any, steps: tuple[str, ...], change: Callable[[str], str]) -
     return value
 
 
-def _entry(taken: Taken, name: str, entry: object) -> object:
+def _entry(normal: Normalized, name: str, entry: object) -> object:
     if not isinstance(entry, dict):
         return entry
     trail = below(below(ROOT, SERVERS), name)
     found = translated(entry)
-    taken.moved += [(f"{trail}.{note.becomes}", f"{trail}.{note.key}") for note in found.notes if note.becomes]
+    normal.moved += [(f"{trail}.{note.becomes}", f"{trail}.{note.key}") for note in found.notes if note.becomes]
     for note in found.notes:
-        taken.note(f"{trail}.{note.key}", note.message)
+        normal.note(f"{trail}.{note.key}", note.message)
     return dict(found.entry)

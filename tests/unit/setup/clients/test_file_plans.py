@@ -9,9 +9,10 @@ import attrs
 import pytest
 
 from daemon.documents.files import DocumentError, FoundFile
-from daemon.setup.clients.carrying_out import preview
-from daemon.setup.clients.client_files import installing, uninstalling
+from daemon.setup.clients.applying import preview
+from daemon.setup.clients.file_plans import install_plans, uninstall_plans
 from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.records import Records
 from tests.unit.setup.installs import EVERYTHING, MCPD, Installs, knows
 from tests.unit.setup.machines import machine
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 def test_local_servers_give_way_with_the_users_and_a_projects_stay(tmp_path: Path) -> None:
     here = machine(tmp_path, "claude-code")
-    plans = installing(PROGRAMS["claude-code"], here, MCPD, "user", knows(EVERYTHING), lambda _: None)
+    plans = install_plans(PROGRAMS["claude-code"], here, MCPD, "user", knows(EVERYTHING), Records(tmp_path))
     assert [plan.path for plan in plans] == [here.home / ".claude.json"]
     (change,) = preview(plans)
     assert "git" in change.taken
-    plans = installing(PROGRAMS["claude-code"], here, MCPD, "project", knows(EVERYTHING), lambda _: None)
+    plans = install_plans(PROGRAMS["claude-code"], here, MCPD, "project", knows(EVERYTHING), Records(tmp_path))
     assert [plan.path for plan in plans] == [here.directory / ".mcp.json"]
 
 
@@ -46,13 +47,13 @@ def test_a_broken_file_without_mcpd_is_none_of_uninstalls_business(tmp_path: Pat
     here = machine(tmp_path, "vscode")
     path = here.home / ".config" / "Code" / "User" / "settings.json"
     path.write_text("{ broken")
-    changes = preview(uninstalling(PROGRAMS["vscode"], here, [], lambda _: None))
+    changes = preview(uninstall_plans(PROGRAMS["vscode"], here, Records(tmp_path)))
     assert not any(change.writes for change in changes)
 
 
 def test_what_is_not_utf8_is_left_alone(tmp_path: Path) -> None:
     here = machine(tmp_path)
-    (plan,) = installing(PROGRAMS["lmstudio"], here, MCPD, "user", knows(()), lambda _: None)
+    (plan,) = install_plans(PROGRAMS["lmstudio"], here, MCPD, "user", knows(()), Records(tmp_path))
     found = FoundFile(path=plan.path, target=plan.path, content=b"\xff", identity=(1,))
     with pytest.raises(DocumentError, match="UTF-8"):
         plan.change(found)
@@ -60,7 +61,7 @@ def test_what_is_not_utf8_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_file_that_is_there_without_servers_gets_mcpd_as_it_is_written(tmp_path: Path) -> None:
     here = machine(tmp_path)
-    (plan,) = installing(PROGRAMS["lmstudio"], here, MCPD, "user", knows(()), lambda _: None)
+    (plan,) = install_plans(PROGRAMS["lmstudio"], here, MCPD, "user", knows(()), Records(tmp_path))
     found = FoundFile(
         path=plan.path, target=plan.path, content=b'\xef\xbb\xbf{\r\n\t"a": 1\r\n}', identity=(1,)
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.documents.files import FoundFile
-    from daemon.setup.clients.putting_in import Installation
+    from daemon.setup.clients.installing import Installation
 
 WAYS: dict[str, tuple[Any, Installation]] = {
     "all": (EVERYTHING, MCPD),

@@ -1,4 +1,4 @@
-"""Whether two entries start the same server, however each client wrote it."""
+"""Which servers are the same, however each client writes them, and which of a client's mcpd has."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from daemon.config.runners import RUNNERS
+from daemon.config.translation import translated
+from daemon.setup.clients.found import FoundServer, Origin, read_entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
 
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)\}", re.ASCII)
 _RUNNERS = frozenset(runner.words[0] for runner in RUNNERS)
@@ -20,24 +26,43 @@ _NEWEST = "@latest"
 """What a package without a version is, too."""
 
 
-def same_server(
-    one: Mapping[str, Any], other: Mapping[str, Any], variables: Mapping[str, str] | None = None
-) -> bool:
-    """Whether two entries, in mcpd's keys, start the same program in the same way, or reach the same address.
+@attrs.frozen(kw_only=True)
+class ConfiguredServers:
+    """The servers of mcpd's configuration."""
 
-    Other versions, other arguments or their order, other tokens and other directories make another server.
-    Limits, descriptions and switches do not.
+    servers: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    """Their entries, as written."""
+    variables: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """What `${NAME}` stands for in them."""
 
-    Args:
-        one: an entry.
-        other: another.
-        variables: what `${NAME}` stands for; one that is not among them is equal to itself only.
-    """
-    return identity(one, variables or {}) == identity(other, variables or {})
+    def lookup(self, program: ClientProgram, machine: Machine) -> Known:
+        """Which of a client's servers mcpd has; one that is off here counts only if it is off there, too."""
+        there = dict[tuple[object, ...], tuple[str, bool]]()
+        for name, written in self.servers.items():
+            if isinstance(written, dict):
+                entry = translated(written).entry
+                there[identity(entry, self.variables)] = name, entry.get("enabled") is not False
+
+        def known(place: ClientPlace, name: str, written: object) -> str | None:
+            read = read_entry(Origin(program=program, place=place, name=name), written, machine)
+            if not isinstance(read, FoundServer):
+                return None
+            ours, is_on = there.get(identity(read.entry, self.variables), (None, False))
+            return ours if is_on or read.entry.get("enabled") is False else None
+
+        return known
 
 
 def identity(entry: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[object, ...]:
-    """What two entries of the same server have in common; holds secrets, so it is never to be shown."""
+    """What two entries have in common that start the same program in the same way, or reach the same address.
+
+    Other versions, other arguments or their order, other tokens and other directories make another server.
+    Limits, descriptions and switches do not. It holds secrets, so it is never to be shown.
+
+    Args:
+        entry: in mcpd's keys.
+        variables: what `${NAME}` stands for; one that is not among them is equal to itself only.
+    """
     url = entry.get("url")
     if isinstance(url, str) and not entry.get("command"):
         headers = {name.lower(): value for name, value in _resolved(entry.get("headers"), variables)}
