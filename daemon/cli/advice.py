@@ -152,14 +152,22 @@ def _idle_rules(config: Config) -> Iterator[Fault]:
 def _undescribed(config: Config) -> Iterator[Fault]:
     """Servers without a description, of which a model learns only what they say and list themselves."""
     described = {category.server for category in config.categories.values() if category.description}
-    for name, server in config.mcp_servers.items():
-        if server.enabled and not server.description and name not in described:
-            yield Fault(
-                path=below(below(ROOT, "mcpServers"), name),
-                message="this server has no 'description': a model that looks for something is shown the first"
-                " sentence that the server says of itself, else the names of its tools, and before the first"
-                " start its name alone. Say in a sentence what it is good for",
-            )
+    names = [
+        name
+        for name, server in config.mcp_servers.items()
+        if server.enabled and not server.description and name not in described
+    ]
+    if not names:
+        return
+    trail = below(ROOT, "mcpServers")
+    # One warning for all: a configuration that was just taken over has none, and they are all of one cause.
+    which = "this server has" if len(names) == 1 else f"{_listed(names)} have"
+    yield Fault(
+        path=below(trail, names[0]) if len(names) == 1 else trail,
+        message=f"{which} no 'description': a model that looks for something is shown the first sentence that"
+        " a server says of itself, else the names of its tools, and before the first start its name alone. Say"
+        " in a sentence what it is good for",
+    )
 
 
 def _kept(config: Config) -> Iterator[Fault]:

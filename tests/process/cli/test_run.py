@@ -290,7 +290,7 @@ def test_help_shows_an_example_and_the_statuses() -> None:
         timeout=PATIENCE,
         check=True,
     )
-    assert "example:" in done.stdout
+    assert "examples:" in done.stdout
     for status in ("78", "69", "70"):
         assert status in done.stdout
 

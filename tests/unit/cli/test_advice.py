@@ -359,6 +359,12 @@ def test_a_server_that_nothing_is_said_of_is_told_unless_it_is_switched_off() ->
     assert "no 'description'" in message
 
 
+def test_several_servers_that_nothing_is_said_of_are_told_at_once() -> None:
+    ((place, message),) = told(mcpServers={"a": {"command": "x"}, "b": {"command": "x"}})
+    assert place == "$.mcpServers"
+    assert message.startswith("'a' and 'b' have no 'description'")
+
+
 def test_a_server_whose_category_is_described_needs_no_description() -> None:
     category = {"description": "C.", "server": "git"}
     assert told(mcpServers={"git": {"command": "x"}}, categories={"c": category}) == []
