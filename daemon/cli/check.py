@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
 from daemon.cli.options import add_json, parser
+from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ def _show_faults(path: Path, faults: Sequence[Fault], *, as_json: bool) -> None:
         said = {"faults": _plain(faults), "warnings": [], "notes": []}
         print(document({"ok": False, "source": str(path), **said}))
         return
-    noun = "fault" if len(faults) == 1 else "faults"
-    print(visible(f"{path}: {len(faults)} {noun}"), file=sys.stderr)
+    print(visible(f"{path}: {counted(len(faults), 'fault')}"), file=sys.stderr)
     for fault in faults:
         print(f"  {visible(str(fault))}", file=sys.stderr)
 
@@ -91,12 +91,8 @@ def _show(
         print(f"note: {visible(str(note))}", file=sys.stderr)
     for warning in warnings:
         print(f"warning: {visible(str(warning))}", file=sys.stderr)
-    grouped = _count(categories, "category", "categories") if categories else "each a category"
-    print(f"OK: {_count(servers, 'server', 'servers')}, {grouped}")
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+    grouped = counted(categories, "category", "categories") if categories else "each a category"
+    print(f"OK: {counted(servers, 'server')}, {grouped}")
 
 
 def _plain(faults: Sequence[Fault]) -> list[dict[str, object]]:

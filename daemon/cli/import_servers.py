@@ -12,6 +12,7 @@ from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, add_json, parser
 from daemon.cli.taking_effect import reloaded
 from daemon.host.paths import config_file
+from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
@@ -133,11 +134,9 @@ def _written(planned: ImportPlan, present: Present) -> str:
     """What was written, in one line."""
     from daemon.cli.client_changes import shown  # noqa: PLC0415 - as above
 
-    number = len(planned.added)
-    said = f"added {number} {'server' if number == 1 else 'servers'} to {shown(present.config.path)}"
+    said = f"added {counted(len(planned.added), 'server')} to {shown(present.config.path)}"
     if kept := len(planned.variables):
-        secrets = "1 secret" if kept == 1 else f"{kept} secrets"
-        said += f", {secrets} to {shown(present.env.path)}, which only you can read"
+        said += f", {counted(kept, 'secret')} to {shown(present.env.path)}, which only you can read"
     return visible(f"\n{said}", lines=True)
 
 

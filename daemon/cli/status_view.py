@@ -10,6 +10,7 @@ from rich.text import Text
 from daemon.cli.status_lists import below
 from daemon.cli.status_servers import remarks, table
 from daemon.cli.terminal import draw, duration, grid, paragraph, safe, size
+from daemon.kit.wording import counted
 from daemon.operators.news import switches
 from daemon.safety.escape import visible
 
@@ -122,7 +123,7 @@ def _sums(metrics: Json, now: float) -> Iterator[str]:
 def _counted(metrics: Json) -> Iterator[str]:
     """What loading on demand has cost and saved; only numbers that are not zero."""
     if loads := metrics.get("loads"):
-        yield f"{_tools(loads)} loaded"
+        yield f"{counted(loads, 'tool')} loaded"
     hits, misses = metrics.get("loadHits", 0), metrics.get("loadMisses", 0)
     if hits + misses:
         yield f"{hits:,} of {hits + misses:,} calls found theirs loaded"
@@ -195,10 +196,6 @@ def _deferring(sessions: list[Json]) -> Iterator[RenderableType]:
         )
 
 
-def _tools(count: int) -> str:
-    return f"{count:,} {'tool' if count == 1 else 'tools'}"
-
-
 def _number(value: int | None) -> str:
     return DOES_NOT_APPLY if value is None else f"{value:,}"
 
@@ -216,7 +213,7 @@ def _shown(daemon: Json) -> str:
     """What the default profile shows, compared with all that it offers."""
     shown, saved = size(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
     offered = daemon["offeredBytes"]
-    tools = f"{_tools(daemon['offeredTools'])} of {size(offered)}"
+    tools = f"{counted(daemon['offeredTools'], 'tool')} of {size(offered)}"
     if daemon["surfaceBytes"] == offered:
         return f"Models see all {tools}: nothing is saved."
     if saved <= 0:

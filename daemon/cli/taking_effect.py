@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with
+from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 from daemon.states import COMING, WELL
 
@@ -92,8 +93,8 @@ def in_lines(name: str, effect: Effect) -> str:
     number = effect.seen["tools"]
     state = effect.seen["state"]
     when = ", and is started when it is needed" if state == "dormant" else ""
-    counted = f": {number} {'tool' if number == 1 else 'tools'}" if number else ""
-    lines, left = [f"{name} is {state}{when}{counted}"], [*effect.tools]
+    offers = f": {counted(number, 'tool')}" if number else ""
+    lines, left = [f"{name} is {state}{when}{offers}"], [*effect.tools]
     while left and len(lines) <= TOOL_LINES:
         line = ""
         while left and len(line) + len(left[0]) + 2 <= WIDTH - len(", and 1000 more"):

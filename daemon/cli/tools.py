@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
-from daemon.kit.wording import BYTES_PER_TOKEN, suggestion
+from daemon.kit.wording import BYTES_PER_TOKEN, counted, suggestion
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
@@ -115,9 +115,8 @@ def surface_text(surface: Json) -> str:
         total += cost
         description = tool.get("description") or "(no description)"
         blocks.append(f"{visible(tool['name'])}  {_cost(cost)}\n{_indented(description)}")
-    count = len(surface["tools"])
-    noun = "tool" if count == 1 else "tools"
-    blocks.append(f"surface '{visible(surface['name'])}': {count} {noun} and the instructions, {_cost(total)}")
+    tools = counted(len(surface["tools"]), "tool")
+    blocks.append(f"surface '{visible(surface['name'])}': {tools} and the instructions, {_cost(total)}")
     return "\n\n".join(blocks)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import DaemonUnreachable, ask_with
 from daemon.cli.taking_effect import LOOK_SECONDS
+from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 from daemon.states import COMING, WELL
 
@@ -46,7 +47,7 @@ def settled(options: argparse.Namespace) -> Servers:
 
 def _how(server: dict[str, Any]) -> str:
     number, state = server["tools"], str(server["state"])
-    return f"{state}, {number} {'tool' if number == 1 else 'tools'}" if number or state in WELL else state
+    return f"{state}, {counted(number, 'tool')}" if number or state in WELL else state
 
 
 def summary(

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.cli.terminal import Screen, draw, duration, grid, paragraph, safe
+from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ def render_tools(categories: Json, screen: Screen) -> str:
 
 
 def _category(name: str, category: Json) -> Iterator[RenderableType]:
-    servers, number = ", ".join(category["servers"]), len(category["tools"])
+    servers = ", ".join(category["servers"])
     origin = "" if servers == name else f" (from {servers})"
-    yield safe(f"{name}{origin}, {number} {'tool' if number == 1 else 'tools'}", "bold")
+    yield safe(f"{name}{origin}, {counted(len(category['tools']), 'tool')}", "bold")
     if not category["tools"]:
         yield paragraph("none known yet: `mcpd status` says how its server is", indent=2)
     if category["description"]:
@@ -255,7 +256,5 @@ def _findings(findings: Iterable[Mapping[str, str]]) -> Table:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    told = [
-        f"{count} {level if count == 1 else level + 's'}" for level, count in counts.items() if level != "ok"
-    ]
+    told = [counted(count, level) for level, count in counts.items() if level != "ok"]
     return f"{', '.join(reversed(told))}."

@@ -1,4 +1,4 @@
-"""Wording that messages share: suggestions for a wrong name, quoting, sizes in words, the spelling of keys."""
+"""Wording that messages share: suggestions for a wrong name, quoting, sizes, counts, the spelling of keys."""
 
 from __future__ import annotations
 
@@ -83,6 +83,11 @@ def camel(name: str) -> str:
     """An attribute's name as spelt in files and answers: `stop_eof` becomes `stopEof`."""
     head, *tail = name.split("_")
     return head + "".join(word.capitalize() for word in tail)
+
+
+def counted(number: int, noun: str, several: str = "") -> str:
+    """A number of things: `1 tool`, `1,204 tools`; `several` is a plural that has more than an s."""
+    return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def bytes_in_words(count: int) -> str:

@@ -17,6 +17,7 @@ import attrs
 import msgspec
 from msgspec import Raw
 
+from daemon.kit.wording import counted
 from daemon.model import Definition, Tool
 from daemon.safety.escape import hidden_in, legible, visible
 
@@ -192,5 +193,4 @@ def _named(found: str) -> str:
     """`3 hidden characters: U+202E, U+200B`."""
     points = [f"U+{ord(each):04X}" for each in Counter(found)]
     more = f" and {len(points) - MAX_POINTS} others" if len(points) > MAX_POINTS else ""
-    noun = "character" if len(found) == 1 else "characters"
-    return f"{len(found)} hidden {noun}: {', '.join(points[:MAX_POINTS])}{more}"
+    return f"{counted(len(found), 'hidden character')}: {', '.join(points[:MAX_POINTS])}{more}"

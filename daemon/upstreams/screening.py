@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from daemon.catalog.listing import MAX_DEFINITION_BYTES, read_definitions, read_tools
 from daemon.causes import Cause, Reason
+from daemon.kit.wording import counted
 from daemon.model import Kind
 from daemon.safety.legible import ScreenedList
 from daemon.safety.redact import HIDDEN, REASON
@@ -118,7 +119,7 @@ class Warnings:
             more = "" if len(completed) <= QUARANTINED_NAMED else ", …"
             self._log.warning(
                 'lists {} without "type": "object" in its inputSchema, which MCP requires; it was added: {}{}',
-                "1 tool" if len(completed) == 1 else f"{len(completed)} tools",
+                counted(len(completed), "tool"),
                 ", ".join(completed[:QUARANTINED_NAMED]),
                 more,
             )

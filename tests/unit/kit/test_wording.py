@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.kit.wording import LONGEST, MAX_COMPARED, bytes_in_words, camel, closest, hint, quoted, suggestion
+from daemon.kit.wording import (
+    LONGEST,
+    MAX_COMPARED,
+    bytes_in_words,
+    camel,
+    closest,
+    counted,
+    hint,
+    quoted,
+    suggestion,
+)
 
 NAMES = ["read_file", "read_files", "write_file", "git_log"]
 
@@ -75,3 +85,8 @@ def test_bytes_in_words(count: int, words: str) -> None:
 
 def test_a_very_long_word_is_cut() -> None:
     assert quoted("x" * 1000) == f"'{'x' * 64}…'"
+
+
+def test_a_number_of_things_has_its_plural() -> None:
+    assert [counted(number, "tool") for number in (0, 1, 1204)] == ["0 tools", "1 tool", "1,204 tools"]
+    assert counted(2, "category", "categories") == "2 categories"
