@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-LAST_TYPE = '\n\nLOGIN_TYPES = '
+LAST_TYPE = "\n\nLOGIN_TYPES = "
 
 SERVER = """
 import json, socketserver
