@@ -34,6 +34,7 @@ def main(argv: list[str]) -> int:
     from daemon.cli.import_servers import here  # noqa: PLC0415
     from daemon.documents.files import DocumentError  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
+    from daemon.safety.escape import visible  # noqa: PLC0415
     from daemon.setup.clients.own_entry import NoProgram  # noqa: PLC0415
 
     made = _parser()
@@ -52,10 +53,11 @@ def main(argv: list[str]) -> int:
         known = _known()
         wanted = _wanted(options)
     except ConfigError as error:
-        print(f"mcpd: {error}\nNothing was changed: `mcpd check` says more.", file=sys.stderr)
+        text = f"mcpd: {error}\nNothing was changed: `mcpd check` says more."
+        print(visible(text, lines=True), file=sys.stderr)
         return EX_CONFIG
     except (DocumentError, NoProgram) as error:
-        print(f"mcpd: {error}", file=sys.stderr)
+        print(visible(f"mcpd: {error}", lines=True), file=sys.stderr)
         return 1
     titles = ", ".join(program.title for program in programs)
     if options.all and not options.dry_run and not agreed(f"Put mcpd into {titles}?", yes=options.yes):

@@ -133,7 +133,9 @@ class _Files:
             except (ConfigError, DocumentError) as error:
                 # Empty, not missing: it is there, and is named once.
                 self.read[place.path] = {}
-                self.unread.append(UnreadFile(program=program, path=place.path, message=str(error)))
+                faults = error.faults if isinstance(error, ConfigError) else ()
+                message = f"{place.path}: {'; '.join(map(str, faults))}" if faults else str(error)
+                self.unread.append(UnreadFile(program=program, path=place.path, message=message))
         value = self.read[place.path]
         for step in place.trail:
             value = value.get(step) if isinstance(value, dict) else None
