@@ -53,6 +53,8 @@ FORBIDDEN = tuple(
             "224.0.0.0/3",  # multicast, reserved, broadcast
             "::/128",
             "fe80::/10",  # link-local
+            "64:ff9b::a9fe:0/112",  # the link-local of IPv4, behind NAT64
+            "2002:a9fe::/32",  # the same, by 6to4
             "fd00:ec2::/32",  # AWS
             "fd20:ce::/32",  # Google
             "ff00::/8",
@@ -114,11 +116,15 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         refuse_unsafe(request.url, local=self.local)
         request.headers["accept-encoding"] = "identity"
         request.headers.setdefault("user-agent", "{name}/{version}".format(**IDENTITY))
-        response = await self._first_reachable(request)
+        until = trio.current_time() + ANSWER_SECONDS
+        with trio.move_on_at(until) as waiting:
+            response = await self._first_reachable(request)
+        if waiting.cancelled_caught:
+            raise _too_slow(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=request)
-        response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream))
+        response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream), request, until)
         return response
 
     async def _first_reachable(self, request: httpx2.Request) -> httpx2.Response:
@@ -159,9 +165,16 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         await self.inner.aclose()
 
 
+def _too_slow(request: httpx2.Request) -> httpx2.ReadTimeout:
+    return httpx2.ReadTimeout(f"no whole answer within {ANSWER_SECONDS:g} s", request=request)
+
+
 @attrs.frozen(eq=False)
 class _BoundedStream(httpx2.AsyncByteStream):
     inner: httpx2.AsyncByteStream
+    request: httpx2.Request
+    until: float
+    """On trio's clock: one who sends a byte now and then never meets a timeout of the client's."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
@@ -170,6 +183,8 @@ class _BoundedStream(httpx2.AsyncByteStream):
                 size += len(chunk)
                 if size > MAX_ANSWER:
                     raise httpx2.ReadError(f"the answer has more than {MAX_ANSWER >> 20} MiB")
+                if trio.current_time() > self.until:
+                    raise _too_slow(self.request)
                 yield chunk
 
     async def aclose(self) -> None:

@@ -22,6 +22,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 
 from daemon.authorization import device, explaining
+from daemon.authorization.challenges import MAX_HEADER
 from daemon.authorization.guarded_http import UnsafeAddress, refuse_unsafe
 from daemon.authorization.logins import Login
 from daemon.authorization.messages import LoginPage, NoLogin
@@ -182,7 +183,7 @@ class LoginFlow:
     async def _challenge(self, probe: httpx2.Request) -> httpx2.Response:
         """The refusal that a login begins with: the server's, or the one that it keeps for other requests."""
         response = await self._probed(probe)
-        challenge = response.headers.get("www-authenticate", "")
+        challenge = response.headers.get("www-authenticate", "")[:MAX_HEADER]
         if self._wish.scope is not None:
             challenge = f'Bearer scope="{self._wish.scope}", {challenge.removeprefix("Bearer ")}'
         return httpx2.Response(UNAUTHORIZED, headers={"www-authenticate": challenge}, request=probe)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 import hmac
+from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,8 +31,9 @@ REQUEST_SECONDS = 10.0
 MAX_REQUEST = 64 * 1024
 """Bytes of a request's head: codes of some thousand bytes are in it, and cookies of everything on 127.0.0.1."""
 
-MAX_CONNECTIONS = 16
-"""Read at once; browsers open some that they do not use."""
+MAX_CONNECTIONS = 64
+"""Read at once; browsers open some that they do not use. With more of them the oldest is given up: nobody on
+this machine keeps the browser out by saying nothing."""
 
 MAX_FIELDS = 32
 """Parameters of an answer that are looked at; it has five at most (RFC 6749, 4.1.2; RFC 9207)."""
@@ -168,12 +171,17 @@ async def listen(nursery: trio.Nursery, port: int | None) -> Redirect:
             f" {error.strerror}. Choose another redirectPort, or see what has it"
         ) from None
     redirect = Redirect(int(listeners[0].socket.getsockname()[1]))
-    room = trio.CapacityLimiter(MAX_CONNECTIONS)
+    under_way = deque[trio.CancelScope]()
 
     async def serve(stream: trio.SocketStream) -> None:
-        async with stream, room:
-            with trio.move_on_after(REQUEST_SECONDS):
+        async with stream:
+            with trio.move_on_after(REQUEST_SECONDS) as scope:
+                if len(under_way) == MAX_CONNECTIONS:
+                    under_way.popleft().cancel()
+                under_way.append(scope)
                 await _serve(stream, redirect)
+            with suppress(ValueError):
+                under_way.remove(scope)
 
     nursery.start_soon(trio.serve_listeners, serve, listeners)
     return redirect

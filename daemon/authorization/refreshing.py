@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from daemon.authorization.guarded_http import guarded_client
-from daemon.authorization.token_endpoint import OK, TokenGrant, credentials, error_code, times
+from daemon.authorization.token_endpoint import OK, TokenGrant, credentials, error_code, is_usable, times
 from daemon.errors import McpdError
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
         grant = msgspec.json.decode(response.content, type=TokenGrant)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise AuthorizationUnavailable("the authorization server answered without a token") from None
+    if not is_usable(grant.access_token, grant.refresh_token):
+        raise AuthorizationUnavailable("the authorization server answered with a token that cannot be sent")
     return with_grant(login, grant, time.time())
 
 

@@ -8,6 +8,9 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import OAuthClientInformationFull
 
+from daemon.authorization.messages import NoLogin
+from daemon.authorization.token_endpoint import is_usable
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -36,7 +39,13 @@ class TransientStorage:
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Note what was granted."""
+        """Note what was granted.
+
+        Raises:
+            NoLogin: it cannot be used.
+        """
+        if not is_usable(tokens.access_token, tokens.refresh_token):
+            raise NoLogin("the authorization server gave a token that cannot be sent: tell whoever runs it")
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:

@@ -17,6 +17,12 @@ MARGIN_SHARE = 0.2
 CODE = re.compile(r"[a-z_]{1,40}")
 """What error codes look like (RFC 6749, 4.1.2.1 and 5.2); anything else is not repeated."""
 
+MAX_TOKEN = 64 * 1024
+"""Characters of a token; those with all of a company's groups in them have some ten thousand."""
+
+_TOKEN = re.compile(r"[\x20-\x7e]+")
+"""RFC 6749, appendices A.12 and A.17."""
+
 OK = 200
 
 
@@ -30,6 +36,11 @@ class TokenGrant(msgspec.Struct):
 
     def __repr__(self) -> str:
         return "TokenGrant()"
+
+
+def is_usable(*tokens: str | None) -> bool:
+    """Whether tokens can be kept and sent; one that cannot would be quoted by whatever refuses to send it."""
+    return all(token is None or (len(token) <= MAX_TOKEN and _TOKEN.fullmatch(token)) for token in tokens)
 
 
 class _Refusal(msgspec.Struct):

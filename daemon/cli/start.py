@@ -14,7 +14,7 @@ from daemon.cli import EX_CONFIG
 from daemon.cli.options import add_json, parser, positive
 from daemon.errors import ConfigError
 from daemon.host import paths
-from daemon.safety.escape import document
+from daemon.safety.escape import document, visible
 from daemon.setup.running.presence import NotStarted
 from daemon.setup.running.starting import StartRequest, start
 
@@ -54,12 +54,12 @@ def main(argv: list[str]) -> int:
     try:
         running = start(request)
     except ConfigError as error:
-        print(f"mcpd: {error}", file=sys.stderr)
+        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
         return EX_CONFIG
     except (NotStarted, OSError) as error:
         # Without a text: whoever asked has words of its own for that.
         if text := str(error):
-            print(f"mcpd: {text}", file=sys.stderr)
+            print(f"mcpd: {visible(text, lines=True)}", file=sys.stderr)
         return error.status if isinstance(error, NotStarted) else 1
     print(document(attrs.asdict(running)) if options.json else _in_words(running))
     return 0

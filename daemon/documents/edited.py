@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from daemon.config.jsonc import ROOT, below
+from daemon.config.jsonc import MAX_DEPTH, ROOT, below
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 
@@ -18,6 +19,8 @@ Trail = tuple[str | int, ...]
 """Keys and indices that lead from the whole value to one within it."""
 
 _ABSENT = object()
+
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels: this is no configuration"
 _MARK = "\ufeff"
 
 
@@ -41,8 +44,13 @@ class EditedText(ABC):
         self._decoded = self.body, self.decode(self.body)
 
     def value(self) -> object:
-        """What it says, in plain types."""
-        return self.decode(self.body)
+        """What it says, in plain types; it is not to be changed.
+
+        Some files have megabytes, so each text is decoded once.
+        """
+        if self._decoded[0] is not self.body:
+            self._decoded = self.body, self.decode(self.body)
+        return self._decoded[1]
 
     def text(self) -> str:
         """The text as it is now."""
@@ -74,12 +82,12 @@ class EditedText(ABC):
         path, before = tuple(trail), self.body
         if not path or self._at(path) is _ABSENT:
             return
-        wanted = self.value()
+        wanted = _copied(self.value(), path[:-1])
         del _within(wanted, path[:-1])[path[-1]]
         try:
             self.body = self.without(path)
             if not self.keeps_empty:
-                wanted = _less_empty(wanted, path, self._now())
+                wanted = _less_empty(wanted, path, self.value())
             self._verify(path, wanted)
         except BaseException:
             self.body = before
@@ -120,15 +128,9 @@ class EditedText(ABC):
         else:
             self.body = (self.with_new if old is _ABSENT else self.with_other)(trail, value)
 
-    def _now(self) -> object:
-        """The value, which is not to be changed: some files have megabytes, so each text is decoded once."""
-        if self._decoded[0] is not self.body:
-            self._decoded = self.body, self.decode(self.body)
-        return self._decoded[1]
-
     def _at(self, trail: Trail) -> object:
         try:
-            return _within(self._now(), trail)
+            return _within(self.value(), trail)
         except (KeyError, IndexError, TypeError):
             return _ABSENT
 
@@ -144,6 +146,7 @@ class EditedText(ABC):
             if not fits:
                 wanted = "an object" if isinstance(step, str) else "a list that is long enough"
                 raise self.refusal(trail, f"{spelt(trail[:place])} is not {wanted}")
+            at = holder[key] = copy.copy(at)
             if isinstance(step, int) and step == len(at):
                 at.append(None)
             elif isinstance(step, str):
@@ -154,7 +157,7 @@ class EditedText(ABC):
 
     def _verify(self, trail: Trail, wanted: object) -> None:
         try:
-            done = _same(self._now(), wanted)
+            done = _same(self.value(), wanted)
         except ConfigError:
             done = False
         if not done:
@@ -169,6 +172,19 @@ def spelt(trail: Sequence[str | int]) -> str:
     return spelling
 
 
+def is_too_deep(value: object) -> bool:
+    """Whether a value has more levels than JSON may have: those exhaust the interpreter's stack."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [
+            each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)
+        ]
+        if not inner:
+            return False
+        level = [*chain.from_iterable(inner)]
+    return True
+
+
 def _within(value: object, trail: Trail) -> Any:
     """The value at a trail.
 
@@ -181,6 +197,14 @@ def _within(value: object, trail: Trail) -> Any:
             raise TypeError
         at = at[step]
     return at
+
+
+def _copied(value: Any, trail: Trail) -> Any:
+    """A value whose objects and lists on a trail are copies, which can be changed."""
+    made = copy.copy(value)
+    if trail:
+        made[trail[0]] = _copied(made[trail[0]], trail[1:])
+    return made
 
 
 def _less_empty(wanted: object, trail: Trail, now: object) -> object:

@@ -26,7 +26,7 @@ class Document(Protocol):
     """The text of a file, which can be read as a value and changed at a place."""
 
     def value(self) -> object:
-        """What it says, in plain types: dictionaries, lists, texts, numbers."""
+        """What it says, in plain types: dictionaries, lists, texts, numbers; it is not to be changed."""
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
         """Set the value at `trail`; missing objects on the way are made.

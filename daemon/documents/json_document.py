@@ -259,6 +259,9 @@ class JsonDocument(EditedText):
         found = [index for index, member in enumerate(holder.members) if member.key == trail[-1]]
         if len(found) > 1:
             raise self.refusal(trail, "the key stands there twice: keep one of them")
+        if not found:
+            # It was read with a sign in place of what is no character.
+            raise self.refusal(trail, "its key holds half a character; do it by hand")
         return found[0]
 
     def _span(self, trail: Trail) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from daemon.config.jsonc import ROOT
-from daemon.documents.edited import EditedText, leading
+from daemon.documents.edited import TOO_DEEP, EditedText, is_too_deep, leading
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class TomlDocument(EditedText):
     def decode(self, text: str) -> object:
         """See the base class."""
         try:
-            return tomllib.loads(text)
+            value = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             said, _, place = str(error).partition(" (at ")
             numbers = [int(number) for number in re.findall(r"\d+", place)]
@@ -62,6 +62,13 @@ class TomlDocument(EditedText):
             line, column = numbers or (text.count("\n") + 1, 1)
             fault = Fault(path=ROOT, message=f"this is no TOML: {said}", line=line, column=column)
             raise ConfigError(self.source, [fault]) from None
+        except (ValueError, RecursionError) as error:
+            # Integers of thousands of digits are no TOMLDecodeError.
+            said = TOO_DEEP if isinstance(error, RecursionError) else "a number cannot be read"
+            raise ConfigError(self.source, [Fault(path=ROOT, message=f"this is no TOML: {said}")]) from None
+        if is_too_deep(value):
+            raise ConfigError(self.source, [Fault(path=ROOT, message=TOO_DEEP)])
+        return value
 
     def with_new(self, trail: Trail, value: object) -> str:
         """See the base class."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from daemon.config.jsonc import ROOT
-from daemon.documents.edited import EditedText
+from daemon.documents.edited import TOO_DEEP, EditedText, is_too_deep
 from daemon.documents.yaml_writing import YamlWriting, writing_of
 from daemon.errors import ConfigError, Fault
 
@@ -23,10 +25,32 @@ if TYPE_CHECKING:
 _REST = re.compile(r"[^\n]*?(?=\r?\n|\Z)")
 _ABOVE = re.compile(r"[ \t]*#[^\n]*")
 _ALIAS = re.compile(r"\s*\*[^\s,\]}]+")
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 MAX_VALUES = 1_000_000
 """Most values, those that aliases repeat included: a few lines of aliases stand for billions."""
+
+_TOO_MANY = f"more than {MAX_VALUES:,} values, or one that holds itself"
+
+
+class _BoundedConstructor(SafeConstructor):
+    """Makes values of YAML, and refuses to merge mappings (`<<`) into more members than `MAX_VALUES`."""
+
+    merged = 0
+
+    def flatten_mapping(self, node: Any) -> None:
+        """See the base class; what is merged is counted before it is copied."""
+        merges = [value for key, value in node.value if key.tag == _MERGE]
+        for mapping in chain.from_iterable(
+            each.value if isinstance(each, SequenceNode) else [each] for each in merges
+        ):
+            if isinstance(mapping, MappingNode):
+                self.flatten_mapping(mapping)
+                self.merged += len(mapping.value)
+            if self.merged > MAX_VALUES:
+                raise ConstructorError(problem=_TOO_MANY, problem_mark=node.start_mark)
+        super().flatten_mapping(node)
 
 
 class _Place(NamedTuple):
@@ -58,7 +82,9 @@ class YamlDocument(EditedText):
     def decode(self, text: str) -> object:
         """See the base class; an empty text is an empty object."""
         try:
-            value = YAML(typ="safe", pure=True).load(text)
+            reader = YAML(typ="safe", pure=True)
+            reader.Constructor = _BoundedConstructor
+            value = reader.load(text)
         except YAMLError as error:
             mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
             said = (error.problem if isinstance(error, MarkedYAMLError) else None) or "it cannot be read"
@@ -69,10 +95,12 @@ class YamlDocument(EditedText):
             message = "this is no YAML: a value cannot be read"
             raise ConfigError(self.source, [_fault(message)]) from None
         try:
-            return {} if value is None else _unshared(value, iter(range(MAX_VALUES)))
+            plain = {} if value is None else _unshared(value, iter(range(MAX_VALUES)))
         except (StopIteration, RecursionError):
-            message = f"more than {MAX_VALUES:,} values, or one that holds itself: this is no configuration"
-            raise ConfigError(self.source, [_fault(message)]) from None
+            raise ConfigError(self.source, [_fault(f"{_TOO_MANY}: this is no configuration")]) from None
+        if is_too_deep(plain):
+            raise ConfigError(self.source, [_fault(TOO_DEEP)])
+        return plain
 
     def with_new(self, trail: Trail, value: object) -> str:
         """See the base class."""

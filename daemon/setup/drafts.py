@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.config.env_file import read_env, with_variable
-from daemon.config.expand import ENV_FILE
+from daemon.config.expand import ENV_FILE, MAX_FILE
 from daemon.config.normalizing import SERVERS, normalized
-from daemon.config.parse import load, parse
+from daemon.config.parse import MAX_CONFIG, load, parse
 from daemon.config.redaction import secrets
 from daemon.documents.edited import spelt
 from daemon.documents.files import DocumentError, look, replace, unified_diff
@@ -74,7 +74,8 @@ class Draft:
             if self.config != _text(present.config):
                 replace(present.config, self.config.encode(), private=True)
         except DocumentError:
-            _put_back(present.env)
+            if look(present.env.path).content == self.env.encode():
+                _put_back(present.env)
             raise
 
     def undo(self) -> None:
@@ -168,7 +169,16 @@ def changed(
     faults = _faults(config, source, {**read_env(env), **environ})
     if new := [fault for fault in faults if (fault.path, fault.message) not in known]:
         raise ConfigError(str(source), new)
+    _refuse_large(present.config, config, MAX_CONFIG)
+    _refuse_large(present.env, env, MAX_FILE)
     return Draft(present=present, config=config, env=env, secrets=hidden)
+
+
+def _refuse_large(found: FoundFile, text: str, most: int) -> None:
+    if len(text.encode()) > most:
+        raise DocumentError(
+            f"{found.path} would have more than {most >> 10} KiB, which mcpd does not read: add fewer servers"
+        )
 
 
 def _faults(text: str, source: Path, environ: Mapping[str, str]) -> tuple[Fault, ...]:

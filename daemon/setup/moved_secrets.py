@@ -19,6 +19,7 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _NAMED = re.compile(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)(?:=|:\s*)", re.ASCII)
 _SCHEME = re.compile(r"(?:basic|bearer|token)\s+", re.IGNORECASE)
+_CLIENT_SECRET = "clientSecret"  # noqa: S105 - a key
 _PLACES = frozenset({"workspace", "workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "userHome"})
 """What references may name beside variables, in clients' words."""
 
@@ -84,6 +85,10 @@ def with_references(
             key: _header(name, key, value, variables) if is_secret(key, value) else value
             for key, value in headers.items()
         }
+    oauth = made.get("oauth")
+    if isinstance(oauth, dict) and is_secret(_CLIENT_SECRET, oauth.get(_CLIENT_SECRET)):
+        kept = variables.keep(variable(name, "client", "secret"), oauth[_CLIENT_SECRET])
+        made["oauth"] = {**oauth, _CLIENT_SECRET: kept}
     if isinstance(args, list):
         made["args"] = _arguments(name, args, secrets, variables)
     if isinstance(url := made.get("url"), str):

@@ -181,7 +181,7 @@ class _Planning:
                 self.variables.keep(each, self._environ[each])
         entry = {key: value for key, value in entry.items() if not _says_nothing(key, value)}
         wanted = slug(title) or _UNNAMED
-        if title not in {name, wanted}:
+        if title not in {name, wanted} and title.isprintable():
             entry.setdefault("title", title)
         return PlannedServer(
             name=name,

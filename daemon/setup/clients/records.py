@@ -1,17 +1,18 @@
 """What mcpd keeps of the clients' files that it has changed: what they were, what it wrote, and where.
 
-Under the state directory, `clients/CLIENT/` has a directory for each file: `original`, `installed` and
-`record.json`. They may hold the client's secrets, so they are the user's alone (0700, 0600).
+Under the state directory, `clients/CLIENT/` has a directory for each file: `record.json`, and the texts that
+it names by their hashes, `original-HASH` and `installed-HASH`. So a record is replaced in one step: whatever
+ends a command, the former one is there or the next. They may hold the client's secrets, so they are the user's
+alone (0700, 0600).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import attrs
 
 from daemon.documents import files
 from daemon.documents.formats import Format
+from daemon.host import private_files
 from daemon.setup.clients.members import NamedEntry
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ VERSION = 1
 """Of the format of `record.json`."""
 
 _ORIGINAL, _INSTALLED, _RECORD = "original", "installed", "record.json"
+
+_DIGITS = 16
+"""Digits of a hash in the name of a file: two texts of one record never share them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -74,11 +79,16 @@ class Records:
         """
         directory = self.directory(client, record.path)
         _make_private(directory)
-        # The record comes last, and has the hashes of the others: a part of it is none.
-        if record.original is not None:
-            _write(directory / _ORIGINAL, record.original)
-        _write(directory / _INSTALLED, record.installed)
-        _write(directory / _RECORD, json.dumps(_plain(record), indent=2) + "\n")
+        texts = {_RECORD: json.dumps(_plain(record), indent=2) + "\n"}
+        for kind, text in ((_INSTALLED, record.installed), (_ORIGINAL, record.original)):
+            if text is not None:
+                texts[_name(kind, _hash(text))] = text
+        # The record comes last: until then the former one counts, whose texts are there.
+        for name, text in reversed(texts.items()):
+            _write(directory / name, text)
+        for each in directory.iterdir():
+            if each.name not in texts:
+                each.unlink(missing_ok=True)
 
     def restore(self, client: str, path: Path, former: Record | None) -> None:
         """Keep what was kept before; nothing if nothing was."""
@@ -91,8 +101,11 @@ class Records:
         """Drop a record with its backup, or without; nothing if there is none."""
         directory = self.directory(client, path)
         if leave_backup:
-            for name in (_RECORD, _INSTALLED):
-                (directory / name).unlink(missing_ok=True)
+            for each in directory.iterdir():
+                if each.name.startswith(f"{_ORIGINAL}-"):
+                    each.replace(directory / _ORIGINAL)
+                elif each.name != _ORIGINAL:
+                    each.unlink(missing_ok=True)
         else:
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -104,12 +117,16 @@ class Records:
             DocumentError: another one is at work, or the state directory cannot be written.
         """
         _make_private(self._root)
-        with (self._root / "lock").open("w") as lock:
+        with ExitStack() as held:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                held.enter_context(private_files.locked(self._root, 0))
+            except TimeoutError:
                 raise files.DocumentError(
                     "another `mcpd install` or `mcpd uninstall` is at work: try again when it is done"
+                ) from None
+            except OSError as error:
+                raise files.DocumentError(
+                    f"{self._root}.lock cannot be opened: {error.strerror}. Nothing was changed"
                 ) from None
             yield
 
@@ -126,8 +143,8 @@ class Records:
     def _read(self, directory: Path) -> Record | None:
         try:
             plain = json.loads((directory / _RECORD).read_bytes())
-            original = _read(directory / _ORIGINAL) if plain["existed"] else None
-            return _record(plain, original, _read(directory / _INSTALLED))
+            original = _read(directory / _name(_ORIGINAL, plain["before"])) if plain["existed"] else None
+            return _record(plain, original, _read(directory / _name(_INSTALLED, plain["after"])))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -140,6 +157,10 @@ def _make_private(directory: Path) -> None:
         raise files.DocumentError(
             f"{directory}, where backups are kept, cannot be made: {error.strerror}. Nothing was changed"
         ) from None
+
+
+def _name(kind: str, digest: str) -> str:
+    return f"{kind}-{digest[:_DIGITS]}"
 
 
 def _read(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 import attrs
@@ -115,7 +116,7 @@ def _as_written(record: Record, current: str, document: Document) -> str:
             value = read_document(merged, record.form, source=str(record.path)).value()
         except ConfigError:
             return document.text()
-        if _in_no_order(value, record) == _in_no_order(document.value(), record):
+        if _in_no_order(value, record) == _in_no_order(copy.deepcopy(document.value()), record):
             return merged
     return document.text()
 

@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.host.paths import home
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -61,6 +63,8 @@ def _asked(shell: str, environ: Mapping[str, str]) -> str:
         process = subprocess.Popen(
             [shell, "-lic", _COMMAND],
             # What a login begins with: what stands in this PATH may be of one project or window.
+            # Where a login begins, too: version managers take what they find in a directory for its wish.
+            cwd=home(environ),
             env={**kept, "SHELL": shell, "PATH": ":".join(USUAL), "TERM": "dumb"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -13,9 +13,10 @@ import h11
 import httpx2
 import pytest
 import trio
+import trio.testing
 import trustme
 
-from daemon.authorization.guarded_http import GuardedTransport, UnsafeAddress, refuse_unsafe
+from daemon.authorization.guarded_http import ANSWER_SECONDS, GuardedTransport, UnsafeAddress, refuse_unsafe
 from daemon.host.network_errors import reason
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def test_others_are_not(url: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["169.254.169.254", "fe80::1%eth0", "::ffff:169.254.169.254", "100.100.100.200", "fd00:ec2::254", "0.0.0.0",
-     "::", "224.0.0.1", "255.255.255.255", "127.0.0.1", "::1", "::ffff:127.0.0.1"],
+    ["169.254.169.254", "fe80::1%eth0", "::ffff:169.254.169.254", "100.100.100.200", "fd00:ec2::254",
+     "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "127.0.0.1",
+     "::1", "::ffff:127.0.0.1"],
 )  # fmt: skip
 async def test_a_name_that_leads_somewhere_else_is_not_followed(address: str) -> None:
     leads_to(PUBLIC, address)
@@ -133,6 +135,32 @@ async def test_what_is_too_much_or_compressed_is_not_taken_in(
     async with client(lambda _: response(), local=True) as guarded:
         with pytest.raises(error):
             await guarded.get("http://127.0.0.1/")
+
+
+class Dripping(httpx2.AsyncByteStream):
+    """A body of which a byte comes every second."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            await trio.sleep(1)
+            yield b" "
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_an_answer_that_takes_too_long_is_given_up(
+    silent: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def slow(_: httpx2.Request) -> httpx2.Response:
+        if silent:
+            await trio.sleep_forever()
+        return httpx2.Response(200, stream=Dripping())
+
+    begun = trio.current_time()
+    guard = GuardedTransport(httpx2.MockTransport(slow), local=True)
+    async with httpx2.AsyncClient(transport=guard, timeout=None) as guarded:
+        with pytest.raises(httpx2.ReadTimeout, match="no whole answer within"):
+            await guarded.get("http://127.0.0.1/")
+    assert trio.current_time() - begun < 2 * ANSWER_SECONDS
 
 
 @pytest.mark.parametrize(("name", "is_trusted"), [("login.example", True), ("other.example", False)])

@@ -84,7 +84,7 @@ async def test_what_is_no_request_gets_no_page(request_sent: bytes) -> None:
 
 async def test_connections_that_say_nothing_keep_nobody_out() -> None:
     async with listened() as redirect, trio.open_nursery() as nursery:
-        idle = [await trio.open_tcp_stream("127.0.0.1", redirect.port) for _ in range(MAX_CONNECTIONS - 1)]
+        idle = [await trio.open_tcp_stream("127.0.0.1", redirect.port) for _ in range(3 * MAX_CONNECTIONS)]
         with trio.fail_after(WAIT):
             assert (await fetch(f"{redirect.url}?code=x&state=state"))[0] == 200
         for each in idle:

@@ -45,3 +45,5 @@ def test_a_faulty_configuration_is_78_with_its_faults(user: User) -> None:
     done = user.mcpd("start")
     assert (done.returncode, done.stdout) == (78, "")
     assert "$.mcpServers.one.command" in done.stderr
+    user.configure({"mcpServers": {"one": {"command": "x", "\x1b[31m": 1}}})
+    assert "\x1b" not in user.mcpd("start").stderr

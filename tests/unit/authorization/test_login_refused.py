@@ -129,6 +129,8 @@ async def test_metadata_that_leads_astray_is_not_followed(changed: dict[str, Any
         ({"/token": 500}, "gave no token (HTTP 500)"),
         ({"/token": {"access_token": None}}, "gave no token"),
         ({"/token": {"access_token": "canary", "token_type": "mac"}}, "gave no token"),
+        ({"/token": {"access_token": "canary\r\nx: y", "token_type": "Bearer"}}, "cannot be sent"),
+        ({"/token": {"access_token": "canary" * 20_000, "token_type": "Bearer"}}, "cannot be sent"),
         ({"/token": httpx2.Response(200, content=b"\xff")}, "gave no token"),
         (
             {"/token": httpx2.Response(400, json={"error": "invalid_grant", "error_description": "canary"})},

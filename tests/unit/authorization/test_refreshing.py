@@ -87,6 +87,7 @@ async def test_what_a_grant_leaves_out_stays(logins: FileLogins, monkeypatch: py
         (b"<html>canary</html>", 404),
         (b"<html>canary</html>", 200),
         ({"access_token": 1}, 200),
+        ({"access_token": "canary\r\nx: y"}, 200),
         (httpx2.ConnectError("no"), 0),
         (httpx2.ReadTimeout("no"), 0),
         (httpx2.DecodingError("no"), 0),

@@ -136,10 +136,12 @@ def test_a_faulty_configuration_of_mcpds_changes_nothing(
 ) -> None:
     here = user("claude-code")
     config_of(here).parent.mkdir(parents=True)
-    config_of(here).write_text('{"mcpServers": {"time": {}}}')
+    config_of(here).write_text(r'{"mcpServers": {"time": {"\u001b[31m": 1}}}')
     before = (here.home / ".claude.json").read_bytes()
     assert main(["claude-code"]) == 78
-    assert "nothing was changed: `mcpd check`" in capsys.readouterr()[1]
+    told = capsys.readouterr()[1]
+    assert "nothing was changed: `mcpd check`" in told
+    assert "\x1b" not in told
     assert (here.home / ".claude.json").read_bytes() == before
 
 

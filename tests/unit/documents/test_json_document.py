@@ -137,7 +137,13 @@ def test_missing_objects_on_the_way_are_made_and_items_are_appended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "trail"), [('{"a": [1]}', ("a", "b")), ('{"a": 1, "a": 2}', ("a",)), ('{"a": []}', ("a", 1))]
+    ("text", "trail"),
+    [
+        ('{"a": [1]}', ("a", "b")),
+        ('{"a": 1, "a": 2}', ("a",)),
+        ('{"a": []}', ("a", 1)),
+        (r'{"\ud800": 1}', ("\ufffd",)),
+    ],
 )
 def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(
     text: str, trail: tuple[str | int, ...]

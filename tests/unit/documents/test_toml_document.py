@@ -90,6 +90,14 @@ def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(
     assert document.text() == text
 
 
+@pytest.mark.parametrize(
+    "text", [f"a = {'[' * 5000}{']' * 5000}", ".".join("a" * 200) + " = 1", f"a = {'9' * 5000}"]
+)
+def test_what_would_exhaust_the_reader_is_a_fault(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"nested deeper than|cannot be read"):
+        TomlDocument(text, "x.toml")
+
+
 def test_a_fault_has_its_place_and_nothing_of_the_line() -> None:
     with pytest.raises(ConfigError) as caught:
         TomlDocument('a = 1\ntoken = "secret\n', "x.toml")

@@ -114,6 +114,10 @@ def test_what_cannot_be_changed_is_refused_and_nothing_is_changed(text: str, tra
         "a: &x [*x]\n",
         "a: &a [1,1]\n"
         + "".join(f"{b}: &{b} [*{a},*{a},*{a},*{a},*{a}]\n" for a, b in pairwise("abcdefghijkl")),
+        "a: &a {x: 1}\n"
+        + "".join(f"{b}: &{b} {{<<: [{','.join(['*' + a] * 40)}]}}\n" for a, b in pairwise("abcdefghijkl")),
+        "a: &a {<<: *a}\n",
+        f"a: {'[' * 200}{']' * 200}\n",
     ],
 )
 def test_what_is_no_yaml_is_a_fault_that_quotes_nothing(text: str) -> None:

@@ -113,6 +113,13 @@ def test_secrets_that_were_new_are_gone_again_if_the_configuration_cannot_be_wri
     assert not config(tmp_path).with_name("env").exists()
 
 
+def test_more_secrets_than_the_daemon_reads_are_not_written(tmp_path: Path) -> None:
+    put(config(tmp_path), WRITTEN)
+    present = read_present(config(tmp_path))
+    with pytest.raises(DocumentError, match=r"env would have more than 64 KiB"):
+        changed(present, lambda _: None, {"A": "x" * 65_536}, {})
+
+
 @pytest.mark.parametrize("text", ['{"mcpServers": {"a": {"command": 5}}}', '{"mcpServers": []}', "[", "[]"])
 def test_a_configuration_with_faults_is_not_touched(text: str, tmp_path: Path) -> None:
     put(config(tmp_path), text)

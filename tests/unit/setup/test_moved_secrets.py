@@ -61,6 +61,11 @@ KEY = "bk-7Qm2xV9bT4Zr8Lw1"
             },
             {"GIT_HUB_TOKEN": KEY, "GIT_HUB_X_API_KEY": KEY},
         ),
+        (
+            {"url": "https://h", "oauth": {"clientId": "c", "clientSecret": "1234"}},
+            {"url": "https://h", "oauth": {"clientId": "c", "clientSecret": "${GIT_HUB_CLIENT_SECRET}"}},
+            {"GIT_HUB_CLIENT_SECRET": "1234"},
+        ),
     ],
 )
 def test_secrets_become_variables(entry: dict[str, Any], moved: dict[str, Any], kept: dict[str, str]) -> None:

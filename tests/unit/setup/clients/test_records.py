@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.documents.files import DocumentError
+from daemon.documents import files
+from daemon.documents.files import DocumentError, replace
 from daemon.documents.formats import Format
 from daemon.setup.clients.members import NamedEntry
 from daemon.setup.clients.records import Record, Records
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from daemon.documents.files import FoundFile
 
 
 @pytest.fixture
@@ -41,6 +44,25 @@ def test_a_record_is_kept_for_the_user_alone_and_found_again(tmp_path: Path, rec
     assert "s3cret" not in repr(record)
 
 
+@pytest.mark.parametrize("at", range(3))
+def test_a_record_that_cannot_be_replaced_is_the_former_one(
+    at: int, tmp_path: Path, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = Records(tmp_path)
+    records.keep("cursor", record)
+    left = iter(range(at))
+
+    def on_a_disk_that_becomes_full(found: FoundFile, content: bytes, *, private: bool) -> None:
+        if next(left, None) is None:
+            raise DocumentError("full")
+        replace(found, content, private=private)
+
+    monkeypatch.setattr(files, "replace", on_a_disk_that_becomes_full)
+    with pytest.raises(DocumentError):
+        records.keep("cursor", attrs.evolve(record, original="other", installed="other, too"))
+    assert records.find("cursor", record.path) == record
+
+
 def test_a_file_that_was_not_there_stays_so(tmp_path: Path, record: Record) -> None:
     records = Records(tmp_path)
     records.keep("cursor", record)
@@ -56,7 +78,7 @@ def test_a_record_of_which_a_part_is_not_what_it_was_is_none(
 ) -> None:
     records = Records(tmp_path)
     records.keep("cursor", record)
-    path = records.directory("cursor", record.path) / name
+    (path,) = records.directory("cursor", record.path).glob(f"{name}*")
     path.unlink()
     if harm != "gone":
         path.write_bytes(b"{}x" if harm == "other" else b"\xff\0")
@@ -82,6 +104,10 @@ def test_one_command_at_a_time_works_on_them(tmp_path: Path) -> None:
     ):
         pass
     with Records(tmp_path).locked():
+        pass
+    (tmp_path / "clients.lock").unlink()
+    (tmp_path / "clients.lock").mkdir()
+    with pytest.raises(DocumentError, match=r"clients\.lock cannot be opened"), Records(tmp_path).locked():
         pass
 
 
