@@ -105,7 +105,8 @@ class YamlDocument(EditedText):
     def with_new(self, trail: Trail, value: object) -> str:
         """See the base class."""
         root = self._root()
-        if root is None:
+        if root is None or isinstance(root, ScalarNode):
+            # Nothing but comments, or the `---` that a document begins with.
             joint = self.line_end if self.body and not self.body.endswith("\n") else ""
             return f"{self.body}{joint}{self._writing.lines(trail[-1], value, 0)}{self.line_end}"
         holder = self._holder(root, trail[:-1])

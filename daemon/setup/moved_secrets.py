@@ -40,12 +40,14 @@ class Variables:
         """A reference to a value, under this name or, where that has another value, one with a number.
 
         Raises:
-            ValueError: the file cannot hold it.
+            ValueError: the file cannot hold it, or it has all these names already.
         """
         with_variable("", "NAME", value)
         plain = name if _VARIABLE.fullmatch(name) else variable(name)
         names = (plain, *(f"{plain}_{number}" for number in range(2, _OTHERS)))
-        free = next(each for each in names if self.known.get(each, value) == value)
+        free = next((each for each in names if self.known.get(each, value) == value), None)
+        if free is None:
+            raise ValueError(f"{_OTHERS - 1} other values of {plain} are kept: take fewer servers")
         self.known[free] = self.kept[free] = value
         return f"${{{free}}}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -44,6 +45,12 @@ STOP_SECONDS = 20.0
 """How long a daemon has to end that must make way for the service."""
 
 
+_NOT_STARTED = re.compile(r"""["'\\\x00-\x1f\x7f]""")
+"""What systemd takes in no program's path ("Executable name contains special characters")."""
+
+MORE = f"`journalctl --user -u {SERVICE} -n 20` says more"
+
+
 class ServiceRefused(McpdError):
     """The service cannot be installed or removed; the text says why, and what mcpd does without it."""
 
@@ -77,8 +84,14 @@ def planned(environ: Mapping[str, str], program: str) -> UnitPlan:
         program: the absolute path of mcpd.
 
     Raises:
+        ServiceRefused: systemd could not start this program.
         DocumentError: a file cannot be read.
     """
+    if _NOT_STARTED.search(program):
+        raise ServiceRefused(
+            f"systemd starts no program with quotes, backslashes or control characters in its path ({program}):"
+            " install mcpd elsewhere"
+        )
     path, source = login_path(environ)
     folder = unit_directory(environ)
     looked = {name: (look(folder / name), after) for name, after in wanted_files(program, path).items()}

@@ -69,8 +69,8 @@ def _marked(text: str) -> bytes:
 
 
 def _drop_in(program: str, path: str) -> str:
-    # In a command line `$` would begin a variable, too.
-    run = _quoted(program).replace("$", "$$")
+    # Of a command line, systemd puts no variables into the program.
+    run = _quoted(program)
     return (
         "# Which program runs, and the PATH that the login shell had when this was installed.\n"
         "[Service]\n"

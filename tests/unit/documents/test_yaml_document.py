@@ -58,6 +58,7 @@ def test_what_was_put_and_is_removed_leaves_every_byte_as_it_was(
     [
         ("extensions: {}  # c\nb: 1\n", "extensions:  # c\n  time:\n    x:\n      - 1\nb: 1\n"),
         ("", "extensions:\n  time:\n    x:\n      - 1\n"),
+        ("---\n# c", "---\n# c\nextensions:\n  time:\n    x:\n      - 1\n"),
         ("a: 1", "a: 1\nextensions:\n  time:\n    x:\n      - 1"),
         ("l:\n- a\nextensions:\n b: {}\n", "l:\n- a\nextensions:\n b: {}\n time:\n  x:\n  - 1\n"),
         ('{"extensions": {"a": 1}}\n', '{"extensions": {"a": 1, time: {x: [1]}}}\n'),

@@ -20,7 +20,7 @@ def test_the_shipped_units_and_a_drop_in_are_written_and_known_again() -> None:
 def test_a_path_is_read_back_however_strange() -> None:
     drop_in = wanted_files(STRANGE, STRANGE)[DROP_IN]
     assert path_of(drop_in) == STRANGE
-    assert b'ExecStart="/opt/a b/100%%/$$HOME/\\"q\\"\\\\/mcpd" run\n' in drop_in
+    assert b'ExecStart="/opt/a b/100%%/$HOME/\\"q\\"\\\\/mcpd" run\n' in drop_in
     assert not path_of(b"[Service]\n")
 
 
