@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from tests.e2e.harness import free_port
-from tests.waiting import WAIT
+from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,10 +84,12 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """End all connections."""
+        """End all connections, and wait until the balancer has."""
+        # It would give one that is just ending another call, which nobody could answer.
         for each in list(self._open):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                each.shutdown(socket.SHUT_WR)
+        eventually(lambda: not self._open)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: the balancer resets connections that it does not need."""
