@@ -65,6 +65,10 @@ man: .venv/dev.stamp  ## the manual pages, from what the commands say of themsel
 	rm -rf man
 	.venv/bin/python scripts/manpages man
 
+.PHONY: screenshots
+screenshots: .venv/dev.stamp chromium  ## the pictures of the console's pages: docs/screenshots/
+	.venv/bin/python -m tests.browser.screenshots
+
 .PHONY: dist
 dist: .venv/dev.stamp  ## the packages for PyPI: a wheel and a source distribution, in dist/
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/hatchling build

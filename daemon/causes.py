@@ -2,7 +2,7 @@
 
 A `Cause` appears in `mcpd status --json`, in `meta.unavailableServers` and in the details of
 `UpstreamUnavailable`, so its values are a contract. Restarts (`supervision.lifecycle`) and advice
-(`cli.doctor.remedies`) depend on it; sentences are for people, and no program parses them.
+(`operators.remedies`) depend on it; sentences are for people, and no program parses them.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ class Cause(StrEnum):
     """It floods its stdout with what is not MCP. `first`, a line of it."""
     MESSAGE_TOO_LARGE = "message-too-large"
     """A message was over `limits.messageBytes`."""
+
+    # A server that is up, but says nothing just now: it is degraded.
+    UNANSWERED_PINGS = "unanswered-pings"
+    """It leaves pings unanswered. `count`, of them in a row; `seconds` since it was last heard; `calls` that it
+    works on."""
 
     # A list of tools that is not as it should be: the server is up, and degraded.
     LIST_REFUSED = "list-refused"

@@ -188,6 +188,12 @@ class UpstreamCallError(CallError):
     code = "UpstreamCallError"
 
 
+class CallCancelled(CallError):
+    """An operator has cancelled the call: if it was sent, whether it was executed is unknown."""
+
+    code = "CallCancelled"
+
+
 class UpstreamLost(CallError):
     """The connection was lost after the call was sent: whether it was executed is unknown."""
 

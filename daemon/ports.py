@@ -35,6 +35,8 @@ class CallToSend(Protocol):
     """The caller's `_meta`, without the keys that belong to a connection (progress token, era envelope)."""
     wants_progress: bool
     """Whether the caller gave a progress token."""
+    in_line: bool
+    """Whether it waits for a place at its server; `upstreams.admission` says so."""
 
     @property
     def envelope(self) -> Mapping[str, bytes]:
@@ -61,6 +63,7 @@ class OwnCall:
     wants_progress: bool = False
     envelope: Mapping[str, bytes] = attrs.field(factory=dict)
     check: Callable[[], bool] = attrs.field(default=lambda: True, eq=False, repr=False)
+    in_line: bool = attrs.field(default=False, eq=False, repr=False)
 
 
 class UpstreamConnection(Protocol):

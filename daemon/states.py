@@ -44,6 +44,12 @@ WELL = frozenset({_S.READY, _S.DORMANT, _S.DISABLED})
 WAKEABLE = frozenset({_S.QUEUED, _S.BACKOFF, _S.CRASHLOOP, _S.DORMANT})
 """A call may cut the wait short. Parked servers (failed, needs_auth) wait for a change or the operator."""
 
+WORST_FIRST = (
+    *(_S.FAILED, _S.CRASHLOOP, _S.NEEDS_AUTH, _S.BACKOFF, _S.DEGRADED),
+    *(_S.QUEUED, _S.STARTING, _S.STOPPING, _S.STOPPED, _S.READY, _S.DORMANT, _S.DISABLED),
+)
+"""The order of a list of servers: what an operator has to look at, then what moves, then what is well."""
+
 TRANSITIONS: dict[ServerState, frozenset[ServerState]] = {
     _S.STOPPED: frozenset({_S.QUEUED, _S.STARTING, _S.DORMANT, _S.DISABLED}),
     _S.DORMANT: frozenset({_S.QUEUED, _S.STARTING, _S.STOPPING, _S.DISABLED}),

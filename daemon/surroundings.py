@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from daemon.authorization.running import LoginRuns
     from daemon.config.redaction import Redactors
     from daemon.config.state_url import StateUrl
+    from daemon.history.event import Event
     from daemon.operators.base import DaemonFacts
     from daemon.ports import WatchedFile
     from daemon.wire.outbox import Outbox
@@ -42,6 +43,8 @@ class Surroundings:
     """Takes secrets out of what is shown."""
     notify: Callable[[str], None] = lambda _state: None
     """Tells the service manager."""
+    tell_event: Callable[[Event], None] = lambda _event: None
+    """Takes each event for the daemon's log; must neither block nor raise."""
     watchdog: float | None = None
     """Seconds within which the service manager expects a sign of life; None: it expects none."""
     place: StateUrl

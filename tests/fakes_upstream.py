@@ -28,6 +28,7 @@ from daemon.clients.sessions import Sessions
 from daemon.clients.visitor import HERSELF
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
+from daemon.counting.recent_calls import RecentCalls
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.kit.mailbox import Watch
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from daemon.clients.visitor import Visitor
     from daemon.config.model import Config
     from daemon.errors import CallError
+    from daemon.host.call_log import EndedCall
     from daemon.model import Tool
     from daemon.ports import CallToSend, Instances
     from daemon.surfaces.base import Surface
@@ -240,9 +242,10 @@ class FakeLog:
 
     notes: list[tuple[int, str, float, str]] = attrs.field(factory=list)
 
-    def note(self, session: int, label: str, seconds: float, outcome: str) -> None:
-        """Keep one note."""
-        self.notes.append((session, label, seconds, outcome))
+    def note(self, ended: EndedCall) -> None:
+        """Keep one note: the number of its connection, its label, its latency and its outcome."""
+        caller, _key, label, seconds, outcome, _server, _tool = ended
+        self.notes.append((caller.number, label, seconds, outcome))
 
 
 class Client:
@@ -405,6 +408,7 @@ class Stage:
         self.config = config or config_of({"mcpServers": servers, **written})
         self.outbox = Outbox()
         self.log = FakeLog()
+        self.recent = RecentCalls(time.time)
         self.catalog: Watch[Catalog] = Watch(begin(self.config, time.time()))
         self.upstreams = {name: FakeUpstream(name) for name, s in self.config.mcp_servers.items() if s.enabled}
         self.index = Watch(Index())
@@ -440,6 +444,7 @@ class Stage:
             settle_names=lambda: self.catalog.set(with_settled_names(self.catalog.value)),
             outbox=self.outbox,
             log=self.log,
+            recent=self.recent,
             wall=time.time,
             redact=Redactors(),
         )

@@ -29,7 +29,7 @@ from daemon.operators.base import DaemonFacts
 from daemon.processes.children import Children
 from daemon.states import ServerState
 from daemon.surroundings import Surroundings
-from daemon.tree import Tree
+from daemon.tree.running import Tree
 from daemon.upstreams.servers import Servers
 from daemon.upstreams.transports.opening import OpenContext
 from daemon.wire.outbox import Outbox

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from bench.calls.delays import CALM
-from bench.calls.targets import BARE_HTTP, CONNECT, DIRECT, HTTP, NAIVE, NAIVE_HTTP, SOCKET, WS, among
+from bench.calls.targets import BARE_HTTP, CATEGORY, CONNECT, DIRECT, HTTP, NAIVE, NAIVE_HTTP, SOCKET, WS, among
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,6 +79,9 @@ def _against_naive(found: Found) -> Iterator[Bar]:
 
 def _by_itself(found: Found, upstreams: Sequence[int]) -> Iterator[Bar]:
     alone, pipelined = found[ALONE, SOCKET], found[PIPELINED, SOCKET]
+    for case in (ALONE, PIPELINED):
+        times = found[case, SOCKET].rate / found[case, CATEGORY].rate
+        yield Bar(f"cost of a call through category to socket, {case}", times, 1.25, "x")
     for target in (SOCKET, CONNECT):
         row = found[ALONE, target]
         yield Bar(f"{target}: p99 to p50, one at a time", (row.p99_us or 0) / (row.p50_us or 1), 4, "x")

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 from loguru import logger
 
+from daemon.history.journal import History
 from daemon.state.access import KEPT_OPEN, StoreAccess, own_fault
+from daemon.state.event_notes import EventNotes, StoredEvents
 from daemon.state.expiry import Expiry
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
+from daemon.state.hours import HourlyCounts, hours_since
 from daemon.state.listening import Listening
 from daemon.state.looks import Looks
 from daemon.state.recalling import Recalling
-from daemon.state.rounds import Notes, Rounds
+from daemon.state.rounds import EVENTS, TOUCH, Notes, Rounds
 from daemon.state.server_notes import ServerNotes
 from daemon.state.session_notes import SessionNotes, Totals
 
@@ -38,6 +42,10 @@ if TYPE_CHECKING:
 
 OPERATION_SECONDS = 1.5
 """Seconds that a caller waits for one operation at most: a client that loads a tool must not notice more."""
+
+FINISH_SECONDS = 4.3
+"""Seconds that a stop leaves for all that is to be written: the 4 s that servers have to stop, and a moment for
+what happened to them; with the drain of calls before it under the promised 5 s."""
 
 BEGUN_AGAIN = frozenset({StoreCause.LOST, StoreCause.CORRUPT})
 """Faults after which a new store is begun, at once the first time."""
@@ -85,6 +93,8 @@ class Recorder:
         settle: Callable[[], Awaitable[None]],
         timing: Timing,
         count: Callable[[], Mapping[str, int]] = dict,
+        history: History | None = None,
+        count_hourly: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Start with nothing opened.
 
@@ -95,6 +105,8 @@ class Recorder:
             settle: returns once the facts told so far are in the catalog.
             timing: bounds and clocks.
             count: returns what this daemon has counted since its start, by name.
+            history: what happens; None: of that nothing is written.
+            count_hourly: the same of what is kept by the hour.
         """
         self._opener, self._timing = opener, timing
         self.shared = opener.shared
@@ -102,12 +114,22 @@ class Recorder:
         self._health = Health(where=opener.where, wall=timing.wall, rng=timing.rng)
         self.persistence = self._health.persistence
         self.totals = Totals(count)
-        self._notes = Notes(catalog=catalog, servers=ServerNotes(), sessions=SessionNotes(), totals=self.totals)
+        self._notes = Notes(
+            catalog=catalog,
+            servers=ServerNotes(),
+            sessions=SessionNotes(),
+            totals=self.totals,
+            events=EventNotes(history or History(timing.wall)),
+            hours=HourlyCounts(count_hourly, timing.wall),
+        )
         self._access = StoreAccess(
             opener,
             patience=timing.patience,
             on_overdue=lambda fault: self._health.degrade(fault, self._notes.waiting),
         )
+        self.events = StoredEvents(self._access)
+        self.hours = partial(hours_since, self._access, self._notes.hours)
+        """Returns what was counted by the hour since a time in seconds since the epoch (`state.hours`)."""
         self._listening = Listening(self._access, opener.listen, timing.rng)
         recalling = Recalling(
             self._notes.servers, catalog=catalog, tell=tell, settle=settle, where=opener.where
@@ -157,6 +179,11 @@ class Recorder:
         self._rounds.start()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_catalog)
+            nursery.start_soon(
+                self._notes.events.follow, partial(self._rounds.later, EVENTS), self._access.moved
+            )
+            if self.shared:
+                nursery.start_soon(self.events.follow, self._notes.events.history)
             nursery.start_soon(self._listening.run)
             while True:
                 try:
@@ -171,18 +198,19 @@ class Recorder:
                     self._retry_at = None
                     self._health.mend(self._notes.waiting)
 
-    async def finish(self) -> None:
-        """Write what is left and close the store at the end; returns within the patience."""
-        with trio.move_on_after(self._timing.patience) as scope:
-            scope.shield = True
-            try:
-                await self._rounds.last()
-            except StoreFault as fault:
-                logger.error("{}", fault)
-            except Exception:  # noqa: BLE001 - the boundary: the daemon ends in order
-                logger.exception("a fault of mcpd's own while writing what was left")
-        if waiting := self._notes.waiting:
-            logger.error("{} changes did not get to the store {} and are lost", waiting, self._opener.where)
+    async def finish(self, ended: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> None:
+        """Write what is left, close the store, and say what did not get there; `FINISH_SECONDS` at most.
+
+        Args:
+            ended: returns once nothing happens any more: what has happened by then is written, too.
+        """
+        self._access.ends_at = ends_at = trio.current_time() + FINISH_SECONDS
+        # While servers stop, which takes as long: a store that is only slow gets all of it.
+        await _at_last(self._rounds.last, ends_at)
+        await ended()
+        await _at_last(self._rounds.close, ends_at)
+        if lost := self._notes.lost:
+            logger.error("{} did not get to the store {} and are lost", lost, self._opener.where)
 
     # --- the sessions' side --------------------------------------------------------------------------------
 
@@ -197,7 +225,7 @@ class Recorder:
     def touch(self, key: str, at: float) -> None:
         """Note that a session was used; written with the next batch, or after a minute."""
         self._notes.sessions.touch(key, at)
-        self._rounds.touch_later()
+        self._rounds.later(TOUCH)
 
     async def kept(self, key: str | None = None) -> bool:
         """Whether a session, or without a key what operators said, is on disk; False if that takes too long."""
@@ -293,3 +321,13 @@ class Recorder:
         if not at_once:
             self._health.degrade(fault, self._notes.waiting)
             self._access.give_up(fault)
+
+
+async def _at_last(write: Callable[[], Awaitable[None]], ends_at: float) -> None:
+    with trio.move_on_at(ends_at, shield=True):
+        try:
+            await write()
+        except StoreFault as fault:
+            logger.error("{}", fault)
+        except Exception:  # noqa: BLE001 - the boundary: the daemon ends in order
+            logger.exception("a fault of mcpd's own while writing what was left")

@@ -13,7 +13,7 @@ from daemon.catalog.permissions import pointless
 from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
 from daemon.facts import Configured, DefinitionsListed, NamesRecalled, Recalled, Switched
 from daemon.kit.mailbox import Mailbox, Watch
-from daemon.operators.news import news
+from daemon.operators.news import changed, news
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config
     from daemon.facts import Fact
+    from daemon.history.event import Event
 
 
 class Registry:
     """Holds the catalog."""
 
     def __init__(
-        self, config: Config, *, wall: Callable[[], float], reserved: frozenset[str] = frozenset()
+        self,
+        config: Config,
+        *,
+        wall: Callable[[], float],
+        reserved: frozenset[str] = frozenset(),
+        note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         """Start with what the configuration says.
 
@@ -35,9 +41,11 @@ class Registry:
             config: the configuration.
             wall: seconds since the epoch.
             reserved: the names of meta-tools, which no tool may have.
+            note: takes what changes.
         """
         self.catalog = Watch(begin(config, wall(), reserved))
         self._mailbox: Mailbox[Fact] = Mailbox(_subject)
+        self._note = note
         self._warned: set[str] = set()
         self._summed_up = False
 
@@ -67,11 +75,12 @@ class Registry:
         self._sum_up(catalog)
 
     def _tell_news(self, before: Catalog, catalog: Catalog) -> None:
-        """Log a line about each server whose tools have changed."""
+        """Log a line about each server whose tools have changed, and note it."""
         for name, entry in catalog.servers.items():
             was = before.servers.get(name)
             if was is not None and was is not entry and (text := news(was, entry)):
-                logger.bind(server=name).info("{}", text)
+                logger.bind(server=name, event=True).info("{}", text)
+                self._note(changed(was, entry))
 
     def _warn_unresolved(self, catalog: Catalog) -> None:
         """Warn, once per name, of a configured tool that its server does not list (seed 001, §4.2)."""

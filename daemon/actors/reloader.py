@@ -14,6 +14,7 @@ from loguru import logger
 
 from daemon.config.jsonc import ROOT
 from daemon.errors import ConfigError, Fault, McpdError
+from daemon.history.event import Event, EventKind
 from daemon.host.notify import SERVING, reloading
 from daemon.operators.base import Refused
 
@@ -46,6 +47,7 @@ class Reloader:
         notify: Callable[[str], None],
         redact: Callable[[str], str],
         patience: float = READ_SECONDS,
+        note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         """Start with nothing asked; `run` serves.
 
@@ -56,6 +58,7 @@ class Reloader:
             notify: tells the service manager.
             redact: takes secrets out of what is shown.
             patience: seconds that reading may take.
+            note: takes what came of each reload.
         """
         self._read = read
         self._apply = apply
@@ -63,6 +66,7 @@ class Reloader:
         self._notify = notify
         self._redact = redact
         self._patience = patience
+        self._note = note
         # A rendezvous: a request that is buffered when the daemon goes down would never be answered.
         self._ask, self._asked = trio.open_memory_channel[_Request](0)
 
@@ -109,7 +113,8 @@ class Reloader:
                 raise self._logged(error) from None
             raise
         self._notify(SERVING)
-        logger.info("{}: {}", self._source, in_words(plan))
+        logger.bind(event=True).info("{}: {}", self._source, in_words(plan))
+        self._note(Event(kind=EventKind.RELOADED, details=_told(plan)))
         return plan
 
     async def _read_in_time(self) -> Config:
@@ -124,11 +129,12 @@ class Reloader:
         for fault in faults:
             logger.error("{}: {}", error.source, fault)
         logger.error("{} is faulty: nothing was changed", error.source)
+        self._note(Event(kind=EventKind.RELOADED, text="; ".join(map(str, faults))))
         return ConfigError(error.source, faults)
 
 
-def in_words(plan: Plan) -> str:
-    """A plan in one line, for logs."""
+def _told(plan: Plan) -> dict[str, list[str]]:
+    """What a plan does, each with the names of whom or what."""
     told = {
         "added": plan.added,
         "removed": plan.removed,
@@ -139,7 +145,12 @@ def in_words(plan: Plan) -> str:
         "applied": plan.sections,
         "needs a new start of mcpd": plan.needs_restart_of_daemon,
     }
-    parts = [f"{what}: {', '.join(names)}" for what, names in told.items() if names]
+    return {what: list(names) for what, names in told.items() if names}
+
+
+def in_words(plan: Plan) -> str:
+    """A plan in one line, for logs."""
+    parts = [f"{what}: {', '.join(names)}" for what, names in _told(plan).items()]
     return "; ".join([*parts, f"unchanged servers: {len(plan.kept)}"])
 
 

@@ -101,6 +101,8 @@ class Session:
         self._connection = ClientConnection(self._peer, number, context, visitor)
         self._attachments = self._connection.attachments
         self._client = self._connection.client
+        self.calls = self._connection.calls
+        """Its calls that have no answer yet."""
         self._settled = False
         """Whether a hello or a request was received, after which no hello is taken."""
         self._late_hello = False
@@ -123,8 +125,9 @@ class Session:
                 connection.level, "session of {} ended: {}", self._client.name or "an unnamed client", error
             )
         finally:
-            connection.calls.abandon_all("the client is gone")
+            self.calls.abandon_all("the client is gone")
             connection.roots.end()
+            connection.end_told(self._context.wall() - self._since)
             self._attachments.leave()
             self._context.audience.forget(connection.told)
             watchers.pop(self, None)
@@ -137,7 +140,7 @@ class Session:
     @property
     def in_flight(self) -> int:
         """The number of calls without an answer yet."""
-        return len(self._connection.calls.open)
+        return len(self.calls.open)
 
     def move(self, profile: str) -> None:
         """Give the client another profile for an operator; it is told if that changes its tools."""
@@ -145,7 +148,7 @@ class Session:
 
     def lose_calls(self, error: CallError) -> None:
         """Answer all calls with an error, and end subscriptions over HTTP: the daemon is stopping."""
-        self._connection.calls.lose_all(error)
+        self.calls.lose_all(error)
         if not self._client.visitor.keeps:
             # Elsewhere the end of the connection says it, and a bridge subscribes again with the next daemon.
             self._connection.subscriptions.end_all()
@@ -165,9 +168,10 @@ class Session:
             servers=selection.servers,
             choice=selection.choice,
             since=self._since,
-            calls=connection.calls.total,
+            calls=self.calls.total,
             in_flight=self.in_flight,
             loaded=self._attachments.loaded,
+            identity=self._attachments.own.state.identity,
             own=self._attachments.own.state.loaded,
             grants=self._attachments.own.state.grants,
             repaired=connection.dispatch.repaired,

@@ -157,8 +157,8 @@ class Summarizer:
         self._sent.append(trio.current_time())
         self._note(asked=self._tally.asked + 1)
         try:
-            text = await endpoint.ask(INSTRUCTIONS, message(question))
-            answer = read(text, question)
+            said = await endpoint.ask(INSTRUCTIONS, message(question))
+            answer = read(said.text, question)
         except EndpointFault as fault:
             return self._failed(question, fault)
         except UnreadableAnswer as error:

@@ -8,7 +8,6 @@ the tools when asked to, ping the server when it is silent, and give up calls th
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ from daemon.upstreams.events import UpstreamEvents
 from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.handshake import Greeter, Greeting, ProbeKilled
 from daemon.upstreams.instances.declaring import capabilities_of
-from daemon.upstreams.keepalive import fallen_silent
+from daemon.upstreams.keepalive import Keepalive
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext, connector
 from daemon.upstreams.watched import WatchedServer
@@ -95,7 +94,7 @@ class UpstreamActor(UpstreamEvents):
         self._context = opening(server=server, events=self)
         self._second: SecondConnection | None = None
         if server.era is EraWish.AUTO:
-            self._second = SecondConnection(self, self._context, audience, self._start_limit)
+            self._second = SecondConnection(self, self._context, audience, self._start_limit, self._report)
         self.second = self._second
         self._greeter = Greeter()
         self._watched = WatchedServer(server.label, audience)
@@ -158,7 +157,8 @@ class UpstreamActor(UpstreamEvents):
         self._lifecycle.ending(reason)
         self._shut()
         for _key, exchange in self._connection.expire(idle=0.0, total=0.0):
-            exchange.lost(UpstreamLost(f"{reason.text}; whether the call ran is unknown", server=self.name))
+            text = f"server {self.name}: {reason.text}; whether the call ran is unknown"
+            exchange.lost(UpstreamLost(text, server=self.name))
         self._context.outbox.flush()
 
     async def _connect(self, lifecycle: Lifecycle) -> None:
@@ -180,7 +180,7 @@ class UpstreamActor(UpstreamEvents):
                     raise
                 finally:
                     self._shut()
-                    self.pid = self.mark = self._connection = None
+                    self.pid = self.mark = self.pings = self._connection = None
         except Busy as busy:
             lifecycle.hold_off(busy.wait)
             raise
@@ -233,18 +233,28 @@ class UpstreamActor(UpstreamEvents):
             self._greeter.is_up()
             if self._second is not None and self.is_modern:
                 nursery.start_soon(self._second.keep)
-            nursery.start_soon(self._keep_alive, connection, greeting.era)
-            nursery.start_soon(keep_expiring, self._admission, self.server.timeouts, self._context.outbox.flush)
-            await nursery.start(self.listing.keep, listed, partial(self._report, lifecycle))
+            self.pings = pings = Keepalive(connection, self.server.timeouts, self._report)
+            nursery.start_soon(self._keep_alive, self.pings, greeting.era)
+            flush = self._context.outbox.flush
+            nursery.start_soon(
+                keep_expiring, self._admission, self.server.timeouts, flush, lambda: pings.problem.text
+            )
+            await nursery.start(self.listing.keep, listed, self._report)
             if not self._end_asked.is_set():
-                self._report(lifecycle, self.standing.problem)
+                self._report()
 
-    def _report(self, lifecycle: Lifecycle, problem: Reason) -> None:
+    def _report(self, _changed: Reason = HEALTHY) -> None:
+        """Report how it is, whatever has changed: silence says more than what is wrong with its list."""
+        if self._lifecycle is None or self._admission is None:
+            return
+        second = None if self._second is None else self._second.pings
+        problems = (*(pings.problem for pings in (self.pings, second) if pings), self.standing.problem)
+        problem = next((each for each in problems if each.cause), HEALTHY)
         if problem.cause:
-            lifecycle.degraded(problem)
+            self._lifecycle.degraded(problem)
         else:
-            lifecycle.ready()
+            self._lifecycle.ready()
             self.log.ready()
 
-    async def _keep_alive(self, connection: UpstreamConnection, era: Era) -> None:
-        self.end(await fallen_silent(connection, era, self.server.timeouts))
+    async def _keep_alive(self, pings: Keepalive, era: Era) -> None:
+        self.end(await pings.run(era))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -26,13 +27,13 @@ class Ended(msgspec.Struct, frozen=True, rename="camel"):
     """Why it has not, as part of a sentence; empty if it has, or need not."""
 
 
-async def end_login(kept: Logins, server: str, url: str) -> Ended:
+async def end_login(kept: Logins, server: str, url: str | None) -> Ended:
     """End a login.
 
     Args:
         kept: where logins are kept.
         server: the server's name.
-        url: what the login counts for.
+        url: what the login counts for; None: whatever there is.
 
     Raises:
         LoginsTrouble: it cannot be forgotten; nothing has happened.
@@ -47,8 +48,12 @@ async def end_login(kept: Logins, server: str, url: str) -> Ended:
     return Ended(existed, revoked, "" if revoked else "its authorization server offers no way to end one")
 
 
-def _taken_out(kept: Logins, server: str, url: str) -> tuple[bool, Login | None]:
+def _taken_out(kept: Logins, server: str, url: str | None) -> tuple[bool, Login | None]:
     """Whether there was a login, and what it was; forgotten whatever state it was in."""
+    with suppress(LoginsTrouble):
+        # A lock makes a file: not for a name that somebody has mistyped.
+        if url is None and kept.read(server, None) is None:
+            return False, None
     with kept.locked(server):
         try:
             login = kept.read(server, url)

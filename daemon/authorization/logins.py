@@ -73,8 +73,8 @@ class Login(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class Logins(Protocol):
     """Where logins are kept. Everything blocks: call it in a thread."""
 
-    def read(self, server: str, url: str) -> Login | None:
-        """The login at a server; None if there is none, or it is for another url.
+    def read(self, server: str, url: str | None) -> Login | None:
+        """The login at a server; None if there is none, or it is for another url than the one given.
 
         Raises:
             LoginsTrouble: it cannot be read.
@@ -111,7 +111,7 @@ class FileLogins:
     patience: float = LOCK_SECONDS
     """Seconds to wait for a lock."""
 
-    def read(self, server: str, url: str) -> Login | None:
+    def read(self, server: str, url: str | None) -> Login | None:
         """See `Logins.read`."""
         path = self._path(server)
         try:
@@ -123,7 +123,7 @@ class FileLogins:
         except OSError as error:
             raise LoginsTrouble(f"the login in {path} cannot be read: {error.strerror}") from None
         login = decoded(content, server, str(path))
-        return login if login.url == url else None
+        return login if url in {None, login.url} else None
 
     def write(self, server: str, login: Login) -> None:
         """See `Logins.write`."""

@@ -23,6 +23,7 @@ from daemon.authorization.logins import FileLogins, LoginsTrouble
 from daemon.authorization.messages import Answer, DeviceCode, Done, Failed, LoginPage, Said, Wish
 from daemon.authorization.server_logins import login_url
 from daemon.errors import McpdError, RunError
+from daemon.history.event import Event, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,14 +157,18 @@ class LoginRuns:
         self._running: dict[str, LoginRun] = {}
         self._nursery: trio.Nursery | None = None
         self._on_change: Callable[[str], None] = lambda _server: None
+        self._note: Callable[[Event], None] = lambda _event: None
 
-    async def run(self, on_change: Callable[[str], None]) -> None:
+    async def run(
+        self, on_change: Callable[[str], None], note: Callable[[Event], None] = lambda _event: None
+    ) -> None:
         """Carry logins out until cancelled.
 
         Args:
             on_change: called with the name of a server that there is another login at.
+            note: takes what happens.
         """
-        self._on_change = on_change
+        self._on_change, self._note = on_change, note
         try:
             async with trio.open_nursery() as self._nursery:
                 await trio.sleep_forever()
@@ -229,7 +234,8 @@ class LoginRuns:
 
     async def _carry_out(self, run: LoginRun) -> None:
         server = run.wish.server
-        logger.bind(server=server).info("a login has begun")
+        logger.bind(server=server, event=True).info("a login has begun")
+        self._note(Event(kind=EventKind.LOGIN, server=server, details={"outcome": "begun"}))
         try:
             with run.scope:
                 outcome: Done | Failed = Failed(f"nobody has logged in within {LOGIN_SECONDS:g} s")
@@ -245,7 +251,11 @@ class LoginRuns:
             del self._running[server]
             run.gone.set()
             told = "there is a login" if isinstance(run.outcome, Done) else "a login has ended without success"
-            logger.bind(server=server).info(told)
+            logger.bind(server=server, event=True).info(told)
+            done = isinstance(run.outcome, Done)
+            text = run.outcome.message if isinstance(run.outcome, Failed) else ""
+            outcome_told = {"outcome": "succeeded" if done else "failed"}
+            self._note(Event(kind=EventKind.LOGIN, server=server, text=text, details=outcome_told))
 
     async def _talk(self, run: LoginRun) -> Done | Failed:
         """Start the process, and pass on what it says and what it is told."""

@@ -37,12 +37,12 @@ class SecretServiceLogins:
     patience: float = LOCK_SECONDS
     """Seconds to wait for a lock."""
 
-    def read(self, server: str, url: str) -> Login | None:
+    def read(self, server: str, url: str | None) -> Login | None:
         """See `Logins.read`."""
         with _collection() as collection:
             for item in collection.search_items(self._attributes(server)):
                 login = decoded(item.get_secret(), server, "the Secret Service")
-                return login if login.url == url else None
+                return login if url in {None, login.url} else None
         return None
 
     def write(self, server: str, login: Login) -> None:

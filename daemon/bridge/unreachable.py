@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import errno
-from typing import NamedTuple
+import os
+from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.host.paths import CONTROL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PLACES = (
+    "/etc/systemd/user",
+    "/run/systemd/user",
+    "/usr/local/lib/systemd/user",
+    "/usr/lib/systemd/user",
+)
+"""Where an administrator and packages install units of users."""
 
 _NAME = "name its socket with --socket P or $MCPD_SOCKET"
 
@@ -28,15 +40,14 @@ OPERATORS = Door(
 """The control socket. The daemon binds it itself, so it does not exist before the service runs."""
 
 _START = (
-    "Start the daemon with `mcpd start` (`mcpd run` in the foreground, `systemctl --user start {unit}`); if it"
-    " listens elsewhere, {name}."
+    "Start the daemon with `mcpd start` (`mcpd run` in the foreground{unit}); if it listens elsewhere, {name}."
 )
 _ALLOW = (
     "Run this as the daemon's user, or let yours in (the socket's group, `listen.uids` in the configuration);"
-    " for a daemon of your own `mcpd run --socket P` or `systemctl --user start {unit}`, and {name}."
+    " for a daemon of your own `mcpd run --socket P`{unit}, and {name}."
 )
-_FIX = "Check the path: {name}. `mcpd run` and `systemctl --user start {unit}` start a daemon."
-_WAIT = "Try again; if it stays so, restart it: `systemctl --user restart mcpd`, or `mcpd run` again."
+_FIX = "Check the path: {name}. To start a daemon: `mcpd start`, `mcpd run`{unit}."
+_WAIT = "Try again; if it stays so, start it again: `mcpd stop` and `mcpd run`{unit}."
 
 _REASONS = {
     errno.ENOENT: ("there is no such socket (ENOENT): the daemon is not running, or listens elsewhere", _START),
@@ -55,4 +66,16 @@ def explain(path: str, error: OSError, door: Door) -> tuple[str, str]:
     """Which socket was tried and why that failed, as a clause; and what to do, in sentences."""
     # A path over 107 bytes is refused by Python itself, without an errno.
     reason, remedy = _REASONS.get(error.errno or 0, (error.strerror or str(error), _FIX))
-    return f"cannot reach the daemon at {path}: {reason}", remedy.format(unit=door.unit, name=door.name)
+    unit = f", `systemctl --user start {door.unit}`" if is_installed(door.unit, os.environ) else ""
+    return f"cannot reach the daemon at {path}: {reason}", remedy.format(unit=unit, name=door.name)
+
+
+def is_installed(unit: str, environ: Mapping[str, str]) -> bool:
+    """Whether systemd would find a unit of the user's (systemd.unit(5), user unit search path)."""
+    home = environ.get("HOME", "/")
+    own = (
+        environ.get("XDG_CONFIG_HOME") or f"{home}/.config",
+        environ.get("XDG_DATA_HOME") or f"{home}/.local/share",
+    )
+    places = (*(f"{each}/systemd/user" for each in own), *_PLACES)
+    return any(os.path.lexists(f"{place}/{unit}") for place in places)

@@ -36,7 +36,10 @@ def canonical(value: object) -> bytes:
     Raises:
         RecursionError: the value is nested deeper than the interpreter follows.
     """
-    return msgspec.json.encode(value, order="sorted")
+    return _encode(value)
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def hashes(members: Mapping[str, object]) -> tuple[str, str]:
@@ -52,11 +55,12 @@ def hashes(members: Mapping[str, object]) -> tuple[str, str]:
     Raises:
         RecursionError: a member is nested too deeply.
     """
-    # Each member is encoded once; what joins them is written as `canonical` would.
-    written = {name: b"%b:%b" % (canonical(name), canonical(members[name])) for name in sorted(members)}
-    whole = hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
-    written.pop("name", None)
-    return whole, hashlib.sha256(b"{%b}" % b",".join(written.values())).hexdigest()
+    contents = {name: value for name, value in members.items() if name != "name"}
+    return _digest(members), _digest(contents)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(canonical(value)).hexdigest()
 
 
 def tools_digest(hashes: Iterable[str]) -> str:
@@ -78,7 +82,7 @@ def fingerprint(server: Server) -> str:
         "url": server.url,
         "headers": dict(server.headers),
     }
-    return hashlib.sha256(canonical(decisive)).hexdigest()
+    return _digest(decisive)
 
 
 NEVER = inf

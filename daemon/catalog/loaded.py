@@ -16,7 +16,7 @@ import attrs
 from daemon.config.names import spellings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool, ToolKey
@@ -124,6 +124,11 @@ class Loaded:
         kept = {key: each for key, each in self.tools.items() if key not in later.tools}
         merged = {**kept, **later.tools}
         return Loaded(dict(islice(merged.items(), max(0, len(merged) - MAX_LOADED), None)))
+
+    def without(self, keys: Container[ToolKey]) -> Loaded:
+        """Without these tools; the same object if none of them is loaded."""
+        left = {key: each for key, each in self.tools.items() if key not in keys}
+        return Loaded(left) if len(left) < len(self.tools) else self
 
     def judged(self, judge: Callable[[LoadedTool], Verdict], at: float) -> Loaded:
         """With each tool's present verdict; the same object if none changed.

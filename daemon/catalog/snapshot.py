@@ -221,19 +221,24 @@ def _reconfigured(catalog: Catalog, server: Server, now: float, epoch: int) -> S
 
 def _risen(before: Catalog, after: Catalog) -> Catalog:
     """`after`, with higher epochs for the servers that look different than in `before`."""
-    risen = {
-        name: attrs.evolve(entry, epoch=entry.epoch + 1)
+    changed = {
+        name: after.off != before.off or entry.tools is not before.servers[name].tools
         for name, entry in after.servers.items()
-        if name in before.servers and _looks(before, name) != _looks(after, name)
+        if name in before.servers
+    }
+    risen = {
+        name: attrs.evolve(after.servers[name], epoch=after.servers[name].epoch + 1)
+        for name, tools in changed.items()
+        if _looks(before, name, tools=tools) != _looks(after, name, tools=tools)
     }
     return attrs.evolve(after, servers={**after.servers, **risen}) if risen else after
 
 
-def _looks(catalog: Catalog, name: str) -> tuple[object, ...]:
-    """What can be seen of a server: whether it is on, and what of it is."""
+def _looks(catalog: Catalog, name: str, *, tools: bool) -> tuple[object, ...]:
+    """What can be seen of a server: whether it is on, and what of it is; its tools only if they may differ."""
     entry = catalog.servers[name]
-    tools = (entry.tools or {}).values()
-    hashes = {tool.name: (tool.schema_hash, (name, tool.name) in catalog.off) for tool in tools}
+    listed = (entry.tools or {}).values() if tools else ()
+    hashes = {tool.name: (tool.schema_hash, (name, tool.name) in catalog.off) for tool in listed}
     known = {kind: entry.lists[kind].definitions for kind in BESIDE_TOOLS if kind in entry.lists}
     on = [catalog.lists[kind].get(name, {}).keys() for kind in BESIDE_TOOLS]
     return entry.disabled, hashes, {kind: each for kind, each in known.items() if each}, on

@@ -25,20 +25,28 @@ COMMANDS = {
     "check": ("validate a configuration without starting anything", "mcpd check mcpd.json"),
     "doctor": ("look for what is wrong, and say what to do", "mcpd doctor"),
     "logs": ("show what a server wrote on its stderr", "mcpd logs git -f"),
+    "events": ("show what happened to servers, and when", "mcpd events git --since 1h"),
     "sessions": ("show the sessions and what each has loaded", "mcpd sessions"),
     "allow": ("let a session call a tool that its user is asked about", "mcpd allow 4 filesystem/write_file"),
+    "unload": ("take a loaded tool away from a session", "mcpd unload 4 git/git_push"),
     "tools": ("show the categories, their tools, and what one takes", "mcpd tools git/git_log"),
     "search": ("find tools for a need, best first", "mcpd search read a file"),
     "prompts": ("show the prompts that servers offer, with their arguments", "mcpd prompts"),
     "resources": ("show the resources that servers offer, and templates", "mcpd resources"),
     "call": ("call one tool and print its result", "mcpd call time/get_current_time timezone=UTC"),
+    "calls": ("show the calls under way, and the last that have ended", "mcpd calls -f"),
+    "cancel": ("end a call that has no answer yet", "mcpd cancel 17"),
     "prompt": ("print the messages of one prompt", "mcpd prompt git/review branch=main"),
     "read": ("print what a resource holds", "mcpd read file:///srv/notes.md"),
     "restart": ("restart one server now", "mcpd restart git"),
     "reload": ("read the configuration again; restart only what changed", "mcpd reload"),
     "disable": ("switch a server, or one of its tools, off", "mcpd disable git/git_push"),
     "enable": ("switch a server or a tool on again", "mcpd enable git"),
+    "describe": ("say what a tool does in its server's place", "mcpd describe git/git_log 'Shows commits.'"),
     "refresh": ("have a server list its tools again now", "mcpd refresh git"),
+    "lazy": ("show and throw the switches of loading on demand", "mcpd lazy off --profile reader"),
+    "summaries": ("the model that shortens descriptions: its state, which one", "mcpd summaries --models"),
+    "ui": ("open the console in a browser", "mcpd ui"),
     "token": ("show, make, list or revoke tokens for clients over HTTP", "mcpd token new ci --profile reader"),
     "metrics": ("print what was counted, for Prometheus", "mcpd metrics"),
     "version": ("print the version, and those of what it stands on", "mcpd version --json"),
@@ -46,6 +54,15 @@ COMMANDS = {
     "schema": ("print the JSON Schema of the configuration", "mcpd schema > mcpd.schema.json"),
 }
 """Each command with what it does and an example; the module `daemon.cli.<command>` implements it."""
+
+GROUPS = {
+    "set up": "up import install uninstall add remove login logout service token completions",
+    "the daemon": "start stop run connect reload version schema",
+    "look": "status doctor check logs events sessions calls metrics ui",
+    "use": "tools search prompts resources call prompt read",
+    "change": "restart disable enable describe refresh allow unload cancel lazy summaries",
+}
+"""Headings of the help, each with its commands in order."""
 
 _MODULES = {"import": "import_servers"}
 """Where a command's module cannot have its name, which is a word of Python's."""
@@ -133,12 +150,19 @@ def _collect_nothing() -> None:
 
 
 def overview() -> str:
-    """The help text: all commands, with one line and an example each."""
+    """The help text: all commands by what they are for, with one line and an example each."""
     lines = ["usage: mcpd COMMAND ...", "", "The init system for MCP servers.", ""]
     width = max(map(len, COMMANDS)) + 1
-    for command, (purpose, example) in COMMANDS.items():
-        lines += [f"  {command:<{width}}{purpose}", f"  {'':<{width}}$ {example}"]
-    lines += ["", "`mcpd COMMAND --help` tells more; `mcpd --version` prints the version."]
+    groups = {heading: names.split() for heading, names in GROUPS.items()}
+    # A command that is not sorted in is still found.
+    groups["more"] = [each for each in COMMANDS if not any(each in names for names in groups.values())]
+    for heading, names in groups.items():
+        lines += [f"{heading}:"] if names else []
+        for command in names:
+            purpose, example = COMMANDS[command]
+            lines += [f"  {command:<{width}}{purpose}", f"  {'':<{width}}$ {example}"]
+        lines += [""] if names else []
+    lines += ["`mcpd COMMAND --help` tells more; `mcpd --version` prints the version."]
     return "\n".join(lines)
 
 

@@ -59,15 +59,19 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
 
 def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
     """The environment variable with the key for summaries, if it is wanted and not set; else None."""
-    wanted = None if config.summaries is None else config.summaries.api_key_env
-    return wanted if wanted and shows_summaries(config) and not environ.get(wanted, "").strip() else None
+    summaries = config.summaries
+    if summaries is None or summaries.api_key_env is None or not shows_summaries(config):
+        return None
+    key = environ.get(summaries.api_key_env) or summaries.kept_key or ""
+    return None if key.strip() else summaries.api_key_env
 
 
 def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
     if variable := missing_key(config, environ):
         message = (
             f"the environment variable {variable} is not set in this shell; the daemon's environment may be"
-            " another one. Where it is not set, no model is asked: set it where the daemon is started"
+            " another one. Where it is not set, no model is asked: set it where the daemon is started, or"
+            " write it into the file env beside the configuration"
         )
         yield Fault(path=below(below(ROOT, "summaries"), "apiKeyEnv"), message=message)
 

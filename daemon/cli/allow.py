@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import guarded, print_answer
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.control import ask_and_print
+from daemon.cli.options import add_control, add_json, parser, seconds_of
 from daemon.cli.terminal import duration
 from daemon.safety.escape import visible
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+if TYPE_CHECKING:
+    import argparse
 
 
 def main(argv: list[str]) -> int:
@@ -24,13 +23,8 @@ def main(argv: list[str]) -> int:
     options = made.parse_args(argv)
     if options.seconds is not None and (options.revoke or options.tool is None):
         made.error("--for says how long a tool is allowed: name the tool, without --revoke")
-
-    def act() -> int:
-        params = {"session": options.session, "tool": options.tool, "seconds": options.seconds}
-        print_answer(options, "allow", {**params, "revoke": options.revoke}, in_words)
-        return 0
-
-    return guarded(act)
+    params = {"session": options.session, "tool": options.tool, "seconds": options.seconds}
+    return ask_and_print(options, "allow", {**params, "revoke": options.revoke}, in_words)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,8 +32,8 @@ def _parser() -> argparse.ArgumentParser:
         "allow",
         'Let a session call a tool that its user is asked about (`permissions`, "then": "ask"), for clients'
         " that cannot ask. It holds for the tool as it is now, in this session, as long as the session is in"
-        " use or as long as --for says, and ends with the daemon: it is kept in memory only. Without TOOL:"
-        " what the session may call.",
+        " use or as long as --for says, and ends with the daemon: it is kept in memory only. Without"
+        " SERVER/TOOL: what the session may call.",
         examples=(
             "mcpd allow 4",
             "mcpd allow 4 filesystem/write_file",
@@ -54,9 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "tool",
-        metavar="TOOL",
+        metavar="SERVER/TOOL",
         nargs="?",
-        help="SERVER/TOOL, or a pattern as in the configuration; it must fit a tool that asks",
+        help="a tool, or a pattern as in the configuration; it must fit a tool that asks",
     )
     made.add_argument(
         "--for",
@@ -69,14 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     add_json(made)
     add_control(made)
     return made
-
-
-def seconds_of(text: str) -> float:
-    """The seconds in `90s`, `30m`, `1h` or `2d`."""
-    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
-    if found is None or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 30m, 1h or 2d")
-    return float(int(found[1]) * _UNITS[found[2]])
 
 
 def in_words(answer: dict[str, Any]) -> str:

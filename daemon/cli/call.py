@@ -10,7 +10,7 @@ from daemon.cli.asking.companion import add_conversation, converse
 from daemon.cli.contents import show, texts
 from daemon.cli.control import EX_FAULT, guarded
 from daemon.cli.options import add_control, add_json, parser
-from daemon.config.labels import split_off
+from daemon.cli.tool_name import read_tool, tool_name
 from daemon.safety.escape import document
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class BadArguments(ValueError):
-    """The command line does not name a tool and its arguments. The text says what to write."""
+    """The command line has no arguments of a tool. The text says what to write."""
 
 
 def main(argv: list[str]) -> int:
@@ -34,14 +34,18 @@ def main(argv: list[str]) -> int:
         0: it worked; 1: the result is an error, printed on stderr; 2: usage; 3: the daemon is not reachable.
     """
     made = _parser()
-    options = made.parse_args(argv)
+    options = made.parse_intermixed_args(argv)  # `call a/b --json c=d`, too
     try:
-        server, tool = _split(options.tool)
         arguments = parse_arguments(options.arguments)
     except BadArguments as error:
         made.error(str(error))
-    params = {"server": server, "tool": tool, "arguments": arguments}
-    return guarded(lambda: _show(converse(options, server, "call", params), as_json=options.json))
+
+    def act() -> int:
+        server, tool = read_tool(options, options.tool)
+        params = {"server": server, "tool": tool, "arguments": arguments}
+        return _show(converse(options, server, "call", params), as_json=options.json)
+
+    return guarded(act)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,19 +65,12 @@ def _parser() -> argparse.ArgumentParser:
         ),
         exits={0: "the tool's result is printed", 1: "the call failed: the reason is on stderr"},
     )
-    made.add_argument("tool", metavar="SERVER/TOOL", help="as `mcpd tools` shows them")
+    made.add_argument("tool", metavar="SERVER/TOOL", type=tool_name, help="as `mcpd tools` shows them")
     made.add_argument("arguments", metavar="ARGS", nargs="*", help="JSON object, KEY=VALUE ..., or -")
     add_json(made)
     add_conversation(made)
     add_control(made, CALL_SECONDS)
     return made
-
-
-def _split(name: str) -> tuple[str, str]:
-    server, tool = split_off(name)
-    if not server:
-        raise BadArguments(f"write SERVER/TOOL, not {name!r}: `mcpd tools` lists them")
-    return server, tool
 
 
 def parse_arguments(words: list[str]) -> Json:

@@ -107,7 +107,7 @@ def _instances(options: argparse.Namespace) -> Iterator[str]:
 
 def _tools(options: argparse.Namespace) -> Iterator[str]:
     for category in _ask(options, "tools")["categories"].values():
-        yield from category["tools"]
+        yield from (f"{tool['server']}/{tool['tool']}" for tool in category["tools"].values())
 
 
 def _servers_and_tools(options: argparse.Namespace) -> Iterator[str]:
@@ -117,11 +117,6 @@ def _servers_and_tools(options: argparse.Namespace) -> Iterator[str]:
 
 def _categories(options: argparse.Namespace) -> Iterator[str]:
     yield from _ask(options, "tools")["categories"]
-
-
-def _categories_and_tools(options: argparse.Namespace) -> Iterator[str]:
-    yield from _categories(options)
-    yield from _tools(options)
 
 
 def _prompts(options: argparse.Namespace) -> Iterator[str]:
@@ -137,6 +132,11 @@ def _resources(options: argparse.Namespace) -> Iterator[str]:
 def _sessions(options: argparse.Namespace) -> Iterator[str]:
     for session in _ask(options, "sessions")["sessions"]:
         yield session["key"]
+
+
+def _calls(options: argparse.Namespace) -> Iterator[str]:
+    for call in _ask(options, "calls")["inFlight"]:
+        yield str(call["id"])
 
 
 def _profiles(options: argparse.Namespace) -> Iterator[str]:
@@ -160,12 +160,12 @@ _BY_WORD: dict[str, Names] = {
     "SERVER|INSTANCE": _instances,
     "SERVER/TOOL": _tools,
     "SERVER[/TOOL]": _servers_and_tools,
-    "CATEGORY|SERVER/TOOL": _categories_and_tools,
     "SERVER/NAME": _prompts,
     "URI|SERVER/URI": _resources,
     "SESSION": _sessions,
     "KEY": _sessions,
     "CLIENT": _clients,
+    "CALL": _calls,
 }
 """What completes an argument, by the word that `--help` shows for it (`metavar`)."""
 

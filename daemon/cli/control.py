@@ -46,6 +46,24 @@ class DaemonUnreachable(Exception):
         self.problem = problem
         """Which socket was tried, and why it failed: a clause."""
 
+    @property
+    def since_known(self) -> str:
+        """The same for whoever has had answers from it before."""
+        return self.problem
+
+
+class DaemonSilent(DaemonUnreachable):
+    """A daemon listens and did not answer in time: it hangs, or what it was asked for takes longer."""
+
+
+class DaemonHungUp(DaemonUnreachable):
+    """A daemon closed the connection without an answer."""
+
+    @property
+    def since_known(self) -> str:
+        """It served whoever has had answers before, so it can only have ended."""
+        return "the daemon has stopped"
+
 
 class RemoteFault(Exception):
     """The daemon answered with a JSON-RPC error."""
@@ -111,7 +129,10 @@ class Wire:
             if not chunk:
                 raise EOFError
             self._received += chunk
-        message = json.loads(self._received[:end])
+        try:
+            message = json.loads(self._received[:end])
+        except RecursionError:
+            raise ValueError("a line of it is nested too deeply") from None
         del self._received[: end + 1]
         self._searched = 0
         if not isinstance(message, dict):
@@ -156,12 +177,12 @@ def ask(
             wire.send(request)
             answer = _answer(wire, deadline, companion)
         except TimeoutError:
-            raise DaemonUnreachable(
+            raise DaemonSilent(
                 f"the daemon at {path} did not answer `{method}` within {timeout:g} s",
                 "It may be overloaded or hang: see its log; --timeout SECONDS waits longer.",
             ) from None
         except (OSError, EOFError):
-            raise DaemonUnreachable(
+            raise DaemonHungUp(
                 f"the daemon at {path} closed the connection without an answer: it is stopping, does not"
                 " serve this user (`listen.uids`), or has started this process or one above it as a server:"
                 " servers give no orders (`listen.servers` lets it be a client)",
@@ -175,11 +196,16 @@ def ask(
 
 
 def ask_with(
-    options: argparse.Namespace, method: str, params: dict[str, Any], companion: Companion | None = None
+    options: argparse.Namespace,
+    method: str,
+    params: dict[str, Any],
+    companion: Companion | None = None,
+    *,
+    timeout: float | None = None,
 ) -> dict[str, Any]:
-    """`ask` with the socket and the timeout of the command line (`options.add_control`)."""
+    """`ask` with the socket and, unless another is given, the timeout of the command line (`add_control`)."""
     path = options.control or str(control_socket(os.environ, options.socket))
-    return ask(method, params, path=path, timeout=options.timeout, companion=companion)
+    return ask(method, params, path=path, timeout=timeout or options.timeout, companion=companion)
 
 
 def print_answer(
@@ -204,6 +230,21 @@ def guarded(action: Callable[[], int]) -> int:
     except RemoteFault as fault:
         print(f"mcpd: {visible(fault.message)}", file=sys.stderr)
         return EX_FAULT
+
+
+def ask_and_print(
+    options: argparse.Namespace,
+    method: str,
+    params: dict[str, Any],
+    in_words: Callable[[dict[str, Any]], str],
+) -> int:
+    """A whole command that puts one question and prints the answer; returns what `guarded` does."""
+
+    def act() -> int:
+        print_answer(options, method, params, in_words)
+        return 0
+
+    return guarded(act)
 
 
 def _as_text(word: str) -> str:

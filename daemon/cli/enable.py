@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import guarded, print_answer
+from daemon.cli.control import ask_and_print
 from daemon.cli.options import add_control, add_json, parser
 from daemon.safety.escape import visible
 
@@ -54,12 +54,7 @@ def switch_parser(command: str, description: str, *, examples: tuple[str, ...]) 
 
 def switch(options: argparse.Namespace, *, off: bool) -> int:
     """Run `mcpd enable` or `mcpd disable`. Returns 0, 1, 2 or 3: see `main`."""
-
-    def act() -> int:
-        print_answer(options, "switch", {"name": options.name, "off": off}, in_words)
-        return 0
-
-    return guarded(act)
+    return ask_and_print(options, "switch", {"name": options.name, "off": off}, in_words)
 
 
 def in_words(answer: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: st
     """The servers that were found, what is to be known of each, and what could not be taken or read."""
     parts: list[RenderableType] = []
     if planned.added:
-        rows = grid(screen)
+        rows = grid(screen, folds=True)
         for heading in ("SERVER", "FROM", "RUNS", "SECRETS"):
             rows.add_column(heading, overflow="fold")
         for server in planned.added:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
+from daemon.history.event import Event, EventKind
 from daemon.kit.later import load_due
 from daemon.operators.news import switches
 from daemon.processes import own
 from daemon.surfaces.table import by_profile
-from daemon.tree import Tree
+from daemon.tree.running import Tree
 from daemon.wire.frames import LineBuffer
 
 if TYPE_CHECKING:
@@ -93,8 +94,9 @@ class _Life:
     def obey(self, code: int) -> None:
         """Take a signal, and leave what it asks for to the tasks that wait for it."""
         number = signal.Signals(code)
+        self._tree.history.note(Event(kind=EventKind.SIGNAL, details={"signal": number.name}))
         if number is signal.SIGHUP:
-            logger.info("{}: reading the configuration", number.name)
+            logger.bind(event=True).info("{}: reading the configuration", number.name)
             self.reload_wanted.set()
         elif self.stop.is_set():
             logger.warning("{} again: ending every server at once", number.name)
@@ -102,7 +104,7 @@ class _Life:
             if self._tree.http is not None:
                 self._tree.http.hurry()
         else:
-            logger.info("{}: going down", number.name)
+            logger.bind(event=True).info("{}: going down", number.name)
             self.stop.set()
 
     async def settle(self) -> None:

@@ -5,24 +5,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import DaemonUnreachable, ask_with, guarded, print_answer
+from daemon.cli.control import ask_with, guarded, print_answer
+from daemon.cli.events import EventLines
+from daemon.cli.following import follow, news, note
 from daemon.cli.options import add_control, add_json, count, parser
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
-POLL_SECONDS = 0.5
-"""Interval between two questions of `--follow`: people do not notice it, and it costs the daemon a
-millisecond."""
+Json = dict[str, Any]
 
 NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
 """Said of a server that is not a child of the daemon."""
@@ -51,9 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     made = parser(
         "logs",
         "Show what a server wrote on its stderr, oldest line first, as far as it is kept: 1000 lines, 64 KiB,"
-        " over restarts of the server. Where clients do not share a server, the lines of all instances that"
-        " run, each with its name, or those of the INSTANCE that is named. Without SERVER, show how many lines"
-        " there are of each. Terminal escapes are spelt out, known secrets are left out. Changes nothing.",
+        " over restarts of the server; each with the time when it was read and the number of the run that wrote"
+        " it, and between them, marked with --, what happened to the server (`mcpd events` has more). Where"
+        " clients do not share a server, the lines of all instances that run, each with its name, or those of"
+        " the INSTANCE that is named. Without SERVER, show how many lines there are of each. Terminal escapes"
+        " are spelt out, known secrets are left out. Changes nothing.",
         examples=(
             "mcpd logs",
             "mcpd logs git -n 20",
@@ -79,11 +79,14 @@ def _parser() -> argparse.ArgumentParser:
         "-f", "--follow", action="store_true", help="go on with each new line, also over restarts, until Ctrl-C"
     )
     made.add_argument(
+        "--no-events", action="store_true", help="only the lines, without what happened between them"
+    )
+    made.add_argument(
         "-n",
         "--last",
         metavar="N",
         type=count,
-        help="no more than the last N lines (default: all that is kept)",
+        help="no more than the last N lines and events (default: all that is kept)",
     )
     add_json(made)
     add_control(made)
@@ -114,80 +117,93 @@ def _counts(answer: dict[str, Any]) -> str:
 
 def _show(options: argparse.Namespace) -> int:
     answer = _first(options)
-    _print(answer, as_json=options.json)
+    LogLines(options).show(answer, options.last)
     if "instances" in answer:
         if not answer["instances"]:
-            _note(f"{answer['server']}: no instance of it runs.")
+            note(f"{answer['server']}: no instance of it runs.")
     elif not answer["lines"]:
-        why = NO_STDERR if answer["type"] not in {"", "stdio"} else "it has not written anything on its stderr"
-        _note(f"{answer['server']}: {why.format(type=answer['type'])}.")
+        why = NO_STDERR if answer["type"] not in {"", "stdio"} else _silent(answer)
+        note(f"{answer['server']}: {why.format(type=answer['type'])}.")
     return 0
 
 
-def _first(options: argparse.Namespace) -> dict[str, Any]:
+def _silent(answer: Json) -> str:
+    """That a server has written nothing: lines are kept for as long as mcpd runs."""
+    if (at := answer.get("startedAt")) is None:
+        return "it has not written anything on its stderr"
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    return f"it has written nothing on its stderr since mcpd started at {began}"
+
+
+def _first(options: argparse.Namespace) -> Json:
     last = {} if options.last is None else {"last": options.last}
-    return ask_with(options, "logs", {"server": options.server, **last})
+    return ask_with(options, "logs", {**_asked(options), **last})
+
+
+def _asked(options: argparse.Namespace) -> Json:
+    return {"server": options.server, "events": not options.no_events}
 
 
 def _follow(options: argparse.Namespace) -> int:
     """Print what is kept and then each new line, until Ctrl-C."""
-    answer = _first(options)
-    try:
-        _print(answer, as_json=options.json)
-        for later in _news(options, answer):
-            _print(later, as_json=options.json)
-    except KeyboardInterrupt:
-        pass
-    return 0
+    first, lines = _first(options), LogLines(options)
+
+    def after(seen: Json) -> Json:
+        return news(options, "logs", {**_asked(options), **_seen(seen)})
+
+    def show(answer: Json) -> None:
+        if answer is first:
+            lines.show(answer, options.last)
+            return
+        if dropped := sum(page["dropped"] for page in _pages(answer).values()):
+            note(f"{dropped} lines came faster than they were asked for, and are gone.")
+        lines.show(answer)
+
+    return follow(first, after, show)
 
 
-def _news(options: argparse.Namespace, seen: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Answers with new lines. A daemon that is away is reported once and waited for: it may be restarting."""
-    away = False
-    while True:
-        time.sleep(POLL_SECONDS)
-        try:
-            seen = ask_with(options, "logs", {"server": options.server, **_seen(seen)})
-        except DaemonUnreachable as error:
-            if not away:
-                _note(f"{error.problem}. Waiting for it.")
-            away = True
-            continue
-        if away:
-            _note("the daemon is back.")
-        away = False
-        if dropped := sum(page["dropped"] for page in _pages(seen).values()):
-            _note(f"{dropped} lines came faster than they were asked for, and are gone.")
-        yield seen
-
-
-def _pages(answer: dict[str, Any]) -> dict[str, Any]:
+def _pages(answer: Json) -> Json:
     """The lines of an answer, by instance; under no name those of a server that all clients share."""
-    pages: dict[str, Any] = answer.get("instances", {"": answer})
+    pages: Json = answer.get("instances", {"": answer})
     return pages
 
 
-def _seen(answer: dict[str, Any]) -> dict[str, Any]:
+def _seen(answer: Json) -> Json:
     """How to ask for what comes after an answer."""
-    seen: dict[str, Any] = {
+    seen: Json = {
         name: {"after": page["next"], "source": page["source"]} for name, page in _pages(answer).items()
     }
-    return {"instances": seen} if "instances" in answer else dict(seen[""])
+    told = {"eventsAfter": answer["eventsNext"]} if "eventsNext" in answer else {}
+    return {"instances": seen, **told} if "instances" in answer else {**seen[""], **told}
 
 
-def _print(answer: dict[str, Any], *, as_json: bool) -> None:
-    for instance, page in _pages(answer).items():
-        for line in page["lines"]:
-            if as_json:
-                told = {"instance": instance, **line} if instance else line
-                # ASCII: nothing in it can move a cursor except DEL, which JSON leaves as it is.
-                print(json.dumps(told).replace("\x7f", "\\u007f"))
-            else:
-                whose = f"{instance}: " if instance else ""
-                print(visible(whose + line["text"].rstrip("\r").expandtabs()))
-    sys.stdout.flush()
+class LogLines(EventLines):
+    """Prints a server's lines, and between them what happened to it, in the order of time."""
 
+    def show(self, answer: Json, last: int | None = None) -> None:
+        """Print the lines and the events of an answer; of these `last` at most."""
+        lines = [
+            {**line, "instance": instance} if instance else line
+            for instance, page in _pages(answer).items()
+            for line in page["lines"]
+        ]
+        # A daemon of before has neither the time of a line, nor events.
+        both = sorted([*lines, *answer.get("events", ())], key=lambda each: each.get("at", 0.0))
+        for each in both[-last:] if last else both:
+            self.put(each)
+        sys.stdout.flush()
 
-def _note(text: str) -> None:
-    """Print a remark about the lines to stderr, because programs read stdout."""
-    print(f"mcpd: {visible(text)}", file=sys.stderr)
+    def as_object(self, entry: Json) -> Json:
+        """An entry as programs get it: an event is marked by its kind under `event`."""
+        return {"event": entry["kind"], **entry} if "kind" in entry else entry
+
+    def line(self, entry: Json) -> str:
+        """An entry as a line: when, which run, and what was written, or what happened."""
+        if "kind" in entry:
+            return super().line({**entry, "message": f"-- {entry['message']}"})
+        whose = f"{entry['instance']}: " if "instance" in entry else ""
+        text = visible(whose + entry["text"].rstrip("\r").expandtabs())
+        if "at" not in entry:
+            return text
+        run = f"[{entry['run'] or '-'}]"
+        return f"{self.clock(entry['at'])}  {self.painted(run, 'dim')} {text}"

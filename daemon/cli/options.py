@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ _SOCKET = (
 
 EXITS = {2: "usage", 3: "the daemon cannot be reached"}
 """Exit statuses that all commands which ask the daemon share; 2 is shared by all commands."""
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 ANSWER_SECONDS = 10.0
 """How long a command waits for the daemon, which answers from memory in milliseconds unless it hangs."""
@@ -100,3 +103,20 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number over 0")
     return int(text)
+
+
+def seconds_of(text: str) -> float:
+    """The seconds in `90s`, `30m`, `1h` or `2d`, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no length of time over 0.
+    """
+    if not (seconds := length_in(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 90s, 30m, 1h or 2d")
+    return seconds
+
+
+def length_in(text: str) -> float | None:
+    """The seconds in `90s`, `30m`, `1h`, `2d` or `1w`; None if it is not written so."""
+    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text)
+    return None if found is None else float(int(found[1]) * _UNITS[found[2]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import guarded, print_answer
+from daemon.cli.control import ask_and_print
 from daemon.cli.options import add_control, add_json, parser
 from daemon.safety.escape import visible
 
@@ -19,12 +19,7 @@ def main(argv: list[str]) -> int:
         0: it is being started; 1: there is no such server; 2: usage; 3: the daemon is not reachable.
     """
     options = _parser().parse_args(argv)
-
-    def act() -> int:
-        print_answer(options, "restart", {"server": options.server}, in_words)
-        return 0
-
-    return guarded(act)
+    return ask_and_print(options, "restart", {"server": options.server}, in_words)
 
 
 def _parser() -> argparse.ArgumentParser:

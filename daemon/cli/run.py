@@ -250,8 +250,7 @@ def _serve(
     state = (options.state_dir or paths.state_dir(os.environ)).absolute()
     kept = _kept_logins(config, state, file)
     log = LogFile(state / LOG) if options.detached else None
-    style = options.log_format or _style(detached=options.detached)
-    writer = logs.configure(style, options.log_level, file.redact, log)
+    writer = logs.configure(_style(options), options.log_level, file.redact, log)
     own.take_charge(os.environ)
     try:
         with _written_down(state) as (begun, unrecorded):
@@ -264,6 +263,7 @@ def _serve(
                 facts=_facts(doors, file, state, unrecorded, log=str(state / LOG) if log else ""),
                 redact=file.redact,
                 notify=Notifier(os.environ),
+                tell_event=writer.tell_event,
                 watchdog=watchdog_seconds(os.environ),
                 place=place,
                 file=file,
@@ -280,9 +280,9 @@ def _serve(
         writer.close()
 
 
-def _style(*, detached: bool) -> str:
-    if detached:
-        return "dated"
+def _style(options: argparse.Namespace) -> str:
+    if options.log_format or options.detached:
+        return options.log_format or "dated"
     return "journal" if os.environ.get("JOURNAL_STREAM") else "text"
 
 

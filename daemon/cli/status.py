@@ -11,9 +11,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import ask_with, guarded
+from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, RemoteFault, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser, positive
-from daemon.safety.escape import document
+from daemon.safety.escape import document, json_line
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ EX_UNAVAILABLE = 1
 
 WATCH_SECONDS = 2.0
 """Default interval of `--watch`."""
-
-CLEAR = "\x1b[H\x1b[J"
-"""ANSI: cursor home, clear to the end of the screen."""
 
 
 def main(argv: list[str]) -> int:
@@ -47,9 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     made = parser(
         "status",
         "Show every server with its state, the reason if it is not ready, and its numbers; then the sessions"
-        " and what the meta-tools save. Starts no server and changes nothing.",
+        " and what the meta-tools save. With SERVER, all that is known of that one. Starts no server and"
+        " changes nothing.",
         examples=(
             "mcpd status",
+            "mcpd status git",
             "mcpd status --watch 5",
             "mcpd status --json | jq '.servers | map_values(select(.state != \"ready\"))'",
         ),
@@ -58,53 +57,108 @@ def _parser() -> argparse.ArgumentParser:
             1: "a server is unavailable or degraded, or persistence is, or the daemon refused to answer",
         },
     )
+    made.add_argument(
+        "server",
+        metavar="SERVER|INSTANCE",
+        nargs="?",
+        help="all of one: what runs, its calls in flight, its last errors and events, what helps",
+    )
     add_json(made)
     made.add_argument(
         "--watch",
         metavar="SECONDS",
-        type=positive,
+        type=_interval,
         nargs="?",
         const=WATCH_SECONDS,
-        help=f"show it again every so often, until Ctrl-C (default: {WATCH_SECONDS:g} s)",
+        help="keep it on the screen and current, with keys to sort, filter and look closer (? lists them),"
+        f" until q; without a terminal print it every so often, until Ctrl-C (default: {WATCH_SECONDS:g} s)",
     )
     add_control(made)
     return made
 
 
-def _watch(options: argparse.Namespace) -> int:
-    """Show the status repeatedly. A daemon that is away is shown as such: it may be restarting."""
-    code = 0
+def _interval(text: str) -> float:
+    """The seconds of `--watch`; who writes the server there is told what to type.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no number of seconds.
+    """
+    import argparse  # noqa: PLC0415 - loaded by now: by options
+
     try:
-        while True:
-            if sys.stdout.isatty():
-                sys.stdout.write(CLEAR)
-            code = guarded(lambda: _show(options))
-            sys.stdout.flush()
-            time.sleep(options.watch)
-    except KeyboardInterrupt:
-        return code
+        return positive(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(
+            f"{error}; a server stands before it: mcpd status NAME --watch"
+        ) from None
 
 
-def _show(options: argparse.Namespace) -> int:
+def _watch(options: argparse.Namespace) -> int:
+    """Show the status again and again. A daemon that is away is shown as such: it may be restarting."""
+    # Only now: it imports prompt_toolkit.
+    from daemon.cli.watch import has_screen, watch, watch_screen  # noqa: PLC0415
+    from daemon.cli.watch_poll import StatusPoll  # noqa: PLC0415
+
+    if options.json or not has_screen(os.environ, sys.stdin, sys.stdout):
+        return watch(partial(guarded, lambda: _show(options, compact=True)), options.watch)
+    last = watch_screen(StatusPoll(partial(_look, options), options.watch), options.server)
+    return EX_UNREACHABLE if last.problem or last.status is None else exit_status(last.status)
+
+
+def _look(options: argparse.Namespace, server: str | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
     status = ask_with(options, "status", {})
-    _explain(status, options)
-    if options.json:
-        print(document(status))
+    _explain(status["servers"], options)
+    # A server that is gone is no reason to show nothing of the others.
+    if server is None or server not in status["servers"]:
+        return status, None
+    return status, answer_one(options, server)
+
+
+def answer_one(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """The daemon's answer about one server or instance, with what happened to it and what helps."""
+    answer = ask_with(options, "status", {"server": name})
+    if "server" not in answer:
+        # An older daemon answers with all of them, whatever it is asked for.
+        if name not in answer["servers"]:
+            raise RemoteFault(EX_FAULT, f"no server is named {name!r}")
+        answer = {"name": name, "server": answer["servers"][name]}
+    _explain({answer["name"]: answer["server"]}, options)
+    return answer
+
+
+def _show(options: argparse.Namespace, *, compact: bool = False) -> int:
+    if options.server is None:
+        answer, _ = _look(options, None)
+        servers, daemon = answer["servers"], answer["daemon"]
     else:
-        from daemon.cli.status_view import render  # noqa: PLC0415 - imports rich, which `--json` does without
-        from daemon.cli.terminal import Screen  # noqa: PLC0415
+        answer = answer_one(options, options.server)
+        servers, daemon = {answer["name"]: answer["server"]}, {}
+    if options.json:
+        # A document on each line, so that a program knows where one ends.
+        print(json_line(answer) if compact else document(answer))
+    else:
+        _show_people(answer, is_whole=options.server is None)
+    return exit_status({"servers": servers, "daemon": daemon})
 
-        print(render(status, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))
-    return exit_status(status)
+
+def _show_people(answer: dict[str, Any], *, is_whole: bool) -> None:
+    # Only now: they import rich, which `--json` does without.
+    from daemon.cli.status_one import render_one  # noqa: PLC0415
+    from daemon.cli.status_view import render  # noqa: PLC0415
+    from daemon.cli.terminal import Screen  # noqa: PLC0415
+
+    screen = Screen.of(sys.stdout, os.environ)
+    print((render if is_whole else render_one)(answer, now=time.time(), screen=screen))
 
 
-def _explain(status: dict[str, Any], options: argparse.Namespace) -> None:
+def _explain(servers: dict[str, Any], options: argparse.Namespace) -> None:
     """Add `happened` and `helps` to every server that is not well and has a known remedy."""
-    seen = dict(_shown(status["servers"]))
+    seen = dict(_shown(servers))
     if all(each["state"] in WELL for each in seen.values()):
         return
     # Only now: most of the time nothing is wrong.
-    from daemon.cli.doctor.remedies import last_words, remedy  # noqa: PLC0415
+    from daemon.cli.doctor.last_words import last_words  # noqa: PLC0415
+    from daemon.operators.remedies import remedy  # noqa: PLC0415
 
     for name, words in last_words(seen, partial(ask_with, options)).items():
         found = remedy(name, seen[name], words)

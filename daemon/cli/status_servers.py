@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from daemon.cli.status_lists import columns, faults
+from daemon.cli.status_lists import KINDS, columns, faults
 from daemon.cli.terminal import ROOMY, duration, grid, milliseconds, paragraph, safe, size
+from daemon.safety.escape import visible
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
@@ -36,10 +39,34 @@ STYLES = {
 }
 """Colour by state; the state's name is shown as well, so nothing is said by colour alone."""
 
-USAGE = ("in flight", "idle")
-"""Further headings where servers have instances, if there is room."""
+MINUTES = 5
+"""Minutes of `recent`, as the headings have them."""
 
-_RIGHT = ("since", "tools", "calls", "p50/p95 ms", "restarts", "pid", "rss")
+LEGEND = f"open: calls in flight. calls, err and p50/p95 (ms): the last {MINUTES} minutes."
+"""What the short headings of a narrow table mean."""
+
+NAME_LEAST = 16
+"""Columns that a name gets before other columns are left out."""
+
+_ELLIPSIS = "…"
+
+_LEFT = 2
+"""The first columns, name and state, are aligned at the left."""
+
+_DROPPED = ("pid", "idle", "restarts", "memory", *KINDS, "tools", "p50/p95", "err", "calls", "open", "for")
+"""Columns that a narrow screen does without, the least important first."""
+
+WIDE = 120
+"""From this width on there is room for headings that need no legend."""
+
+_LONG_HEADINGS = {
+    "for": "since",
+    "open": "in flight",
+    "calls": f"calls {MINUTES}m",
+    "err": f"errors {MINUTES}m",
+    "p50/p95": "p50/p95 ms",
+}
+"""The headings there."""
 
 
 def table(servers: Json, now: float, screen: Screen) -> Table:
@@ -48,28 +75,99 @@ def table(servers: Json, now: float, screen: Screen) -> Table:
     Args:
         servers: by name, as `status` answers them.
         now: seconds since the epoch, for ages.
-        screen: where it is shown.
+        screen: where it is shown; columns that do not fit are left out, long names shortened in the middle.
     """
+    rows = [row for name, server in servers.items() for row in _rows(name, server, now, screen)]
+    headings = _headings(servers, screen)
+    told = {each: _LONG_HEADINGS.get(each, each) if screen.width >= WIDE else each for each in headings[1:]}
+    widths = {each: max((len(word), *(len(row[each]) for row in rows))) for each, word in told.items()}
+    gap = 2 if screen.width >= ROOMY else 1
+    longest = max((len("server"), *(cell_len(visible(row["server"])) for row in rows)))
+    for unwanted in _DROPPED:
+        room = screen.width - sum(widths.values()) - gap * len(widths)
+        if room >= min(longest, NAME_LEAST):
+            break
+        widths.pop(unwanted, None)
+    room = max(1, screen.width - sum(widths.values()) - gap * len(widths))
+    names = _shortened([visible(row["server"]) for row in rows], room)
     drawn = grid(screen)
-    # The name is the one thing that may take several lines: cut, it could not be typed in again.
-    drawn.add_column("server", overflow="fold", min_width=8)
-    drawn.add_column("state", no_wrap=True)
-    beside = columns(servers, screen)
-    has_instances = any(server.get("instances") for server in servers.values())
-    usage = USAGE if has_instances and screen.width >= ROOMY else ()
-    for heading in (*_RIGHT[:2], *beside, *_RIGHT[2:], *usage):
-        drawn.add_column(heading, justify="right", no_wrap=True)
-    for name, server in servers.items():
-        instances = server.get("instances") or ()
-        state = safe(f"{server['state']}{_number(len(instances), screen)}", STYLES.get(server["state"], ""))
-        kinds = (str(server.get(kind, 0)) for kind in beside)
-        shown = [str(server["tools"]), *kinds, *_numbers(server)]
-        drawn.add_row(safe(name), state, duration(now - server["since"]), *shown, *_usage(usage, server))
-        for each in instances:
-            state = safe(each["state"], STYLES.get(each["state"], ""))
-            shown = [str(each["tools"]), *("" for _ in beside), *_numbers(each)]
-            drawn.add_row(_named(each), state, duration(now - each["since"]), *shown, *_usage(usage, each))
+    drawn.add_column("server", overflow="fold", min_width=min(longest, len("server")))
+    for place, each in enumerate(widths, 1):
+        drawn.add_column(told[each], justify="left" if place < _LEFT else "right", no_wrap=True)
+    for row, name in zip(rows, names, strict=True):
+        cells = (safe(row[each], STYLES.get(row["style"], "") if each == "state" else "") for each in widths)
+        drawn.add_row(safe(name), *cells)
     return drawn
+
+
+def legend(servers: Json, screen: Screen) -> Iterator[RenderableType]:
+    """What the headings of a narrow table mean, as they are too short to say it themselves."""
+    if servers and screen.width < WIDE:
+        yield Text(LEGEND, style="dim")
+
+
+def _headings(servers: Json, screen: Screen) -> list[str]:
+    is_divided = any(server.get("instances") for server in servers.values())
+    idle = ["idle"] if is_divided and screen.width >= ROOMY else []
+    beside = columns(servers, screen)
+    numbers = ("open", "calls", "err", "p50/p95", "restarts", "memory", "pid")
+    return ["server", "state", "for", "tools", *beside, *numbers, *idle]
+
+
+def _rows(name: str, server: Json, now: float, screen: Screen) -> Iterator[dict[str, str]]:
+    instances = server.get("instances") or ()
+    state = f"{server['state']}{_number(len(instances), screen)}"
+    yield {"server": name, **_cells(server, now), "state": state}
+    for each in instances:
+        where = each.get("workspace") if "#" in each["name"] else None
+        yield {"server": f"  {each['name']}{f' in {where}' if where else ''}", **_cells(each, now)}
+
+
+def _cells(server: Json, now: float) -> dict[str, str]:
+    """What the columns show of a server or an instance. An older daemon does not know the last minutes."""
+    recent, idle = server.get("recent") or {}, server.get("idleMs")
+    return {
+        "state": server["state"],
+        "style": server["state"],
+        "for": duration(now - server["since"]),
+        "tools": str(server["tools"]),
+        **{kind: "" if "name" in server else str(server.get(kind, 0)) for kind in KINDS},
+        "open": str(server["inFlight"] or "-"),
+        "calls": str(recent.get("calls", "-")),
+        "err": str(recent.get("errors") or "-"),
+        "p50/p95": _latency(recent),
+        "restarts": str(server["restarts"] or "-"),
+        "memory": size(server["rssBytes"]),
+        "pid": "-" if server["pid"] is None else str(server["pid"]),
+        "idle": "" if idle is None else duration(idle / 1000),
+    }
+
+
+def _latency(recent: Json) -> str:
+    if recent.get("p50Ms") is None:
+        return "-"
+    return f"{milliseconds(recent['p50Ms'])}/{milliseconds(recent['p95Ms'])}"
+
+
+def _shortened(names: list[str], room: int) -> list[str]:
+    """Names that fit, shortened in the middle; whole if that would make two of them alike."""
+    short = [shorten(name, room) for name in names]
+    return short if len(set(short)) == len(set(names)) else names
+
+
+def shorten(text: str, room: int) -> str:
+    """The text in so many columns, its middle left out: what names differ in stands at their ends."""
+    if cell_len(text) <= room:
+        return text
+    head, tail = room // 2, (room - 1) // 2
+    return f"{set_cell_size(text, head).rstrip()}{_ELLIPSIS}{_tail(text, tail)}"
+
+
+def _tail(text: str, room: int) -> str:
+    kept = text[-room:] if room else ""
+    while cell_len(kept) > room:
+        kept = kept[1:]
+    return kept
 
 
 def _number(instances: int, screen: Screen) -> str:
@@ -81,61 +179,97 @@ def _number(instances: int, screen: Screen) -> str:
     return f", {instances} instance{'s' if instances > 1 else ''}"
 
 
-def _named(instance: Json) -> Text:
-    """The name of an instance, and its directory if that is not in the name."""
-    where = instance.get("workspace") if "#" in instance["name"] else None
-    return safe(f"  {instance['name']}{f' in {where}' if where else ''}")
+def remarks(servers: Json, starts: int | None = None) -> Iterator[RenderableType]:
+    """What there is to say about servers and their instances beside their rows; nothing if all is well.
+
+    Args:
+        servers: by name, as `status` answers them.
+        starts: how many are started at a time; None if an older daemon does not say.
+    """
+    seen = list(_each(servers))
+    coming = [name for name, server in seen if _is_coming(server)]
+    if coming:
+        yield Text("")
+        yield safe(_coming(coming, starts), "cyan")
+    groups: dict[object, list[tuple[str, Json]]] = {}
+    for name, server in seen:
+        alike = (server["state"], server.get("cause"), server["reason"], _told_of(name, server))
+        is_ill = server["state"] not in WELL and not _is_coming(server) and server["reason"]
+        groups.setdefault(alike if is_ill else name, []).append((name, server))
+    for group in groups.values():
+        yield from _remarks(group)
 
 
-def _numbers(server: Json) -> tuple[str, ...]:
-    return (
-        str(server["calls"]),
-        f"{milliseconds(server['p50Ms'])}/{milliseconds(server['p95Ms'])}",
-        str(server["restarts"]),
-        "-" if server["pid"] is None else str(server["pid"]),
-        size(server["rssBytes"]),
-    )
-
-
-def _usage(wanted: tuple[str, ...], server: Json) -> tuple[str, ...]:
-    """Calls in flight, and for how long an instance has not been used."""
-    if not wanted:
-        return ()
-    idle = server.get("idleMs")
-    return str(server["inFlight"]), "" if idle is None else duration(idle / 1000)
-
-
-def remarks(name: str, server: Json) -> Iterator[RenderableType]:
-    """What there is to say about a server and its instances beside their rows; nothing if all is well."""
-    instances = server.get("instances") or ()
-    yield from _remarks(name, {**server, **_OF_INSTANCES} if instances else server)
-    for each in instances:
-        yield from _remarks(each["name"], each)
+def _each(servers: Json) -> Iterator[tuple[str, Json]]:
+    for name, server in servers.items():
+        instances = server.get("instances") or ()
+        yield name, {**server, **_OF_INSTANCES} if instances else server
+        yield from ((each["name"], each) for each in instances)
 
 
 _OF_INSTANCES: Json = {"stderr": [], "noise": None, "oneClientAtATime": False}
 """What is said of each instance, and not of its server again."""
 
 
-def _remarks(name: str, server: Json) -> Iterator[RenderableType]:
-    lines = list(_remark_lines(server))
+def _is_coming(server: Json) -> bool:
+    """Whether it is on its way and has not failed: that needs no reason."""
+    return server["state"] in COMING and not server.get("cause")
+
+
+def _coming(names: list[str], starts: int | None) -> str:
+    which = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    if len(names) == 1:
+        return f"{which} is starting."
+    return f"{len(names)} servers are starting{f', {starts} at a time' if starts else ''}: {which}."
+
+
+def _told_of(name: str, server: Json) -> tuple[str, str]:
+    """What happened and what helps, with a word in place of the server's name in commands."""
+    return _generic(name, server.get("happened") or ""), _generic(name, server.get("helps") or "")
+
+
+def _generic(name: str, text: str) -> str:
+    return re.sub(
+        r"`[^`]*`", lambda found: re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "SERVER", found[0]), text
+    )
+
+
+def _remarks(group: list[tuple[str, Json]]) -> Iterator[RenderableType]:
+    """The remarks about a server, or about several that are down for one reason."""
+    server = group[0][1]
+    lines = list(remark_lines(server)) if len(group) == 1 else list(_shared_lines(group))
     if not lines:
         return
-    state = server["state"]
+    state, names = server["state"], ", ".join(each for each, _ in group)
     yield Text("")
-    yield safe(f"{name}: {state}", STYLES.get(state, ""))
+    yield safe(f"{names}: {state}", STYLES.get(state, ""))
     for text, style in lines:
         yield paragraph(text, indent=2, style=style)
 
 
-_UNTOLD = {"queued": "waits to be started", "starting": "is being started"}
-"""What is said of states that need no reason."""
+def _shared_lines(group: list[tuple[str, Json]]) -> Iterator[tuple[str, str]]:
+    name, server = group[0]
+    happened, helps = _told_of(name, server)
+    yield server["reason"], ""
+    if happened:
+        yield happened, ""
+        yield f"What helps: {helps}", "bold"
+    due = [each["nextRetryInMs"] / 1000 for _, each in group if each["nextRetryInMs"] is not None]
+    if due:
+        first, last = duration(min(due)), duration(max(due))
+        yield f"next retries in {first if first == last else f'{first} to {last}'}", ""
+    for each, of_one in group:
+        yield from ((f"{each}: {text}", style) for text, style in _oddities(of_one))
 
 
-def _remark_lines(server: Json) -> Iterator[tuple[str, str]]:
+NAMED = 10
+"""Servers that are named in a sentence about several."""
+
+
+def remark_lines(server: Json) -> Iterator[tuple[str, str]]:
     """The remarks about a server, each line with its style."""
-    if server["state"] not in WELL:
-        yield server["reason"] or _UNTOLD.get(server["state"], "no reason is known"), ""
+    if server["state"] not in WELL and not _is_coming(server):
+        yield server["reason"] or "no reason is known", ""
         if server.get("happened"):
             yield server["happened"], ""
             yield f"What helps: {server['helps']}", "bold"

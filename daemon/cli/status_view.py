@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from daemon.cli.status_lists import below
-from daemon.cli.status_servers import remarks, table
-from daemon.cli.terminal import draw, duration, grid, paragraph, safe, size
-from daemon.kit.wording import counted
+from daemon.cli.status_servers import legend, remarks, table
+from daemon.cli.terminal import draw, duration, grid, paragraph, safe
+from daemon.kit.wording import bytes_in_words, counted
 from daemon.operators.news import switches
 from daemon.safety.escape import visible
 
@@ -36,11 +36,10 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
     servers: Json = status["servers"]
     parts: list[RenderableType] = list(_persistence(status["daemon"], now))
     if servers:
-        parts += [table(servers, now, screen), *below(servers, screen)]
+        parts += [table(servers, now, screen), *legend(servers, screen), *below(servers, screen)]
     else:
         parts.append(Text("No servers are configured."))
-    for name, server in servers.items():
-        parts += remarks(name, server)
+    parts += remarks(servers, status["daemon"].get("startsAtATime"))
     if status.get("unresolved"):
         parts += [Text(""), Text("Named in the configuration but offered by no server:", style="yellow")]
         parts += [paragraph(str(name), indent=2) for name in status["unresolved"]]
@@ -132,8 +131,13 @@ def _counted(metrics: Json) -> Iterator[str]:
     if trips := metrics.get("extraRoundTrips"):
         yield f"{trips:,} extra round trips"
     if spared := metrics.get("estimatedTokensNotSent"):
-        more = "not sent" if spared > 0 else "more sent than all tools have"
-        yield f"about {abs(spared):,} tokens {more} (an estimate)"
+        if spared > 0:
+            yield f"about {spared:,} tokens not sent (an estimate)"
+        else:
+            yield (
+                f"loading on demand has cost about {-spared:,} tokens more than it saved (an estimate):"
+                " with few tools, surface `full` or `mcpd lazy off` is cheaper"
+            )
 
 
 def _summarized(summarizer: Json) -> Iterator[str]:
@@ -206,14 +210,18 @@ def _daemon(daemon: Json) -> Iterator[RenderableType]:
     if "surfaces" in daemon:  # absent from an older daemon
         told = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
         yield safe(f"{told[0].upper()}{told[1:]}.")
-    yield Text(f"{daemon['available']} of {daemon['servers']} servers available. {_shown(daemon)}")
+    dormant = daemon.get("dormant")
+    asleep = f" ({dormant} of them dormant: started by their next call)" if dormant else ""
+    off = f", {daemon['off']} off" if daemon.get("off") else ""
+    available = f"{daemon['available']} of {counted(daemon['servers'], 'server')} available{off}"
+    yield Text(f"{available}{asleep}. {_shown(daemon)}")
 
 
 def _shown(daemon: Json) -> str:
     """What the default profile shows, compared with all that it offers."""
-    shown, saved = size(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
+    shown, saved = bytes_in_words(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
     offered = daemon["offeredBytes"]
-    tools = f"{counted(daemon['offeredTools'], 'tool')} of {size(offered)}"
+    tools = f"{counted(daemon['offeredTools'], 'tool')} of {bytes_in_words(offered)}"
     if daemon["surfaceBytes"] == offered:
         return f"Models see all {tools}: nothing is saved."
     if saved <= 0:

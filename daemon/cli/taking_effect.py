@@ -107,7 +107,8 @@ def in_lines(name: str, effect: Effect) -> str:
 
 def failure(options: argparse.Namespace, name: str, seen: dict[str, Any]) -> str:
     """What is wrong with a server that did not come up, and what helps."""
-    from daemon.cli.doctor.remedies import last_words, remedy  # noqa: PLC0415 - reads its tables
+    from daemon.cli.doctor.last_words import last_words  # noqa: PLC0415 - reads tables
+    from daemon.operators.remedies import remedy  # noqa: PLC0415
 
     words = last_words({name: seen}, lambda method, params: ask_with(options, method, params)).get(name, [])
     known = remedy(name, seen, words)

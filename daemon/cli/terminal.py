@@ -66,9 +66,15 @@ def draw(parts: Sequence[RenderableType], screen: Screen) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def grid(screen: Screen, *, head: bool = True) -> Table:
-    """An empty table without lines, with less space between columns on a narrow screen."""
-    gap = 2 if screen.width >= ROOMY else 1
+def grid(screen: Screen, *, head: bool = True, folds: bool = False) -> Table:
+    """An empty table without lines, with less space between columns on a narrow screen.
+
+    Args:
+        screen: where it is shown.
+        head: whether its columns have headings.
+        folds: whether several columns take more than one line: one blank would not tell them apart.
+    """
+    gap = 2 if folds or screen.width >= ROOMY else 1
     return Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=head, header_style="bold")
 
 

@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
             "mcpd token",
             'export MCPD_TOKEN="$(mcpd token)"',
             "mcpd token new ci --profile reader",
+            "mcpd token new wall-display --console read",
             "mcpd token list",
             "mcpd token revoke ci",
             "mcpd token revoke --default",
@@ -89,6 +90,12 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="a profile that the new token may use; may be repeated, the first is for paths that name none"
         " (default: all of them)",
+    )
+    made.add_argument(
+        "--console",
+        choices=("read", "control"),
+        help="let whoever signs in to the console with the new token read it, or change things (default:"
+        " neither)",
     )
     made.add_argument(
         "--default", action="store_true", help="revoke the one without a name; a new one takes its place"
@@ -112,6 +119,7 @@ def _check_usage(made: argparse.ArgumentParser, options: argparse.Namespace) -> 
         made.error(f"`mcpd token {action}` takes no name")
     for given, name, place in (
         (options.profile, "--profile", "new"),
+        (options.console, "--console", "new"),
         (options.default, "--default", "revoke"),
         (options.json, "--json", "list"),
     ):
@@ -166,7 +174,8 @@ def _show(_options: argparse.Namespace, known: Known, file: TokenFile) -> None:
 
 
 def _new(options: argparse.Namespace, known: Known, file: TokenFile) -> None:
-    from daemon.config.listen_rules import TOKEN_NAME  # noqa: PLC0415 - as in `main`
+    from daemon.config.listen import ConsoleRole  # noqa: PLC0415 - as in `main`
+    from daemon.config.listen_rules import TOKEN_NAME  # noqa: PLC0415
     from daemon.kit.wording import quoted, suggestion  # noqa: PLC0415
 
     if not TOKEN_NAME.fullmatch(options.name):
@@ -179,7 +188,8 @@ def _new(options: argparse.Namespace, known: Known, file: TokenFile) -> None:
         if known["profiles"] is not None and profile not in known["profiles"]:
             raise NotDone(f"unknown profile {quoted(profile)}{suggestion(profile, known['profiles'])}")
     profiles = tuple(dict.fromkeys(options.profile)) if options.profile else None
-    value = file.add(options.name, profiles, time.time())
+    role = None if options.console is None else ConsoleRole(options.console)
+    value = file.add(options.name, profiles, time.time(), role)
     _tell(options, known)
     print("mcpd: keep it where its client finds it: it is not shown again", file=sys.stderr)
     print(value)
@@ -245,11 +255,19 @@ def _told(known: Known, kept: Kept) -> Iterator[dict[str, object]]:
         yield {**each, "from": "configuration", "since": None, "lastUsed": used.get(each["name"] or "")}
     if known["configured"] is None and kept.default is not None:
         since = kept.default.since
-        yield {"name": None, "profiles": None, "from": "mcpd", "since": since, "lastUsed": used.get("")}
+        yield {
+            "name": None,
+            "profiles": None,
+            "console": None,
+            "from": "mcpd",
+            "since": since,
+            "lastUsed": used.get(""),
+        }
     for name, token in kept.tokens.items():
         yield {
             "name": name,
             "profiles": token.profiles,
+            "console": token.console,
             "from": "mcpd",
             "since": token.since,
             "lastUsed": used.get(name),
@@ -259,8 +277,9 @@ def _told(known: Known, kept: Kept) -> Iterator[dict[str, object]]:
 def _in_words(token: dict[str, Any]) -> str:
     profiles = "all profiles" if token["profiles"] is None else ", ".join(token["profiles"])
     origin = "configured" if token["since"] is None else f"made {_day(token['since'])}"
+    role = f"; the console, to {token['console']}" if token.get("console") else ""
     seen = f", last used {_day(token['lastUsed'])}" if token["lastUsed"] else ""
-    return f"{token['name'] or UNNAMED}: {profiles}; {origin}{seen}"
+    return f"{token['name'] or UNNAMED}: {profiles}{role}; {origin}{seen}"
 
 
 def _day(seconds: float) -> str:

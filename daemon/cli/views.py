@@ -10,8 +10,10 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from daemon.cli.definition_views import first_sentence
 from daemon.cli.terminal import Screen, draw, duration, grid, paragraph, safe
 from daemon.kit.wording import counted
+from daemon.operators.loaded_words import advice
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -28,14 +30,9 @@ _TOOLS_MARGIN = 6
 _SEARCH_MARGIN = 20
 """Most columns that the score and the gaps of a table of search results take."""
 
-ADVICE = {
-    "invalid_changed": "It counts again once it is loaded again, with the new schema.",
-    "invalid_deleted": "If it comes back as it was, it counts again by itself.",
-    "invalid_disabled": "Switch it on: `mcpd enable {server}/{name}`, or in the configuration.",
-    "invalid_server_disabled": "Switch it on: `mcpd enable {server}`, or in the configuration.",
-    "invalid_renamed": "Load it under its new name: {renamedTo}.",
-}
-"""What can be done about a loaded tool, by its status."""
+
+_ALL_OF_SESSIONS = 72
+"""Columns of a screen from which all of a session is shown; rich would drop columns without a word."""
 
 
 def render_tools(categories: Json, screen: Screen) -> str:
@@ -45,6 +42,33 @@ def render_tools(categories: Json, screen: Screen) -> str:
         parts += [*_category(name, category), _tools_of(category["tools"], screen), Text("")]
     if not categories:
         parts.append(Text("There are no categories: no server is configured."))
+    return draw(parts, screen)
+
+
+def render_server_tools(answer: Json, screen: Screen) -> str:
+    """The tools of a server as text: each with its first sentence, and whether it can be called now.
+
+    Args:
+        answer: of the control method `tools`, asked for a server.
+        screen: where it is shown.
+    """
+    server, tools = answer["server"], answer["tools"]
+    state = f", {answer['state']}" if answer["state"] else ""
+    parts: list[RenderableType] = [safe(f"{server}{state}, {counted(len(tools), 'tool')}", "bold")]
+    if answer["reason"]:
+        parts.append(paragraph(answer["reason"], indent=2, style="yellow"))
+    if not answer["known"]:
+        parts.append(paragraph(f"It has not listed any yet: `mcpd status {server}` says why.", indent=2))
+    rows = {
+        name: {**tool, "server": server, "listed": True, "description": first_sentence(tool["description"])}
+        for name, tool in tools.items()
+    }
+    parts.append(_tools_of(rows, screen))
+    for name, why in answer["quarantined"].items():
+        parts.append(paragraph(f"{server}/{name} is not offered: {why}", indent=2, style="yellow"))
+    if tools:
+        example = next(iter(tools))
+        parts += [Text(""), safe(f"What one takes: mcpd tools {server}/{example}", "dim")]
     return draw(parts, screen)
 
 
@@ -60,12 +84,13 @@ def _category(name: str, category: Json) -> Iterator[RenderableType]:
 
 def _tools_of(tools: Json, screen: Screen) -> Table:
     table = grid(screen, head=False)
-    names = min(max(map(cell_len, map(visible, tools)), default=0), screen.width // 2)
+    named = [f"{tool['server']}/{tool.get('tool', name)}" for name, tool in tools.items()]
+    names = min(max(map(cell_len, map(visible, named)), default=0), screen.width // 2)
     table.add_column(width=1)
     # Names are never cut, descriptions are: unless each is given its width, rich takes it from the names.
     table.add_column(overflow="fold", width=names)
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=screen.width - names - _TOOLS_MARGIN)
-    for name, tool in tools.items():
+    for name, tool in zip(named, tools.values(), strict=True):
         mark = _mark(tool)
         described = " ".join(tool["description"].split())
         # The mark comes first: a description is cut where the screen ends.
@@ -87,17 +112,15 @@ def render_search(answer: Json, screen: Screen) -> str:
     """Search results as text: a table of tools, and how many more fit."""
     tools: list[Json] = answer["tools"]
     table = grid(screen)
-    names = min(max(cell_len(visible(tool["name"])) for tool in tools), screen.width // 3)
-    places = min(max(cell_len(visible(_place(tool))) for tool in tools), screen.width // 4)
+    named = [f"{tool['server']}/{tool.get('tool', tool['name'])}" for tool in tools]
+    names = max(min(max(cell_len(visible(name)) for name in named), screen.width // 2), len("tool"))
     table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("tool", overflow="fold", width=max(names, len("tool")))
-    table.add_column("server", overflow="fold", width=max(places, len("server")))
-    room = screen.width - names - places - _SEARCH_MARGIN
-    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=room)
-    for tool in tools:
-        table.add_row(
-            f"{tool['score']:.1f}", safe(tool["name"], "bold"), safe(_place(tool)), safe(tool["description"])
-        )
+    # Never cut: it is typed in again.
+    table.add_column("tool", overflow="fold", width=names)
+    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=screen.width - names - _SEARCH_MARGIN)
+    for name, tool in zip(named, tools, strict=True):
+        words = safe(_category_of(tool), "dim").append_text(safe(tool["description"]))
+        table.add_row(f"{tool['score']:.1f}", safe(name, "bold"), words)
     parts: list[RenderableType] = [table]
     more = answer["total"] - len(tools)
     if more > 0:
@@ -105,10 +128,10 @@ def render_search(answer: Json, screen: Screen) -> str:
     return draw(parts, screen)
 
 
-def _place(tool: Json) -> str:
-    """The server, and the category if that has another name."""
+def _category_of(tool: Json) -> str:
+    """The category, if that has another name than the server."""
     category = tool["category"]
-    return tool["server"] if category in {None, tool["server"]} else f"{tool['server']} ({category})"
+    return "" if category in {None, tool["server"]} else f"[{category}] "
 
 
 def render_sessions(answer: Json, *, now: float, screen: Screen) -> str:
@@ -124,6 +147,8 @@ def render_sessions(answer: Json, *, now: float, screen: Screen) -> str:
     if answer.get("incomplete"):
         parts += [safe(answer["incomplete"], "yellow"), Text("")]
     parts.append(_all_sessions(sessions, now, screen) if sessions else Text("There are no sessions."))
+    if sessions and screen.width < _ALL_OF_SESSIONS:
+        parts += [Text(""), paragraph("client, connected, begun: in a wider terminal, or --json", indent=0)]
     if answer.get("more"):
         parts += [Text(""), Text("There are older ones; `mcpd sessions KEY` shows any.", style="dim")]
     return draw(parts, screen)
@@ -158,15 +183,21 @@ def _all_sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     table = grid(screen)
     # A key is never cut: it could not be typed in again.
     table.add_column("session", overflow="fold", min_width=8)
-    table.add_column("client", overflow="fold")
-    for heading in ("connected", "begun", "used", "loaded", "invalid"):
+    roomy = screen.width >= _ALL_OF_SESSIONS
+    headings = ("connected", "begun", "used", "loaded", "invalid") if roomy else ("used", "loaded", "invalid")
+    if roomy:
+        table.add_column("client", overflow="fold")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for session in sessions:
-        table.add_row(
-            safe(_named(session), "dim") if session["key"] is None else safe(session["key"]),
+        about = (
             safe(session["client"] or "-"),
             str(session["connections"] or "-"),
             duration(now - session["createdAt"]),
+        )
+        table.add_row(
+            safe(_named(session), "dim") if session["key"] is None else safe(session["key"]),
+            *(about if roomy else ()),
             "-" if session["seenAt"] is None else duration(now - session["seenAt"]),
             str(session["loaded"]),
             _invalid(session["invalid"]),
@@ -219,8 +250,8 @@ def _loss(tool: Json) -> Iterator[RenderableType]:
     """Why a loaded tool is no longer listed."""
     yield safe(f"{tool['server']}/{tool['name']}: {tool['status']}", "yellow")
     yield paragraph(tool["reason"], indent=2)
-    if tool["status"] in ADVICE:
-        yield paragraph(ADVICE[tool["status"]].format_map({"renamedTo": "unknown", **tool}), indent=2)
+    if helps := advice(tool):
+        yield paragraph(helps, indent=2)
 
 
 LEVEL_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "fault": "bold red"}

@@ -121,6 +121,9 @@ class Calls(Protocol):
     def take_over(self, call: ClientCall, retry: ClientCall) -> None:
         """Have a call that was interrupted answer the request of another one."""
 
+    def lose(self, call: ClientCall, error: CallError) -> None:
+        """End a call wherever it is, and answer it: with an error unless its result is there already."""
+
     def send_progress(self, call: ClientCall, params: dict[str, Raw]) -> None:
         """Send the client a progress report that already has its own token."""
 
@@ -203,6 +206,11 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Until when it is not given up, however silent its server is (`wire.requests.Exchange`)."""
     convert: Callable[[Buffer], bytes] | None = None
     """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
+    in_line: bool = False
+    """Whether it waits for a place at its server (`ports.CallToSend`)."""
+    shown_as: tuple[int, float] | None = None
+    """The number that operators know it by, and when it began for them, in seconds since the epoch; None if it
+    was not shown to any (`operators.calls`)."""
     finished: bytes | None = None
     """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 

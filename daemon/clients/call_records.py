@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon import protocol
+from daemon.history.event import Event, EventKind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from daemon.clients.call import ClientCall
+    from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
     from daemon.wire.peer_requests import PeerRequest
 
@@ -20,15 +24,15 @@ IS_ERROR = "isError"
 class CallRecords:
     """Logs and counts the calls of one client."""
 
-    def __init__(self, context: SessionContext, number: int) -> None:
+    def __init__(self, context: SessionContext, client: Client) -> None:
         """Begin with nothing to record.
 
         Args:
             context: what all sessions share.
-            number: the connection's number, for the log.
+            client: the client.
         """
         self._context = context
-        self._number = number
+        self._client = client
         self._clock = trio.lowlevel.current_clock().current_time
 
     def ended(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
@@ -40,18 +44,42 @@ class CallRecords:
             failed: whether the answer is a result in which the tool says that it failed.
         """
         context, upstream, seconds = self._context, call.upstream, self._clock() - call.started
-        label = call.told() if upstream is None else call.label
-        context.log.note(self._number, label, seconds, IS_ERROR if failed else outcome)
+        label, server = (call.told(), "") if upstream is None else (call.label, upstream.of)
+        noted = IS_ERROR if failed else outcome
+        # One tuple, made once: what becomes of it is not the call's business.
+        context.log.note((self._client, call.request.key, label, seconds, noted, server, call.tool))
         surface = call.request.surface.name
         if call.method != protocol.CALL_TOOL:
-            context.tally.request("" if upstream is None else upstream.of, call.method, outcome)
+            context.tally.request(server, call.method, outcome)
         elif upstream is not None:
             upstream.record(seconds, ok=outcome == "ok")
-            context.tally.call(upstream.of, surface, outcome, seconds, call.tool)
+            context.tally.call(server, surface, outcome, seconds, call.tool)
         else:
             context.tally.meta_call(surface, call.label, outcome)
             if outcome != "ok":
                 context.tally.refused(outcome)
+
+    def overloaded(self, call: ClientCall, told: Mapping[str, object]) -> None:
+        """Have it noted by which bound a call was refused.
+
+        Args:
+            call: the call.
+            told: what its client was told beside the text (`Overloaded.details`).
+        """
+        server = str(told.get("server", "" if call.upstream is None else call.upstream.of))
+        details = {"bound": str(told["bound"])} if "bound" in told else {}
+        self._context.gather(Event(kind=EventKind.OVERLOADED, server=server, details=details))
+
+    def failed(self, call: ClientCall, code: str, text: str) -> None:
+        """Keep what a client was told about a call that a server has failed at; nothing of mcpd's own refusals.
+
+        Args:
+            call: the call.
+            code: an error code, or `IS_ERROR`.
+            text: what the client was told.
+        """
+        if call.upstream is not None:
+            self._context.recent.failed(call.upstream.of, call.tool or call.label, code, text)
 
     def asked(self, request: PeerRequest, *, parked: bool) -> None:
         """Count a request that was put to the client, now or in its next round, or answered in its place."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw, Struct
 
 from daemon import protocol
-from daemon.clients.call_records import CallRecords
+from daemon.clients.call_records import IS_ERROR, CallRecords
 from daemon.clients.links import linked_in
 from daemon.clients.logging_levels import takes
 from daemon.clients.parking import Parking
 from daemon.clients.rounds import InputRounds
 from daemon.clients.server_requests import ServerRequests
+from daemon.errors import Overloaded
 from daemon.wire.envelope import is_utf8
 
 if TYPE_CHECKING:
@@ -41,6 +43,11 @@ class _IsError(Struct):
     isError: bool = False  # noqa: N815 - the wire's name
 
 
+class _RefusedCall(Struct):
+    structuredContent: dict[str, dict[str, object]]  # noqa: N815 - the wire's name
+
+
+_decode_refusal = msgspec.json.Decoder(_RefusedCall).decode
 _decode_is_error = msgspec.json.Decoder(_IsError).decode
 
 
@@ -81,8 +88,9 @@ class CallsInFlight:
         self.redact = context.redact
         self._peer = peer
         self._context = context
-        records = CallRecords(context, number)
-        self.count_asked, self._record = records.asked, records.ended
+        records = CallRecords(context, client)
+        self.count_asked, self._record, self._failed = records.asked, records.ended, records.failed
+        self._overloaded = records.overloaded
 
     def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
         """Answer a call and forget it; one that was abandoned is not answered (MCP, cancellation)."""
@@ -101,13 +109,21 @@ class CallsInFlight:
         self._peer.answer(request.id, result)
         if call.upstream is not None and call.upstream.has_resources:
             request.session.links.note(call.upstream.of, linked_in(result))
-        self._record(call, outcome, failed=outcome == "ok" and is_error(result))
+        failed = outcome == "ok" and is_error(result)
+        self._record(call, outcome, failed=failed)
+        if failed or outcome != "ok":
+            self._failed(call, IS_ERROR if failed else outcome, text_in(result))
+            if outcome == Overloaded.code:
+                self._overloaded(call, _decode_refusal(result).structuredContent["error"])
 
     def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:
         """Answer a request with a JSON-RPC error and forget it, as `finish`."""
         if self._end(call):
             self._peer.refuse(call.request.id, code, message, data)
             self._record(call, outcome, failed=False)
+            self._failed(call, outcome, message)
+            if outcome == Overloaded.code and isinstance(data, dict):
+                self._overloaded(call, data)
         elif call.parked is not None:
             call.parked.hold(lambda: call.calls.refuse(call, code, message, data, outcome), len(message))
 
@@ -165,12 +181,16 @@ class CallsInFlight:
     def lose_all(self, error: CallError) -> None:
         """Answer every call, if need be with an error: the daemon is stopping, nothing answers later."""
         for call in self._newest_first():
-            call.withdraw(error.message)
-            if call.finished is None:
-                call.lost(error)
-            else:
-                call.answered(call.finished)
+            self.lose(call, error)
         self._context.outbox.flush()
+
+    def lose(self, call: ClientCall, error: CallError) -> None:
+        """End a call wherever it is, and answer it: with an error unless its result is there already."""
+        call.withdraw(error.message)
+        if call.finished is None:
+            call.lost(error)
+        else:
+            call.answered(call.finished)
 
     def abandon_all(self, reason: str) -> None:
         """Abandon every call: the client is gone."""
@@ -191,10 +211,28 @@ def is_error(result: Buffer) -> bool:
     The result is decoded only if `"isError": true` occurs anywhere in it; then the result's own member decides,
     not a text that quotes it.
     """
-    raw = memoryview(result)
-    if raw.nbytes > LOOKED_THROUGH or _SAYS_ERROR.search(raw) is None:
+    if len(result) > LOOKED_THROUGH or _SAYS_ERROR.search(result) is None:
         return False
     try:
-        return _decode_is_error(raw).isError
+        return _decode_is_error(result).isError
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
+
+
+class _Text(Struct):
+    text: str = ""
+
+
+class _Content(Struct):
+    content: list[_Text] = []
+
+
+_decode_content = msgspec.json.Decoder(_Content).decode
+
+
+def text_in(result: Buffer) -> str:
+    """The first text in a result that says what went wrong; empty if it has none, or is too large to look."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if memoryview(result).nbytes <= LOOKED_THROUGH:
+            return next((each.text for each in _decode_content(result).content if each.text), "")
+    return ""

@@ -18,6 +18,7 @@ from daemon.clients.savings import Savings
 from daemon.clients.subscriptions import Subscriptions
 from daemon.clients.told import ToldClient
 from daemon.clients.waits import Tasks
+from daemon.history.event import Event, EventKind
 from daemon.surfaces.fitting import ClientInfo, may_defer
 from daemon.wire import envelope
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from daemon.clients.client import Selection
     from daemon.clients.context import SessionContext
     from daemon.clients.visitor import Visitor
+    from daemon.history.event import Detail
     from daemon.model import Kind
     from daemon.wire.peer import Peer
 
@@ -61,6 +63,7 @@ class ClientConnection:
             decided=context.decided,
         )
         self.client.number = number
+        self._told_key = ""
         self.subscriptions = Subscriptions(peer, context.outbox)
         self.announcements = Announcements(self.subscriptions, context.habits, self.client)
         self.list_changes = ListChanges(self.subscriptions, self.listing_of)
@@ -91,7 +94,31 @@ class ClientConnection:
             said = ClientInfo(str(info.get("name", "")), str(info.get("version", "")))
             self.client.introduce(said)
             self.savings.applies = not may_defer(said)
-            self.client_log.log(self.level, "session with {}", self.client.name)
+            log = self.client_log.bind(event=True) if self.client.visitor.keeps else self.client_log
+            log.log(self.level, "session with {}", self.client.name)
+            self._begin_told()
+
+    def end_told(self, seconds: float) -> None:
+        """Note that the client has left, if it was told that it came; `seconds` ago it connected."""
+        if self._told_key:
+            details: dict[str, Detail] = {"client": self.client.name, "seconds": seconds}
+            details["calls"] = self.calls.total
+            event = Event(kind=EventKind.SESSION_ENDED, session=self._told_key, details=details)
+            self.context.note(event)
+
+    def _begin_told(self) -> None:
+        """Note once that the client has connected, except where each request may have a connection."""
+        if self._told_key or not self.client.visitor.keeps:
+            return
+        selection = self.selection
+        self._told_key = self.attachments.key or f"#{self.client.number}"
+        details: dict[str, Detail] = {
+            "client": self.client.name,
+            "profile": selection.profile.name,
+            "surface": selection.surface.name,
+            "connection": self.client.number,
+        }
+        self.context.note(Event(kind=EventKind.SESSION_BEGAN, session=self._told_key, details=details))
 
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:
         """Answer a request with what went wrong; a fault of ours costs the request, not the connection."""

@@ -17,14 +17,17 @@ from daemon.clients.permissions.rounds import AgreedCalls
 from daemon.clients.request_states import RequestStates
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Mapping
 
     from daemon.authorization.running import LoginRuns
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.sessions import Sessions
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import RepairCounts
+    from daemon.counting.recent_calls import RecentCalls
     from daemon.counting.tally import Tally
+    from daemon.history.event import Event
+    from daemon.host.call_log import EndedCall
     from daemon.kit.mailbox import Watch
     from daemon.ports import Upstream
     from daemon.search.index import Index
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
 class CallLog(Protocol):
     """A log of ended calls; writing to it must not block."""
 
-    def note(self, session: int, label: str, seconds: float, outcome: str) -> None:
-        """Note one call; `outcome` is `ok` or an error code of design.md §6."""
+    def note(self, ended: EndedCall) -> None:
+        """Note one call; its outcome is `ok`, `isError` or an error code of design.md §6."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,6 +71,8 @@ class SessionContext:
     """The daemon's outbox."""
     log: CallLog
     """The log of calls."""
+    recent: RecentCalls
+    """The last calls, and the last errors of each server."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
     redact: Redactors
@@ -93,6 +98,10 @@ class SessionContext:
     look: Callable[[], Awaitable[None]] | None = None
     """Returns once all that other daemons wrote before now is known here; None where nobody else writes. What a
     client has just loaded at one daemon, the next one may not have been told yet."""
+    note: Callable[[Event], None] = lambda _event: None
+    """Takes what happens to sessions."""
+    gather: Callable[[Event], None] = lambda _event: None
+    """Takes refusals of calls, which may be many."""
     moved: Callable[[str | None], str | None] = lambda _key: None
     """The profile that an operator has given the session with this key, if any (`clients.client`)."""
 
@@ -127,6 +136,8 @@ class SessionStatistics:
     """How many of its calls have no answer yet."""
     loaded: int
     """How many tools it has loaded."""
+    identity: Hashable = None
+    """Identifies the session that it has without a key (`SessionState.identity`)."""
     own: Loaded = attrs.field(factory=Loaded, repr=False)
     """What it has loaded in the session that has no key."""
     grants: Grants = attrs.field(factory=Grants, repr=False)

@@ -5,7 +5,8 @@ answer comes back as the bytes that the server wrote. Only a call that must wait
 the nursery of its connection, so that it ends with the connection.
 
 What a surface decides about a call whose arguments it does not decode is valid as long as its view
-(`Attachment.view`): the next call of that name is sent the same way without being judged again.
+(`Attachment.view`): the next call of that name is sent the same way without being judged again, and so is the
+next one through a meta-tool whose arguments name the same tool and fit it (`surfaces.base.WrappedCalls`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
 from loguru import logger
 
 from daemon import protocol
@@ -32,7 +32,7 @@ from daemon.errors import (
     ToolNotLoaded,
     UpstreamUnavailable,
 )
-from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Reply
+from daemon.surfaces.base import AwaitListing, Forward, Reply
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ class Dispatch:
             if meta:
                 read_meta(call, meta)
             if len(self._open) > MAX_CALLS:
-                raise Overloaded(f"{MAX_CALLS} calls of this client are in flight. Wait for some to end.")
+                text = f"{MAX_CALLS} calls of this client are in flight. Wait for some to end."
+                raise Overloaded(text, bound="calls in flight of one client")
             if not call.given.startswith(b"{"):
                 raise InvalidArguments(f'"arguments" of {name} must be an object')
             if meta and call.others and self.calls.parking.resume(call):
@@ -155,9 +156,13 @@ class Dispatch:
     def _act(self, call: ClientCall) -> None:
         session = call.request.session
         view = session.view(call.request.turn)
-        known = view.forwards.get(call.name)
+        known: Forward | None = view.forwards.get(call.name)
+        arguments: bytes | Raw = call.given
+        if known is None and call.name in view.wrapped:
+            known, arguments = view.wrapped[call.name].find(call.given)
         if known is not None:
-            if self._send(call, known, call.given):
+            # The look spares a Python call: only the surface `load` has loaded tools.
+            if self._send(call, known, arguments) and view.loaded.tools:
                 self._count(view, known)
             return
         action = call.decide(view, patient=call.patient)
@@ -228,11 +233,7 @@ class Dispatch:
             call.request.session.load(forward.loading)
             return
         self._count(view, forward)
-        if forward.verbatim:
-            if len(view.forwards) >= MAX_REMEMBERED:
-                view.forwards.clear()
-            # Without the arguments of this call: they may be megabytes, and a secret.
-            view.forwards[call.name] = attrs.evolve(forward, arguments=b"{}")
+        view.remember(call.name, call.given, forward)
 
     def _recheck(self, call: ClientCall) -> bool:
         """Judge a queued call again, since the tool may have changed. Returns False if it goes back to waiting.
@@ -303,6 +304,7 @@ class Dispatch:
         """Judge a call again after a wait, by what is known by then."""
         with self._contained(call), wait_scope(call):
             await wait()
+            call.waiting = None
             if call.upstream is not None and call.upstream.is_gone and call.moves < MAX_MOVES:
                 # It has ended, or was replaced, while the call waited for it: another one takes its place.
                 call.moves += 1

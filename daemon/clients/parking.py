@@ -113,6 +113,8 @@ class ParkedCall:
         self.client = client_of(call.calls, call.request.key)
         self.server: str | None = call.upstream.name
         self.held = 0
+        self.call: ClientCall | None = call
+        """The call, as long as it has no answer."""
         self._call = call
         self._states = states
         self._asked: dict[str, PeerRequest] = {}
@@ -161,7 +163,7 @@ class ParkedCall:
         if not self._states.may_hold(size):
             error = RequestTooLarge("too much waits for clients that have not come back. The call ran.")
             answer, size = partial(self._call.lost, error), 0
-        self._answer, self.held = answer, size
+        self._answer, self.held, self.call = answer, size, None
         self._end("the call has ended")
 
     def give_up(self, reason: str) -> None:
@@ -184,6 +186,12 @@ class ParkedCall:
 
     def _withdraw(self, key: str, _reason: str) -> None:
         self._asked.pop(key, None)
+
+
+def parked_calls(states: RequestStates) -> list[ClientCall]:
+    """The calls whose clients were asked something and have not come back, and that have no answer yet."""
+    found = [each.call for each in states.waiting() if isinstance(each, ParkedCall)]
+    return [each for each in found if each is not None]
 
 
 def client_of(calls: Calls, key: str | None) -> Hashable:

@@ -86,7 +86,7 @@ class RequestStates:
 
     def give(self, waiting: AwaitsClient) -> str | None:
         """A state for a call; None if too many are waiting already."""
-        others = [each.waiting for each in self._given.values()]
+        others = self.waiting()
         if (
             len(others) >= MAX_STATES
             or sum(each.client == waiting.client for each in others) >= MAX_OF_CLIENT
@@ -97,6 +97,10 @@ class RequestStates:
         self._given[_digest(state)] = _Given(waiting, trio.current_time() + TTL)
         self._any.set()
         return state
+
+    def waiting(self) -> list[AwaitsClient]:
+        """Everything that waits for a client, oldest first."""
+        return [each.waiting for each in self._given.values()]
 
     def find(self, state: str, owner: bytes) -> AwaitsClient | None:
         """The call that a state stands for; None if it is not good for that owner, for whatever reason."""

@@ -7,7 +7,6 @@ that hangs up, or cancels, leaves no server waiting.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -57,7 +56,7 @@ class ServerRequests:
         """The servers that have asked for the client's roots."""
         self._peer = peer
         self._calls = calls
-        self._open: Counter[str] = Counter()
+        self._open: set[RelayedRequest] = set()
 
     def ask(self, request: PeerRequest, request_id: bytes | None) -> RelayedRequest | None:
         """Put a request to the client; None if it was answered at once, in its place.
@@ -69,17 +68,17 @@ class ServerRequests:
         server = request.server
         if lacks := lacking(self.capabilities, request):
             answer_instead(request, lacks)
-        elif self._open[server] >= MAX_OF_SERVER:
+        elif sum(each.server == server for each in self._open) >= MAX_OF_SERVER:
             text = f"{MAX_OF_SERVER} requests of this server are before this client already"
             request.refuse(INVALID_REQUEST, text)
-        elif self._open.total() >= MAX_OPEN:
+        elif len(self._open) >= MAX_OPEN:
             request.refuse(INVALID_REQUEST, f"{MAX_OPEN} requests are before this client already")
         else:
-            self._open[server] += 1
             if request.method == protocol.LIST_ROOTS:
                 self.told_roots.add(server)
             self.elicitations.given(server, request.params)
             asked = RelayedRequest(self, request, request_id)
+            self._open.add(asked)
             asked.uid = self._peer.requests.open(asked, forwarded=False)
             self._peer.send_request(asked.uid, request.method, _params(request, asked), request_id)
             return asked
@@ -103,16 +102,18 @@ class ServerRequests:
     def close(self, asked: RelayedRequest, reason: str) -> None:
         """Take a request back that is still before the client."""
         if self._peer.requests.take(asked.uid) is not None:
-            self.ended(asked.server)
+            self.ended(asked)
             # Over HTTP, the stream that it went out on ends with its call.
             stream = asked.request_id if asked.request_id in self._calls else None
             self._peer.notify(*protocol.cancelled(asked.uid, reason), stream)
 
-    def ended(self, server: str) -> None:
-        """Note that a request of a server has an answer, or gets none."""
-        self._open[server] -= 1
-        if not self._open[server]:
-            del self._open[server]
+    def ended(self, asked: RelayedRequest) -> None:
+        """Note that a request has an answer, or gets none."""
+        self._open.discard(asked)
+
+    def is_asked_about(self, request_id: bytes) -> bool:
+        """Whether something is before the client that belongs to this request of its."""
+        return any(each.request_id == request_id for each in self._open)
 
     def takes_url(self, server: str, error: Buffer) -> bool:
         """Whether a server's error sends the client's user to a URL, which the client can do."""
@@ -182,7 +183,7 @@ class RelayedRequest:
 
     def _ended(self) -> None:
         self._release()
-        self._asking.ended(self.server)
+        self._asking.ended(self)
 
     def _release(self) -> None:
         if self.limit is not None:

@@ -103,7 +103,8 @@ class Sessions:
         """The sessions in use that have a key, by key."""
         self.users: Counter[Hashable] = Counter()
         """How many connections use each session, by what identifies it (`SessionState.identity`)."""
-        self._unnamed: set[SessionState] = set()
+        self.own: set[SessionState] = set()
+        """The sessions in use that belong to one connection each."""
         self.recalls: dict[str, trio.Event] = {}
         """Set once it is over, by the key that is being recalled."""
         self._left: dict[str, Shown] = {}
@@ -118,7 +119,7 @@ class Sessions:
         """Make a session that belongs to one connection."""
         state = SessionState(None, created_at=self._wall())
         state.users = 1
-        self._unnamed.add(state)
+        self.own.add(state)
         self.users[state.identity] += 1
         return state
 
@@ -133,7 +134,7 @@ class Sessions:
         before = state.identity
         if stored:
             state.key = key
-            self._unnamed.discard(state)
+            self.own.discard(state)
             self.named[key] = state
         else:
             state.alias = key
@@ -160,7 +161,7 @@ class Sessions:
             self._memory.touch(state.key, self._wall())
             if state.whole and not state.kept and state.named:
                 # It may be shown tools from now on, which the next daemon must know.
-                self._keep(state)
+                self.keep(state)
 
     def part(self, state: SessionState) -> None:
         """Let one connection fewer use a session; with the last one it leaves memory."""
@@ -169,7 +170,7 @@ class Sessions:
         if state.users > 0:
             return
         state.left = True
-        self._unnamed.discard(state)
+        self.own.discard(state)
         key = state.key
         if key is not None and self.named.get(key) is state:
             del self.named[key]
@@ -203,7 +204,7 @@ class Sessions:
         if changed:
             after = state.loaded.tools
             self._on_loaded(source, sum(before.get(key) is not each for key, each in after.items()))
-            self._keep(state)
+            self.keep(state)
         return changed
 
     async def kept(self, state: SessionState) -> None:
@@ -223,7 +224,7 @@ class Sessions:
         while True:
             catalog = self._catalog.value
             changed = _changed_servers(judged, catalog)
-            for number, state in enumerate([*self.named.values(), *self._unnamed] if changed else (), 1):
+            for number, state in enumerate([*self.named.values(), *self.own] if changed else (), 1):
                 if any(server in changed for server, _tool in state.loaded.tools):
                     self.judge(state, catalog)
                 if number % JUDGED_AT_ONCE == 0:
@@ -240,9 +241,10 @@ class Sessions:
         for status, count in invalid.items():
             self._on_invalid(status, count)
         if not state.left:
-            self._keep(state)
+            self.keep(state)
 
-    def _keep(self, state: SessionState) -> None:
+    def keep(self, state: SessionState) -> None:
+        """Store what a session with a key is now."""
         if state.key is not None:
             state.kept = True
             self._memory.keep(state.record(self._wall()))
@@ -274,7 +276,7 @@ class Sessions:
         if record is not None:
             state.recalled(record)
         if unsaid:
-            self._keep(state)
+            self.keep(state)
         self.judge(state)
         return state
 

@@ -121,7 +121,8 @@ class ClientTasks:
         """
         self._forget_old()
         if len(self.of(owner)) >= MAX_OWN_TASKS or len(self._known) >= MAX_TASKS:
-            raise Overloaded("too many tasks are known. Wait until some of them are forgotten (their ttl).")
+            text = "too many tasks are known. Wait until some of them are forgotten (their ttl)."
+            raise Overloaded(text, bound="tasks that are known")
 
     def made(self, server: str, owner: Hashable, told: ClientMember, members: Mapping[str, Raw]) -> Task | None:
         """Take over a task that a server has just made; None if it has no id.

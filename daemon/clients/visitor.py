@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.catalog.remembered import OTHERS
+
+if TYPE_CHECKING:
+    from daemon.config.listen import ConsoleRole
 
 
 @attrs.frozen(kw_only=True)
@@ -19,6 +23,8 @@ class Visitor:
     """The name of the token that was shown; empty if none was, or if it has no name."""
     profiles: tuple[str, ...] | None = None
     """The profiles that it may use, the first for requests that name none; None is all of them."""
+    console: ConsoleRole | None = None
+    """What its token may do in the console; None: nothing."""
     keeps: bool = True
     """Whether what it loads and is shown outside of a session with a key is kept from one request to the next:
     not where nothing tells two clients of a connection apart (MCP 2026-07-28 over HTTP)."""

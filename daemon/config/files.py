@@ -116,6 +116,18 @@ class ProfileFiles:
     texts: dict[str, str] = attrs.field(factory=dict, repr=False)
     """The text of each profile's file."""
 
+    def put(self, path: Path, text: str) -> None:
+        """Take a text for what the file of a profile holds.
+
+        Raises:
+            ConfigError: it is no JSON.
+        """
+        profile, odd = decode(text, source=str(path))
+        self.profiles[path.stem], self.texts[path.stem] = profile, text
+        self.faults += [
+            attrs.evolve(fault, path=f"{_place(path.stem)} {fault.path}") for fault in placed(odd, text)
+        ]
+
     def beside(self, written: Collection[str], source: str) -> list[Fault]:
         """Faults of profiles that have a file although the configuration defines them, too.
 
@@ -206,7 +218,7 @@ def _read(path: Path, found: ProfileFiles) -> None:
             )
             return
         text = content.decode()
-        profile, odd = decode(text, source=str(path))
+        found.put(path, text)
     except OSError as error:
         found.faults.append(Fault(path=place, message=f"cannot be read: {error.strerror}"))
     except UnicodeDecodeError:
@@ -214,9 +226,6 @@ def _read(path: Path, found: ProfileFiles) -> None:
     except ConfigError as error:
         odd = list(error.faults)
         found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in odd]
-    else:
-        found.profiles[path.stem], found.texts[path.stem] = profile, text
-        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in placed(odd, text)]
 
 
 def _content(path: Path) -> bytes | None:

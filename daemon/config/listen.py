@@ -5,12 +5,21 @@ Every field has one line of documentation, which is also its description in the 
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import attrs
 
 from daemon.config.tuning import Patience, UserId  # noqa: TC001 - the reader of files looks the types up
 
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:7337"
 """Where HTTP is served if no address is given."""
+
+
+class ConsoleRole(StrEnum):
+    """What somebody may do in the console."""
+
+    READ = "read"
+    CONTROL = "control"
 
 
 @attrs.frozen(kw_only=True)
@@ -23,6 +32,8 @@ class AccessToken:
     """What clients send: `Authorization: Bearer VALUE`. Best by reference: ${VAR} or ${file:...}."""
     profiles: tuple[str, ...] | None = None
     """The profiles that it may use, the first where a path names none; null is all of them."""
+    console: ConsoleRole | None = None
+    """What whoever signs in to the console with it may do there; null: nothing, it is for clients only."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,6 +63,8 @@ class HttpListen:
     """Addresses or networks of proxies whose X-Forwarded-For is believed."""
     tls: Tls | None = None
     """null: without TLS."""
+    console: bool = True
+    """Whether it serves the console (`mcpd ui`), too, at /ui."""
     drain: Patience = 0
     """Seconds after SIGTERM in which /readyz says 503 and everything else is served as before, for a balancer
     to notice."""
@@ -80,5 +93,5 @@ def without_values(http: HttpListen | None) -> list[dict[str, object]] | None:
     if http is None or http.tokens is None:
         return None
     if isinstance(http.tokens, str):
-        return [{"name": None, "profiles": None}]
-    return [{"name": token.name, "profiles": token.profiles} for token in http.tokens]
+        return [{"name": None, "profiles": None, "console": None}]
+    return [{"name": each.name, "profiles": each.profiles, "console": each.console} for each in http.tokens]

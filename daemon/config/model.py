@@ -280,7 +280,10 @@ class Summaries:
     model: str
     """Which of its models to ask."""
     api_key_env: str | None = None
-    """The NAME of the environment variable that holds the key; null for an endpoint without one."""
+    """The NAME of the variable that holds the key, in the environment or in the file `env` beside the
+    configuration; null for an endpoint without one."""
+    kept_key: str | None = from_the_key(default=None, repr=False)
+    """The key, if it stands in that file; the environment counts more."""
     timeout: Seconds = 60
     """Seconds that the model has for one answer."""
     batch: Count = 20

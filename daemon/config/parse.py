@@ -86,6 +86,26 @@ def load_with_notes(path: Path, environ: Mapping[str, str], surfaces: Collection
     return _parse(text, source, sources, surfaces, read_beside(path), variables)
 
 
+def load_changed(
+    path: Path, changed: Mapping[Path, str], environ: Mapping[str, str], surfaces: Collection[str] = ()
+) -> Config:
+    """As `load`, as if some files held other texts: the configuration, or a profile's own beside it.
+
+    Raises:
+        ConfigError: it would have faults, or cannot be read; the error lists all of them.
+    """
+    source, variables, files = str(path), read_env_beside(path), read_beside(path)
+    sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
+    for beside, held in changed.items():
+        if beside != path:
+            files.put(beside, held)
+    try:
+        text = changed[path] if path in changed else _text(path.read_bytes(), source)
+    except OSError as error:
+        raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
+    return _parse(text, source, sources, surfaces, files, variables).config
+
+
 def parse(
     text: str,
     *,
@@ -159,7 +179,7 @@ def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
         # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
         state, _, _ = expand_server(raw["state"], below(ROOT, "state"), sources, faults)
         raw = {**raw, "state": state}
-    config = read(Config, raw, ROOT, faults) or Config()
+    config = _with_key(read(Config, raw, ROOT, faults) or Config(), sources)
     http = config.listen.http
     if http is None:
         return config
@@ -169,6 +189,15 @@ def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     return attrs.evolve(
         config, listen=attrs.evolve(config.listen, http=attrs.evolve(http, tls=tls, substituted=found))
     )
+
+
+def _with_key(config: Config, sources: Sources) -> Config:
+    """The configuration with the key of the endpoint for summaries, where it is kept beside it."""
+    summaries = config.summaries
+    if summaries is None or summaries.api_key_env is None:
+        return config
+    kept = sources.kept.get(summaries.api_key_env)
+    return attrs.evolve(config, summaries=attrs.evolve(summaries, kept_key=kept))
 
 
 def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) -> Server | None:

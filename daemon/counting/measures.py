@@ -1,17 +1,18 @@
-"""Bounded records of how a server behaves: its stderr, its noise, its latencies. Values only."""
+"""Bounded records of how a server behaves: its stderr, its noise, its latencies."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, deque
 from itertools import count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
 from daemon.kit.wording import bytes_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 STDERR_BYTES = 64 * 1024
 """The most bytes of a server's stderr that are kept: the chattiest real one writes 25 kB before its first
@@ -23,8 +24,18 @@ STDERR_LINE = 8 * 1024
 STDERR_LINES = 1000
 """The most lines of stderr that are kept: empty ones cost memory, too."""
 
-LATENCIES = 512
-"""Latencies that percentiles are computed over: the recent past only."""
+LATENCIES = 2048
+"""The newest latencies that are kept, which percentiles are computed over: all of a minute with up to 34 calls
+a second, in 64 KiB; of a busier one its end."""
+
+MINUTES = 15
+"""Closed minutes that are kept: windows reach so far back, in 4 KiB a server."""
+
+POINTS = 64
+"""The most latencies of a closed minute that are kept, evenly spread: the error is within 1 % of the calls."""
+
+MINUTE = 60.0
+"""Seconds in a minute."""
 
 PACE_ENDS = 64
 """Ends of calls that the pace is computed from: as many as the default queue holds, so that it adapts soon."""
@@ -60,41 +71,60 @@ LOG_LINE_COSTS = 64
 _births = count(1)
 
 
-class StderrTail:
-    """The last lines of a server's stderr, at most `STDERR_BYTES` of them; survives restarts.
+class StderrLine(NamedTuple):
+    """A line that a server has written to stderr."""
 
-    Lines are numbered from 1, so that a reader can ask for the new ones.
-    """
+    number: int
+    """Its place among all lines, from 1."""
+    text: str
+    at: float
+    """When it was read, in seconds since the epoch."""
+    run: int
+    """The number of the run that has written it; 0 if that is not known."""
+
+
+class StderrTail:
+    """The last lines of a server's stderr, numbered from 1: `STDERR_BYTES` at most; survives restarts."""
 
     def __init__(self) -> None:
         self.birth = next(_births)
         """Distinguishes this record from others of the same daemon, as line numbers start at 1 in each."""
         self.written = 0
         """The number of the newest line, which is the count of all lines."""
-        self._lines: deque[str] = deque()
+        self._lines: deque[StderrLine] = deque()
         self._size = 0
+        self.told: set[Callable[[], None]] = set()
+        """Called after each line."""
 
     def __len__(self) -> int:
         """How many lines are kept."""
         return len(self._lines)
 
-    def add(self, line: str) -> None:
-        """Append a line, dropping the oldest ones if necessary."""
+    def add(self, line: str, at: float = 0.0, run: int = 0) -> None:
+        """Append a line, dropping the oldest ones if necessary.
+
+        Args:
+            line: the line.
+            at: when it was read, in seconds since the epoch.
+            run: the number of the run that has written it.
+        """
         self.written += 1
-        self._lines.append(line)
+        self._lines.append(StderrLine(self.written, line, at, run))
         self._size += len(line.encode())
         while self._size > STDERR_BYTES or len(self._lines) > STDERR_LINES:
-            self._size -= len(self._lines.popleft().encode())
+            self._size -= len(self._lines.popleft().text.encode())
+        for tell in self.told:
+            tell()
 
-    def last(self, most: int) -> list[str]:
-        """The newest lines, oldest first."""
-        return list(self._lines)[len(self._lines) - min(most, len(self._lines)) :]
+    def last(self, most: int, run: int | None = None) -> list[str]:
+        """The newest lines, oldest first; those of one run, if that is named."""
+        newest = (each.text for each in reversed(self._lines) if run is None or each.run == run)
+        return list(islice(newest, most))[::-1]
 
-    def after(self, number: int) -> list[tuple[int, str]]:
-        """The kept lines after line `number`, each with its number."""
+    def after(self, number: int) -> list[StderrLine]:
+        """The kept lines after line `number`."""
         gone = self.written - len(self._lines)
-        first = max(0, number - gone)
-        return list(enumerate(islice(self._lines, first, None), start=gone + first + 1))
+        return list(islice(self._lines, max(0, number - gone), None))
 
 
 class LogShare:
@@ -163,15 +193,46 @@ class Noise:
         return self._in_window > NOISE_END
 
 
+@attrs.frozen(kw_only=True)
+class Window:
+    """Calls of the last minutes, the one under way included; latencies in milliseconds, None without calls."""
+
+    calls: int = 0
+    """Calls that ended."""
+    errors: int = 0
+    """Those among them that ended without a result from the server."""
+    p50_ms: float | None = None
+    """The latency that half of them kept within."""
+    p95_ms: float | None = None
+    """The latency that 95 % of them kept within."""
+
+
+@attrs.frozen
+class _Minute:
+    """A minute that is over, or is not yet."""
+
+    ended: float
+    calls: int
+    errors: int
+    latencies: array[float]
+    """Some of its latencies in seconds, sorted; each stands for as many calls as the others."""
+
+
 @attrs.define
 class CallStats:
-    """Counts and latencies of calls forwarded to a server."""
+    """Counts and latencies of calls forwarded to a server.
+
+    `record` is part of each call, so it knows no time: whoever has a clock says when a minute is over.
+    """
 
     calls: int = 0
     """Calls that ended, successfully or not."""
     errors: int = 0
     """Calls that ended without a result from the server."""
     _recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=LATENCIES), init=False)
+    _minutes: deque[_Minute] = attrs.field(factory=lambda: deque(maxlen=MINUTES), init=False)
+    _before: tuple[int, int] = attrs.field(default=(0, 0), init=False)
+    """Calls and errors before the minute under way."""
 
     def record(self, seconds: float, *, ok: bool) -> None:
         """Count a call that ended after `seconds`."""
@@ -185,6 +246,60 @@ class CallStats:
             return None
         ordered = sorted(self._recent)
         return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000, 3)
+
+    def turn(self, now: float) -> Window:
+        """End the minute under way, and return it; a new one begins.
+
+        Args:
+            now: seconds, on a clock that never goes back.
+        """
+        ended = self._under_way(now)
+        if ended.calls:
+            self._minutes.append(ended)
+        self._before = self.calls, self.errors
+        return _window([ended])
+
+    def window(self, minutes: int, now: float) -> Window:
+        """The calls of so many minutes that are over, at most `MINUTES`, and of the one under way.
+
+        Args:
+            minutes: how many minutes.
+            now: seconds, on the clock of `turn`.
+        """
+        since = now - minutes * MINUTE
+        return _window([*(each for each in self._minutes if each.ended > since), self._under_way(now)])
+
+    def _under_way(self, now: float) -> _Minute:
+        calls, errors = self.calls - self._before[0], self.errors - self._before[1]
+        newest = min(calls, len(self._recent))
+        latencies = sorted(islice(reversed(self._recent), newest))
+        step = max(1.0, newest / POINTS)
+        points = (latencies[int((each + 0.5) * step)] for each in range(min(newest, POINTS)))
+        return _Minute(now, calls, errors, array("f", points))
+
+
+def _window(minutes: Sequence[_Minute]) -> Window:
+    calls = sum(each.calls for each in minutes)
+    weighed = sorted(
+        (seconds, each.calls / len(each.latencies)) for each in minutes for seconds in each.latencies
+    )
+    return Window(
+        calls=calls,
+        errors=sum(each.errors for each in minutes),
+        p50_ms=_percentile_ms(weighed, calls * 0.5),
+        p95_ms=_percentile_ms(weighed, calls * 0.95),
+    )
+
+
+def _percentile_ms(weighed: Sequence[tuple[float, float]], rank: float) -> float | None:
+    """The latency of the call of this rank, in milliseconds, given latencies in order with their weights."""
+    found = None
+    for seconds, weight in weighed:
+        found = round(seconds * 1000, 3)
+        rank -= weight
+        if rank <= 0:
+            break
+    return found
 
 
 class Pace:

@@ -19,6 +19,14 @@ NET = "estimatedTokensNotSent"
 TOOL_CALLS = "toolCalls."
 """The prefix of the counters of tools, before `SERVER/TOOL`: they are many, and in no summary."""
 
+SPARED, INSTEAD = "estimatedTokensSpared", "estimatedTokensSentInstead"
+
+HOURLY = ("loads", "loadHits", "loadMisses", "extraRoundTrips", SPARED, INSTEAD)
+"""Members of `summary` that are kept by the hour."""
+
+CALLS, ERRORS = "calls:", "errors:"
+"""The prefixes of counts by the hour, before the name of a server."""
+
 
 def summary(tally: Tally) -> dict[str, object]:
     """The numbers for `mcpd status`, except those of single servers."""
@@ -39,8 +47,8 @@ def summary(tally: Tally) -> dict[str, object]:
         "requests": _requests(tally),
         "serverRequests": _relays(tally),
         "extraRoundTrips": sum(tally.meta_calls.values()),
-        "estimatedTokensSpared": spared,
-        "estimatedTokensSentInstead": instead,
+        SPARED: spared,
+        INSTEAD: instead,
         NET: spared - instead,
     }
 
@@ -56,6 +64,18 @@ def counters(tally: Tally) -> dict[str, int]:
     return found | {
         f"{TOOL_CALLS}{server}/{tool}": count for (server, tool), count in tally.tools.items() if count
     }
+
+
+def hourly(tally: Tally) -> dict[str, int]:
+    """The counters to keep by the hour, by name; none ever falls. Those of servers begin with a prefix."""
+    told = summary(tally)
+    found = {name: value for name in HOURLY if _is_count(value := told[name])}
+    found["invalidations"] = sum(tally.invalidations.values())
+    found["listsSent"] = sum(lists.count for lists in tally.lists.values())
+    for name, calls in tally.servers.items():
+        found[f"{CALLS}{name}"] = calls.count
+        found[f"{ERRORS}{name}"] = calls.errors
+    return found
 
 
 def most_called(counted: Mapping[str, int]) -> list[ToolKey]:
@@ -86,7 +106,7 @@ def in_all(counted: Mapping[str, int], since: float) -> dict[str, object]:
         "loadHitRate": _share(hits, hits + told.get("loadMisses", 0)),
         "invalidationRate": _share(lost, told.get("loads", 0)),
     }
-    net = told.get("estimatedTokensSpared", 0) - told.get("estimatedTokensSentInstead", 0)
+    net = told.get(SPARED, 0) - told.get(INSTEAD, 0)
     return {"since": round(since, 3), **told, NET: net, **rates}
 
 

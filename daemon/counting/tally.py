@@ -109,6 +109,11 @@ class ServerCalls:
         """The number of all calls."""
         return sum(self.buckets)
 
+    @property
+    def errors(self) -> int:
+        """The number of calls that got no result from the server."""
+        return sum(count for (_surface, outcome), count in self.outcomes.items() if outcome != OK)
+
     def absorb(self, other: ServerCalls) -> None:
         """Add the counts of another server."""
         for key, count in other.outcomes.items():

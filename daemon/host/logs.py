@@ -3,26 +3,23 @@
 The event loop only puts a finished line on a queue: a terminal or a pipe that is not read must not stop the
 daemon. The queue is bounded; lines that do not fit are dropped and counted. The standard library's loggers
 (trio's, mcp's, httpx's) are redirected here.
-
-Calls are logged off the hot path (`CallLogger`): a call leaves a tuple, and a few times per second a worker
-thread makes one record of all that have gathered, which is formatted as a line for each. (A record for each
-call cost more than forwarding it; so did redacting whole lines: only the label of a call may hold a secret.)
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import os
 import queue
 import sys
 import threading
 import traceback
-from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-import trio
 from loguru import logger
 
+from daemon.host.journal import Journal, is_journal, line_of
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
     from loguru import Message, Record
 
     from daemon.config.redaction import Redactors
+    from daemon.history.event import Event
     from daemon.safety.redact import Redactor
 
 QUEUED_LINES = 10_000
@@ -54,6 +52,11 @@ QUIET = frozenset({"mcp", "httpx2", "httpcore2"})
 """Libraries that log as errors what we handle and report ourselves: logged as details."""
 
 
+Note: TypeAlias = tuple[int, str, float, str]
+"""A call in the log: number of its connection, label, seconds, outcome. The label may be any name that a client
+has sent, unchecked and of any length."""
+
+
 class Stream(Protocol):
     """Where lines are written to."""
 
@@ -70,6 +73,8 @@ class LineWriter:
     def __init__(self, stream: Stream) -> None:
         """Start the thread."""
         self.dropped = 0
+        self.tell_event: Callable[[Event], None] = _leave_out
+        """Logs an event as such, where lines that say the same are left out (`configure`)."""
         self._closed = False
         self._reported = 0
         self._stream = stream
@@ -108,6 +113,14 @@ class LineWriter:
                 self.dropped += 1
 
 
+def _tell_programs(writer: LineWriter, event: Event) -> None:
+    writer(line_of(event))
+
+
+def _leave_out(_event: Event) -> None:
+    """Log nothing: for people, lines of the log say what has happened."""
+
+
 def configure(style: str, level: str, redact: Redactors, stream: Stream | None = None) -> LineWriter:
     """Send all logging to a stream.
 
@@ -117,8 +130,20 @@ def configure(style: str, level: str, redact: Redactors, stream: Stream | None =
         level: the least severe level shown, in loguru's names.
         redact: removes secrets from every line: for a line about a server, those that it may know.
         stream: where to; None: stderr.
+
+    Programs, and systemd's journal, get events with fields (`LineWriter.tell_event`); then lines that say the
+    same, which are bound to `event`, are left out.
     """
     writer = LineWriter(sys.stderr if stream is None else stream)
+    tell: Callable[[Event], None] = _leave_out
+    if style == "json":
+        tell = partial(_tell_programs, writer)
+    elif style == "journal" and stream is None and is_journal(os.environ):
+        tell = journal = Journal()
+        atexit.register(journal.close)
+    apart = tell is not _leave_out
+    all_of_them = logger.level(level).no <= logger.level("INFO").no
+    writer.tell_event = lambda event: tell(event) if all_of_them or event.is_bad else None
     write, write_calls = {
         "text": (_text, _text_of_calls),
         "dated": (_dated, _dated_of_calls),
@@ -127,6 +152,8 @@ def configure(style: str, level: str, redact: Redactors, stream: Stream | None =
     }[style]
 
     def sink(message: Message) -> None:
+        if apart and "event" in message.record["extra"]:
+            return
         # Redacted before formatting, which may escape a secret beyond recognition or cut it in two.
         server = message.record["extra"].get("server")
         entry = _Entry(message.record, redact.of(server) if isinstance(server, str) else redact)
@@ -258,65 +285,3 @@ class _Intercept(logging.Handler):
         if record.name.partition(".")[0] in QUIET:
             level = "DEBUG"
         logger.bind(logger=record.name).opt(exception=record.exc_info).log(level, "{}", record.getMessage())
-
-
-GATHERED = 10_000
-"""The most calls that wait to be logged, more than arrive in one interval; older ones are dropped and
-counted."""
-
-EVERY_SECONDS = 0.25
-"""How long a line may lag behind its call, in seconds."""
-
-CALLS_PER_RECORD = 250
-"""Calls formatted at once, which takes a third of a millisecond, before the event loop runs again."""
-
-Note: TypeAlias = tuple[int, str, float, str]
-"""Number of the connection, label, seconds, outcome. The label may be any name that a client has sent,
-unchecked and of any length."""
-
-
-class CallLogger:
-    """Logs calls: session, category and name, latency, outcome."""
-
-    def __init__(self) -> None:
-        """Start without any calls."""
-        self._notes: deque[Note] = deque(maxlen=GATHERED)
-        self._some = trio.Event()
-        self._rests = True
-        self.dropped = 0
-
-    def note(self, session: int, label: str, seconds: float, outcome: str) -> None:
-        """Note a call that has ended. Never blocks."""
-        notes = self._notes
-        if len(notes) == GATHERED:
-            self.dropped += 1
-        notes.append((session, label, seconds, outcome))
-        if self._rests:
-            self._rests = False
-            self._some.set()
-
-    async def run(self) -> None:
-        """Log the noted calls until cancelled; then the remaining ones."""
-        try:
-            while True:
-                await self._some.wait()
-                await trio.sleep(EVERY_SECONDS)
-                self._some = trio.Event()
-                self._rests = True
-                try:
-                    await trio.to_thread.run_sync(self._write)
-                except RuntimeError as error:
-                    # No thread can be started: the machine is at its limit of tasks, and these lines can wait.
-                    logger.debug("no thread for the log of calls: {}", error)
-                    self._rests = False
-                    self._some.set()
-        finally:
-            self._write()
-
-    def _write(self) -> None:
-        if self.dropped:
-            lost, self.dropped = self.dropped, 0
-            logger.warning("{} calls were not logged: they came faster than they could be", lost)
-        while self._notes:
-            notes = [self._notes.popleft() for _ in range(min(len(self._notes), CALLS_PER_RECORD))]
-            logger.bind(calls=notes).info("{} calls", len(notes))

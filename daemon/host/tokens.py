@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import attrs
 import msgspec
 
+from daemon.config.listen import ConsoleRole  # noqa: TC001 - msgspec looks the types up
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.host.sockets import private_directory
@@ -56,6 +57,8 @@ class KeptToken(msgspec.Struct, frozen=True, rename="camel"):
     """When it was made, in seconds since the epoch."""
     profiles: tuple[str, ...] | None = None
     """The profiles that it may use; None: all."""
+    console: ConsoleRole | None = None
+    """What it may do in the console; None: nothing."""
 
 
 class DefaultToken(msgspec.Struct, frozen=True, rename="camel"):
@@ -140,14 +143,20 @@ class TokenFile:
             )
         )
 
-    def add(self, name: str, profiles: tuple[str, ...] | None, now: float) -> str:
+    def add(
+        self,
+        name: str,
+        profiles: tuple[str, ...] | None,
+        now: float,
+        console: ConsoleRole | None = None,
+    ) -> str:
         """Make a token with a name; returns its value, which is kept nowhere.
 
         Raises:
             TokenTrouble: there is one of that name, there are too many, or the file cannot be changed.
         """
         value = _new()
-        made = KeptToken(sha256=digest(value).hex(), since=now, profiles=profiles)
+        made = KeptToken(sha256=digest(value).hex(), since=now, profiles=profiles, console=console)
 
         def with_it(kept: Kept) -> Kept:
             if name in kept.tokens:

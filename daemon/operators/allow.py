@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from daemon.clients.permissions.grants import Grants
     from daemon.model import Tool, ToolKey
-    from daemon.operators.base import LiveSession, OperatorContext
+    from daemon.operators.base import OperatorContext
+    from daemon.operators.clients import LiveSession
 
 LONGEST = 30 * 24 * 3600.0
 """Seconds that an operator may allow something for: a month, as long as an unused session is remembered."""

@@ -19,29 +19,30 @@ from daemon.ports import Upstream
 from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from daemon.authorization.running import LoginRuns
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.client import Moves
-    from daemon.clients.context import SessionStatistics
-    from daemon.clients.permissions.grants import Grants
     from daemon.config.diff import Plan
     from daemon.config.model import Config, Server
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import CallStats, Noise, RepairCounts, StderrTail
+    from daemon.counting.recent_calls import RecentCalls
+    from daemon.counting.series import Series
     from daemon.counting.tally import Tally
     from daemon.facts import Fact
+    from daemon.history.journal import History
     from daemon.kit.mailbox import Watch
+    from daemon.operators.clients import Access, Clients, ConsoleAccess, OperatorCall
     from daemon.operators.peer import OperatorPeer
-    from daemon.processes.peers import Connections
     from daemon.state.health import Persistence
     from daemon.state.session_notes import Totals
     from daemon.supervision.child import Child
     from daemon.surfaces.base import Means
     from daemon.upstreams.attribution import Apart
     from daemon.upstreams.handshake import Greeting
+    from daemon.upstreams.keepalive import Keepalive
     from daemon.upstreams.listing import ListingStatus
     from daemon.wire.outbox import Outbox
 
@@ -119,6 +120,8 @@ class ObservedUpstream(Upstream, Protocol):
     """A server as operators see it, or one of its instances: callable as for clients, with its statistics."""
 
     stats: CallStats
+    pings: Keepalive | None
+    """How its pings go; None while it has no connection."""
     pid: int | None
     mark: int | None
 
@@ -193,6 +196,17 @@ class Archive(Protocol):
             McpdError: the store cannot be read now.
         """
 
+    @property
+    def hours(self) -> Callable[[float], Awaitable[Mapping[str, Sequence[tuple[int, int]]]]]:
+        """Returns what was counted in each hour since a time, of all daemons on the store, of 90 days.
+
+        By the name of the count (`counting.summary.hourly`): when each hour began, in seconds since the epoch,
+        and its count, oldest first; an hour without any is left out.
+
+        Raises:
+            McpdError: from the call: the store cannot be read now.
+        """
+
     async def recall(self, key: str) -> SessionRecord | None:
         """The session of a key; None if there is none.
 
@@ -201,57 +215,25 @@ class Archive(Protocol):
         """
 
 
-class LiveSession(Protocol):
-    """An open connection of a client (`actors.session`)."""
+class SummaryModel(Protocol):
+    """The model that writes summaries, asked by an operator (`summaries.asking`)."""
 
-    number: int
-    """The number of the connection, counted from 1 since the daemon started."""
-
-    @property
-    def key(self) -> str | None:
-        """The key of the connection's session; None if the session ends with the connection."""
-
-    def statistics(self) -> SessionStatistics:
-        """The connection's statistics."""
-
-    def move(self, profile: str) -> None:
-        """Serve another profile from now on, and tell the client."""
-
-
-class Access(Protocol):
-    """The tokens that let clients in over HTTP (`clients.doors.http.tokens`)."""
+    prompt: str
+    """The instructions that it always has."""
+    sends: str
+    """What is sent to it, in words."""
+    tested: Mapping[str, object] | None
+    """The last question to it with its answer (`test`); None before the first."""
 
     @property
-    def used(self) -> Mapping[str, float]:
-        """When each was last shown, by name, in seconds since the epoch; the one without a name under ""."""
+    def offered(self) -> Sequence[str] | None:
+        """What its endpoint listed when it was asked last; None if it was not asked."""
 
-    @property
-    def problem(self) -> str:
-        """Why those that mcpd keeps cannot be read; empty if they can."""
+    async def models(self) -> tuple[str, ...]:
+        """The names of the models that its endpoint offers; raises `McpdError`."""
 
-    async def learn(self) -> None:
-        """Read those that mcpd keeps again."""
-
-
-@attrs.frozen(kw_only=True)
-class Clients:
-    """The connected clients, by session and by listening socket."""
-
-    live: Callable[[], Iterable[LiveSession]]
-    """Returns the open connections of clients."""
-    in_use: Callable[[], Iterable[tuple[SessionRecord, int]]]
-    """Returns the keyed sessions that are in use, each with its number of connections: one connection may take
-    part in several sessions."""
-    moves: Moves
-    """Sessions that were given another profile."""
-    change_grants: Callable[[str, Callable[[Grants], object]], None]
-    """Changes what the session with a key may call without its user being asked again."""
-    connections: Callable[[], Mapping[str, Connections]]
-    """Returns how many clients each listening socket has accepted and refused."""
-
-    def statistics(self) -> list[SessionStatistics]:
-        """The statistics of each open connection."""
-        return [session.statistics() for session in self.live()]
+    async def test(self, question: str) -> Mapping[str, object]:
+        """Put a question to it; returns the answer with its cost by field. Raises `McpdError`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -266,6 +248,10 @@ class Counters:
     """Returns the state of the model that shortens descriptions, by field; None without such a model."""
     export: Callable[[], Awaitable[str]]
     """Returns all metrics as text; raises `InvalidArguments` where metrics are off."""
+    recent: RecentCalls
+    """The last calls, and the last errors of each server."""
+    series: Series
+    """What was measured in each minute of the last day."""
 
 
 @attrs.frozen(kw_only=True)
@@ -300,12 +286,20 @@ class OperatorContext:
     """Returns the time in seconds since the epoch."""
     logins: LoginRuns
     """The logins at servers, those under way included."""
+    history: History
+    """What happened since the daemon started."""
     access: Access | None = None
     """The tokens that let clients in over HTTP; None if nobody comes in that way."""
+    console: Callable[[], ConsoleAccess] | None = None
+    """Makes the console, which nobody may have asked for yet; None: there is none."""
+    summary_model: Callable[[], SummaryModel] | None = None
+    """Returns the model that writes summaries, to be asked, always the same object; None if nobody can."""
     operator: OperatorPeer | None = None
     """Who gave this command, for what a server says and asks meanwhile; None if nobody could be told."""
+    own_calls: dict[OperatorCall, None] = attrs.field(factory=dict, repr=False)
+    """Operators' own requests that wait for an answer, oldest first."""
     switching: trio.Lock = attrs.field(factory=trio.Lock, repr=False)
-    """Held during a switch: the set of what is off is told as a whole, so each must see the one before."""
+    """Held during a switch, and while the configuration is edited: each must see what the one before did."""
 
     @property
     def catalog(self) -> Catalog:
@@ -324,9 +318,8 @@ class OperatorContext:
     def state_of(self, server: str) -> dict[str, str]:
         """The state of a server or an instance, and its reason; both empty if none has that name."""
         child, entry = self.children.get(server), self.catalog.servers.get(server)
-        # The child's own status comes first: the catalog may not have its latest yet.
         if child is not None:
-            status = child.status.value
+            status = child.status.value  # the catalog may not have its latest yet
         elif entry is not None:
             status = entry.status
         else:

@@ -11,8 +11,9 @@ from daemon.errors import CallError, InvalidArguments, ToolDisabled, UnknownTool
 from daemon.model import Kind
 from daemon.operators.base import Command
 from daemon.operators.forwarding import Forwarding, forward, known_server
+from daemon.operators.tool_names import tools_like
 from daemon.protocol import CALL_TOOL, tool_params
-from daemon.surfaces.answers import choices, error_result
+from daemon.surfaces.answers import error_result
 
 if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
@@ -31,7 +32,8 @@ async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
     """Call a tool and wait for its result; the call is cancelled if the operator disconnects."""
     try:
         upstream = _callable(context, params)
-        return await forward(context, upstream, CALL_TOOL, tool_params(params.tool, params.arguments), params)
+        members = tool_params(params.tool, params.arguments)
+        return await forward(context, upstream, CALL_TOOL, members, params, what=params.tool)
     except CallError as error:
         return Raw(error_result(error))
 
@@ -48,7 +50,7 @@ def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
         raise InvalidArguments("the arguments of a tool are a JSON object")
     known = entry.tools
     if known is not None and tool not in known:
-        raise UnknownTool(f"server {server} has no tool {tool!r}. {choices(known, tool)}", tool=tool)
+        raise UnknownTool(f"server {server} has no tool {tool!r}. {tools_like(server, known, tool)}", tool=tool)
     if (server, tool) in catalog.switched_tools:
         name = f"{server}/{switch_of(Kind.TOOL, tool)}"
         text = f"{tool} is switched off by an operator; `mcpd enable {name}` switches it on again"

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec import UNSET, Raw, UnsetType
 
+from daemon.clients.call_records import IS_ERROR
+from daemon.clients.calls import is_error, text_in
 from daemon.clients.refusals import read_refusal
+from daemon.counting.recent_calls import NAME, RecentCall
+from daemon.counting.tally import OK, OPERATOR
 from daemon.errors import UnknownServer, UpstreamCallError, UpstreamUnavailable
+from daemon.operators.clients import OperatorCall
 from daemon.operators.instances import Whereabouts, own_instance
 from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, CAPABILITIES_KEY, members_before
@@ -61,7 +66,13 @@ def known_server(context: OperatorContext, name: str) -> tuple[Upstream, ServerE
 
 
 async def forward(
-    context: OperatorContext, upstream: Upstream, method: str, params: tuple[Buffer, ...], given: Forwarding
+    context: OperatorContext,
+    upstream: Upstream,
+    method: str,
+    params: tuple[Buffer, ...],
+    given: Forwarding,
+    *,
+    what: str = "",
 ) -> Raw:
     """Ask a server and return its result, undecoded; the request is cancelled if the operator disconnects.
 
@@ -72,6 +83,7 @@ async def forward(
         method: the MCP method.
         params: the members of its `params`, raw (`ports.CallToSend.params`).
         given: what the operator can do meanwhile, and where.
+        what: the name of the tool or prompt, or the URI of the resource, for `mcpd calls`.
 
     Raises:
         CallError: there is no result, and why.
@@ -87,24 +99,47 @@ async def forward(
     if context.operator is not None:
         context.operator.declare(given.capabilities)
     if upstream.instances is None:
-        return Raw(await _asked(context, upstream, own))
+        return Raw(await _asked(context, upstream, own, what))
     async with own_instance(upstream.instances, given) as held:
-        result = await _asked(context, held.upstream, own)
+        result = await _asked(context, held.upstream, own, what)
         held.goes_on = ASKS in result
         return Raw(result)
 
 
-async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall) -> bytes:
+async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, what: str) -> bytes:
     outcome = _Outcome(context.redact.of(upstream.of), context.operator, reports=own.wants_progress)
-    started = trio.current_time()
-    key = await _send(upstream, own, outcome)
-    context.outbox.flush()
+    call = OperatorCall(sent=own, tool=what, upstream=upstream, started=trio.current_time(), lose=outcome.lost)
+    context.own_calls[call] = None
     try:
+        with call.waiting:
+            call.key = await _send(upstream, own, outcome)
+        context.outbox.flush()
         return await outcome.wait()
     finally:
-        upstream.cancel(key, "the operator went away")
-        if own.method == CALL_TOOL:
-            upstream.record(trio.current_time() - started, ok=outcome.ok)
+        del context.own_calls[call]
+        seconds = trio.current_time() - call.started
+        if call.key is not None:
+            why = "the operator went away" if outcome.error is None else outcome.error.message
+            upstream.cancel(call.key, why)
+            if own.method == CALL_TOOL:
+                upstream.record(seconds, ok=outcome.ok)
+        _keep(context, call, seconds, outcome)
+
+
+def _keep(context: OperatorContext, call: OperatorCall, seconds: float, outcome: _Outcome) -> None:
+    """Keep an operator's call among the recent ones; one that the operator has given up has no outcome."""
+    if not outcome.is_settled:
+        return
+    server, tool, recent = call.upstream.of, call.tool[:NAME] or call.sent.method, context.counters.recent
+    code, text = OK, ""
+    if outcome.error is not None:
+        code, text = outcome.error.code, outcome.error.message
+    elif is_error(outcome.result):
+        code, text = IS_ERROR, text_in(outcome.result)
+    ended = RecentCall(context.wall(), None, None, OPERATOR, "", server, tool, seconds, code)
+    recent.publish((1, [ended]))
+    if code != OK:
+        recent.failed(server, tool, code, text)
 
 
 async def _send(upstream: Upstream, wanted: CallToSend, outcome: _Outcome) -> int:
@@ -127,32 +162,37 @@ class _Outcome:
         self._operator = operator
         self._reports = reports
         self._done = trio.Event()
-        self._result = b""
-        self._error: CallError | None = None
+        self.result = b""
+        self.error: CallError | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        return self._done.is_set()
 
     @property
     def ok(self) -> bool:
-        return self._done.is_set() and self._error is None
+        return self.is_settled and self.error is None
 
     async def wait(self) -> bytes:
         await self._done.wait()
-        if self._error is not None:
-            raise self._error
-        return self._result
+        if self.error is not None:
+            raise self.error
+        return self.result
 
     def answered(self, result: Buffer) -> None:
-        self._result = bytes(result)
-        if not self._result.startswith(b"{"):
+        self.result = bytes(result)
+        if not self.result.startswith(b"{"):
             # Nobody could tell it from an answer that is not mcpd's.
-            self._error = UpstreamCallError("the server has answered with something that is no object")
+            self.error = UpstreamCallError("the server has answered with something that is no object")
         self._done.set()
 
     def refused(self, error: Buffer) -> None:
         self.lost(read_refusal(error, self._redact))
 
     def lost(self, error: CallError) -> None:
-        self._error = error
-        self._done.set()
+        if not self.is_settled:
+            self.error = error
+            self._done.set()
 
     def progressed(self, params: dict[str, Raw]) -> None:
         """Report it to an operator who wants progress: some servers report it to everybody."""

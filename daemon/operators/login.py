@@ -40,6 +40,8 @@ class LoginParams(msgspec.Struct):
     """Whether to use a code that is typed on any device, where that is offered."""
     seconds: float = LOGIN_SECONDS
     """How long the user has."""
+    wait: bool = True
+    """Whether to wait for the user; if not, the answer is the page to open, and the login goes on by itself."""
 
 
 class LoginAnswerParams(msgspec.Struct):
@@ -59,6 +61,8 @@ async def login(context: OperatorContext, params: LoginParams) -> dict[str, obje
     """
     server = server_to_log_in_to(context, params.server)
     run = await context.logins.join(server, scope=params.scope, device=params.device)
+    if not params.wait:
+        return await _begun(run, params.seconds)
     outcome: Done | Failed = Failed(f"nobody has logged in within {params.seconds:g} s")
     try:
         with trio.move_on_after(params.seconds):
@@ -118,6 +122,20 @@ async def outcome_of(context: OperatorContext, name: str) -> dict[str, object]:
     return {"server": name, **context.state_of(name), "tools": tools}
 
 
+async def _begun(run: LoginRun, seconds: float) -> dict[str, object]:
+    """The page of a login that nobody waits for: it ends by itself, at last after `LOGIN_SECONDS`."""
+    page = None
+    with trio.move_on_after(seconds):
+        page = await run.wait_shown()
+    if page is None:
+        run.leave()
+        outcome = run.outcome
+        why = outcome.message if isinstance(outcome, Failed) else "there is no page to open yet"
+        raise Refused(f"not logged in to {run.wish.server}: {why}")
+    method, told = _told(page)
+    return {"server": run.wish.server, "kind": method.rpartition("/")[2], **told}
+
+
 async def _carried_out(context: OperatorContext, run: LoginRun) -> Done | Failed:
     page = await run.wait_shown()
     if page is not None and context.operator is not None:
@@ -125,7 +143,7 @@ async def _carried_out(context: OperatorContext, run: LoginRun) -> Done | Failed
     return await run.wait_over()
 
 
-def _told(page: LoginPage | DeviceCode) -> tuple[str, object]:
+def _told(page: LoginPage | DeviceCode) -> tuple[str, dict[str, object]]:
     if isinstance(page, LoginPage):
         return LINK, {"url": page.url, "redirect": page.redirect}
     return DEVICE_CODE, {"url": page.url, "code": page.code, "completeUrl": page.complete_url}

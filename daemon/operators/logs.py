@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import trio
@@ -10,12 +11,18 @@ import trio
 from daemon.config.labels import server_of
 from daemon.counting.measures import STDERR_LINES
 from daemon.operators.base import Command
+from daemon.operators.events import MAX_WAIT, Cursor, EventsParams, events
 from daemon.operators.instances import is_divided, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from daemon.counting.measures import StderrLine
     from daemon.operators.base import ObservedActor, OperatorContext
+
+
+EVENTS_SHOWN = 200
+"""The most events in one answer: what belongs to the lines is wanted here, `mcpd events` has the rest."""
 
 
 class Seen(msgspec.Struct):
@@ -34,6 +41,12 @@ class LogsParams(Seen):
     """Its name; None asks how many lines each has."""
     instances: dict[str, Seen] = {}
     """In place of `after` and `source`, by instance, where the server has instances."""
+    events: bool = False
+    """Whether what happened to it is wanted, too."""
+    events_after: Cursor | None = msgspec.field(default=None, name="eventsAfter")
+    """`eventsNext` of the answer before; None: nothing is known yet."""
+    wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
+    """Seconds to wait if there is nothing new yet."""
     last: Annotated[int, msgspec.Meta(ge=1)] = STDERR_LINES
     """The maximum number of lines in the answer, of each instance."""
 
@@ -49,9 +62,29 @@ async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object
     name = params.server
     if name is None:
         return {"servers": {each.name: {"lines": len(each.stderr)} for each in context.actors.values()}}
+    news = context.history.news.value
+    told = await _told(context, name, params)
+    with trio.move_on_after(params.wait):
+        while params.wait and not _has_news(told):
+            news = await _wait_for_more(context, name, told, news)
+            told = await _told(context, name, params)
+    return told
+
+
+LOGS = Command("logs", LogsParams, logs)
+
+
+async def _told(context: OperatorContext, name: str, params: LogsParams) -> dict[str, object]:
+    """The lines of what runs under a name now, and what happened to it."""
     running = named(context, name)
     configured = context.config.mcp_servers.get(server_of(name))
-    told: dict[str, object] = {"server": name, "type": str(configured.type) if configured else ""}
+    told: dict[str, object] = {
+        "server": name,
+        "type": str(configured.type) if configured else "",
+        "startedAt": context.facts.started_at,
+    }
+    if params.events:
+        told |= await _events(context, params, running)
     if not is_divided(context, name):
         return {**told, **await _page(context, running[0], params, params.last)}
     seen = params.instances
@@ -61,7 +94,58 @@ async def logs(context: OperatorContext, params: LogsParams) -> dict[str, object
     return {**told, "instances": pages}
 
 
-LOGS = Command("logs", LogsParams, logs)
+def _pages(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The pages of an answer by instance; under no name that of a server that all clients share."""
+    pages: Mapping[str, Any] = told.get("instances", {"": told})
+    return pages
+
+
+def _has_news(told: Mapping[str, Any]) -> bool:
+    """Whether an answer has something that its caller did not have."""
+    return bool(told.get("events")) or any(page["lines"] or page["dropped"] for page in _pages(told).values())
+
+
+async def _wait_for_more(
+    context: OperatorContext, name: str, told: Mapping[str, Any], happened: object
+) -> object:
+    """Wait until something was written after an answer, or something has happened, which is returned."""
+    pages, tails = _pages(told), [(each.name, each.stderr) for each in named(context, name)]
+    written = trio.Event()
+    for _, tail in tails:
+        tail.told.add(written.set)
+    try:
+        if any(tail.written > pages.get(of, pages.get("", {})).get("next", 0) for of, tail in tails):
+            return happened
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_then_cancel, nursery.cancel_scope, written.wait)
+            # An instance that begins is told in the history, too.
+            changed = partial(context.history.news.wait_changed, happened)
+            nursery.start_soon(_then_cancel, nursery.cancel_scope, changed)
+    finally:
+        for _, tail in tails:
+            tail.told.discard(written.set)
+    return context.history.news.value
+
+
+async def _then_cancel(scope: trio.CancelScope, wait: Callable[[], Awaitable[object]]) -> None:
+    await wait()
+    scope.cancel()
+
+
+async def _events(
+    context: OperatorContext, params: LogsParams, running: Sequence[ObservedActor]
+) -> dict[str, object]:
+    """What happened to it since the first line that is kept, or for as long as nothing was dropped."""
+    tails = [each.stderr for each in running]
+    dropped = [tail.after(0)[0].at for tail in tails if tail.written > len(tail)]
+    asked = EventsParams(
+        server=params.server,
+        since=min(dropped, default=0.0),
+        limit=min(params.last, EVENTS_SHOWN),
+        after=params.events_after,
+    )
+    answer = await events(context, asked)
+    return {"events": answer["events"], "eventsNext": answer["next"]}
 
 
 async def _page(context: OperatorContext, of: ObservedActor, seen: Seen, last: int) -> dict[str, object]:
@@ -79,5 +163,5 @@ async def _page(context: OperatorContext, of: ObservedActor, seen: Seen, last: i
     return {**page, "lines": lines}
 
 
-def _redacted(lines: Sequence[tuple[int, str]], redact: Callable[[str], str]) -> list[dict[str, object]]:
-    return [{"n": number, "text": redact(text)} for number, text in lines]
+def _redacted(lines: Sequence[StderrLine], redact: Callable[[str], str]) -> list[dict[str, object]]:
+    return [{"n": each.number, "at": each.at, "run": each.run, "text": redact(each.text)} for each in lines]

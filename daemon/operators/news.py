@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
+from daemon.history.event import Event, EventKind
+from daemon.operators.differing import differing
 from daemon.surfaces.fitting import AUTO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Definition, Kind, Tool
@@ -17,6 +19,8 @@ NAMED = 10
 """The most tools of each kind, and the most profiles, that a line of the log names. `mcpd tools` has all tools,
 `mcpd status --json` all profiles."""
 
+COMPARED = 20
+"""The most changed tools whose definitions are compared for an event: some milliseconds."""
 
 _FITTING = "what fits each client (auto)"
 
@@ -36,7 +40,7 @@ def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
     return f"lazy loading is on; by profile: {', '.join([*told, *more])}"
 
 
-def difference(before: ServerEntry, after: ServerEntry) -> dict[str, object]:
+def difference(before: ServerEntry, after: ServerEntry) -> dict[str, Any]:
     """The changes that new lists have brought, as data: those of tools, and by kind those of other lists."""
     had = before.tools or {}
     return {
@@ -73,6 +77,28 @@ def news(before: ServerEntry, after: ServerEntry) -> str:
     if before.disabled != after.disabled:
         return f"epoch {after.epoch}: it was switched {'off' if after.disabled else 'on'}"
     return f"epoch {after.epoch}: as other daemons know it, or tools were switched on or off"
+
+
+def changed(before: ServerEntry, after: ServerEntry) -> Event:
+    """The same changes as an event, which has the lists that have changed, and of these the names."""
+    found = difference(before, after)
+    tools = {how: names for how in ("came", "went", "changed") if (names := found[how])}
+    lists = {
+        what: changes for what, changes in {"tools": tools, **found["lists"]}.items() if any(changes.values())
+    }
+    details = {**lists, "epoch": after.epoch, "before": before.epoch}
+    if compared := _compared(before, after, found["changed"]):
+        details["toolsDiffer"] = compared
+    if found["renamed"]:
+        details["renamed"] = found["renamed"]
+    kind = EventKind.LISTS_CHANGED if lists else EventKind.EPOCH
+    return Event(kind=kind, server=after.name, run=after.status.incarnation, details=details)
+
+
+def _compared(before: ServerEntry, after: ServerEntry, names: Sequence[str]) -> dict[str, Any]:
+    """What differs of the first changed tools, by their names."""
+    had, has = before.tools or {}, after.tools or {}
+    return {name: what for name in names[:COMPARED] if (what := differing(had[name], has[name]))}
 
 
 def _known(entry: ServerEntry, kind: Kind) -> Mapping[str, Definition]:

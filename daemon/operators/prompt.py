@@ -50,7 +50,7 @@ async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
         b'"name":%b,"arguments":' % msgspec.json.encode(name),
         msgspec.json.encode(params.arguments),
     )
-    return await forward(context, upstream, GET_PROMPT, members, params)
+    return await forward(context, upstream, GET_PROMPT, members, params, what=name)
 
 
 PROMPT = Command("prompt", PromptParams, prompt)

@@ -37,7 +37,7 @@ async def read(context: OperatorContext, params: ReadParams) -> Raw:
     if is_off(context, entry, Kind.RESOURCE, uri):
         raise ResourceDisabled(told_off(entry, Kind.RESOURCE, uri))
     members = (b'"uri":', msgspec.json.encode(uri))
-    return await forward(context, upstream, READ_RESOURCE, members, params)
+    return await forward(context, upstream, READ_RESOURCE, members, params, what=uri)
 
 
 READ = Command("read", ReadParams, read)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from daemon.counting.summary import in_all, summary
 from daemon.counting.tally import tokens_in
 from daemon.kit.wording import camel
-from daemon.operators.base import Command, NoParams
+from daemon.operators.base import Command
 from daemon.operators.grounds import why
 from daemon.operators.status_lists import numbers
+from daemon.operators.status_one import status_of_one
 from daemon.operators.status_servers import server_status
 from daemon.operators.tools import view_of
 from daemon.processes.marks import memory_by_mark
+from daemon.states import ServerState
 from daemon.surfaces.table import by_profile
 from daemon.upstreams.transports.stdio import child_environment
 
@@ -25,12 +28,26 @@ if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
 
 
-async def status(context: OperatorContext, _params: NoParams) -> dict[str, object]:
-    """The status of the daemon, its servers and its sessions."""
-    return status_with(context, await trio.to_thread.run_sync(memory_by_mark))
+class StatusParams(msgspec.Struct):
+    """Whose status is asked for."""
+
+    server: str | None = None
+    """A server, or an instance of one; None: that of everything."""
 
 
-STATUS = Command("status", NoParams, status)
+async def status(context: OperatorContext, params: StatusParams) -> dict[str, object]:
+    """The status of the daemon, its servers and its sessions, or all that is known of one server.
+
+    Raises:
+        UnknownServer: one is asked for that there is not.
+    """
+    memory = await trio.to_thread.run_sync(memory_by_mark)
+    if params.server is not None:
+        return await status_of_one(context, params.server, memory)
+    return status_with(context, memory)
+
+
+STATUS = Command("status", StatusParams, status)
 
 
 def status_with(context: OperatorContext, memory: Mapping[int, int]) -> dict[str, object]:
@@ -70,7 +87,10 @@ def _daemon(context: OperatorContext) -> dict[str, object]:
         "config": facts.config,
         "lazy": catalog.config.lazy,
         "surfaces": by_profile(catalog.config),
+        "startsAtATime": catalog.config.limits.starts,
         "servers": len(catalog.servers),
+        "dormant": sum(entry.status.state is ServerState.DORMANT for entry in catalog.servers.values()),
+        "off": sum(entry.disabled for entry in catalog.servers.values()),
         "available": sum(entry.of_use for entry in catalog.servers.values()),
         "tools": len(tools),
         **numbers(catalog.servers.values()),

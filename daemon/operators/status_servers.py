@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from daemon.causes import Cause
 from daemon.operators.status_lists import lists_of
 from daemon.states import ServerState
 
@@ -14,11 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.causes import Reason
+    from daemon.counting.measures import CallStats
     from daemon.facts import ServerStatus
     from daemon.operators.base import ObservedActor, ObservedUpstream, OperatorContext
+    from daemon.upstreams.keepalive import Keepalive
 
 STDERR_SHOWN = 5
 """The number of lines of a server's stderr that the status shows."""
+
+RECENT_MINUTES = 5
+"""Minutes that the recent calls of a server are counted over: long enough for a few, short enough for now."""
 
 
 _NOT_RUNNING: dict[str, object] = {
@@ -30,6 +37,8 @@ _NOT_RUNNING: dict[str, object] = {
     "inFlight": 0,
     "p50Ms": None,
     "p95Ms": None,
+    "recent": {"minutes": RECENT_MINUTES, "calls": 0, "errors": 0, "p50Ms": None, "p95Ms": None},
+    "pings": None,
     "protocol": "",
     "others": [],
     "serverInfo": "",
@@ -58,15 +67,15 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
         "share": str(server.shared_by),
         **_standing(entry.status, upstream, redact, context.wall()),
         **_listed(entry, redact),
-        **(_NOT_RUNNING if upstream is None else _running(upstream, redact, memory)),
+        **(_NOT_RUNNING if upstream is None else _running(upstream, redact, memory, context.wall())),
         **(_together(instances, memory) if instances else {}),
         **_learned(entry, context.catalog, redact),
         **lists_of(entry, context.catalog, redact),
-        "instances": [_instance(each, context, memory) for each in instances],
+        "instances": [instance_status(each, context, memory) for each in instances],
     }
 
 
-def _instance(
+def instance_status(
     instance: ObservedActor, context: OperatorContext, memory: Mapping[int, int]
 ) -> dict[str, object]:
     """One instance: the members of a server that are its own, whose it is, and how long nobody has used it."""
@@ -82,7 +91,7 @@ def _instance(
         **_standing(instance.child.status.value, instance, redact, context.wall()),
         "tools": len(entry.tools or ()) if entry is not None else 0,
         "differs": own is not catalog,
-        **_running(instance, redact, memory),
+        **_running(instance, redact, memory, context.wall()),
         "idleMs": _idle(instance),
     }
 
@@ -99,7 +108,7 @@ def _idle(instance: ObservedActor) -> int | None:
 def _standing(
     status: ServerStatus, upstream: ObservedUpstream | None, redact: Callable[[str], str], now: float
 ) -> dict[str, object]:
-    why = status.why.redacted(redact)
+    why = _why(status, upstream).redacted(redact)
     attempt, due = status.attempt, status.next_retry_at
     if status.state is ServerState.DEGRADED and upstream is not None:
         # A degraded server runs; its next try is to list its tools.
@@ -114,6 +123,14 @@ def _standing(
         "causeData": why.data,
         "restarts": status.restarts,
     }
+
+
+def _why(status: ServerStatus, upstream: ObservedUpstream | None) -> Reason:
+    """The reason of a state; how long a server has been silent is counted on until now."""
+    pings = None if upstream is None else upstream.pings
+    if status.cause is Cause.UNANSWERED_PINGS and pings is not None and pings.problem.cause:
+        return pings.problem
+    return status.why
 
 
 def _listed(entry: ServerEntry, redact: Callable[[str], str]) -> dict[str, object]:
@@ -137,7 +154,7 @@ def _learned(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str])
 
 
 def _running(
-    upstream: ObservedUpstream, redact: Callable[[str], str], memory: Mapping[int, int]
+    upstream: ObservedUpstream, redact: Callable[[str], str], memory: Mapping[int, int], now: float
 ) -> dict[str, object]:
     greeting = upstream.greeting
     return {
@@ -149,11 +166,35 @@ def _running(
         "inFlight": upstream.in_flight,
         "p50Ms": upstream.stats.percentile_ms(0.5),
         "p95Ms": upstream.stats.percentile_ms(0.95),
+        "recent": _recent(upstream.stats),
+        "pings": _pings(upstream.pings, now),
         "protocol": greeting.version if greeting else "",
         "others": list(greeting.others) if greeting else [],
         "serverInfo": redact(greeting.server_info) if greeting else "",
         "noise": {"count": upstream.noise.count, "first": redact(upstream.noise.first)},
         "oneClientAtATime": upstream.apart.is_on,
+    }
+
+
+def _recent(stats: CallStats) -> dict[str, object]:
+    window = stats.window(RECENT_MINUTES, trio.current_time())
+    return {
+        "minutes": RECENT_MINUTES,
+        "calls": window.calls,
+        "errors": window.errors,
+        "p50Ms": window.p50_ms,
+        "p95Ms": window.p95_ms,
+    }
+
+
+def _pings(pings: Keepalive | None, now: float) -> dict[str, object] | None:
+    """How its pings go, and when it was last heard; None while it has no connection."""
+    if pings is None:
+        return None
+    return {
+        "unanswered": pings.unanswered,
+        "lastMs": pings.last_ms,
+        "lastHeardAt": round(now - pings.silence, 3),
     }
 
 

@@ -21,6 +21,7 @@ from daemon.config.labels import server_of
 from daemon.config.names import read_reference, tool_name_is_sound
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.facts import Switched
+from daemon.history.event import Event, EventKind
 from daemon.kit.wording import closest, hint, quoted
 from daemon.model import Kind
 from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, Refused
@@ -70,7 +71,10 @@ async def switch(context: OperatorContext, params: SwitchParams) -> dict[str, ob
             registry.tell(Switched(off=known | {key} if off else known - {key}))
             await registry.settle()
             what = f"{kind} {name}" if kind else "the server"
-            logger.bind(server=server).info("an operator has switched {} {}", what, "off" if off else "on")
+            event = Event(kind=EventKind.SWITCHED, server=server, details={"what": what, "on": not off})
+            context.history.note(event)
+            text = f"an operator has switched {what} {'off' if off else 'on'}"
+            logger.bind(server=server, event=True).info("{}", text)
     child = context.children.get(server) if word == WHOLE else None
     with trio.move_on_after(OUTCOME_SECONDS):
         for instance in instances:
@@ -134,7 +138,9 @@ def _key_of(catalog: Catalog, reference: str) -> tuple[str, str]:
         return reference, WHOLE
     read = read_reference(reference, servers)
     if read.server is None:
-        return read.tool, WHOLE
+        # A tool's name alone, where one server has it; everything else is taken for a server's.
+        owners = [entry.name for entry in catalog.servers.values() if read.tool in (entry.tools or ())]
+        return (owners[0], read.tool) if len(owners) == 1 else (read.tool, WHOLE)
     kind, name = switched_by(read.tool)
     if not (tool_name_is_sound(name) if kind is Kind.TOOL else name.isprintable() and name):
         raise InvalidArguments(f"{quoted(reference)} names no {kind}: write {_WAYS}")

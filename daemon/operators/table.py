@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.operators.allow import ALLOW
 from daemon.operators.call import CALL
+from daemon.operators.calls import CALLS
+from daemon.operators.cancel import CANCEL
+from daemon.operators.describe import DESCRIBE
+from daemon.operators.events import EVENTS
+from daemon.operators.lazy import LAZY
 from daemon.operators.locate import LOCATE
 from daemon.operators.login import LOGIN, LOGIN_ANSWER
 from daemon.operators.logout import LOGOUT
@@ -22,10 +27,13 @@ from daemon.operators.restart import RESTART
 from daemon.operators.search import SEARCH
 from daemon.operators.sessions import SESSIONS
 from daemon.operators.status import STATUS
+from daemon.operators.summaries import SUMMARIES
 from daemon.operators.switch import SWITCH
 from daemon.operators.tokens import TOKENS
 from daemon.operators.tool import TOOL
 from daemon.operators.tools import TOOLS
+from daemon.operators.ui import UI
+from daemon.operators.unload import UNLOAD
 
 if TYPE_CHECKING:
     from daemon.operators.base import Command
@@ -38,6 +46,8 @@ COMMANDS: dict[str, Command[Any]] = {
         TOOL,
         SEARCH,
         CALL,
+        CALLS,
+        CANCEL,
         PROMPTS,
         PROMPT,
         RESOURCES,
@@ -50,12 +60,18 @@ COMMANDS: dict[str, Command[Any]] = {
         SESSIONS,
         MOVE,
         ALLOW,
+        UNLOAD,
+        DESCRIBE,
         METRICS,
         LOGS,
+        EVENTS,
         TOKENS,
         LOGIN,
         LOGIN_ANSWER,
         LOGOUT,
+        LAZY,
+        SUMMARIES,
+        UI,
     )
 }
 """All commands by the name of their JSON-RPC method."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from daemon.errors import UnknownTool
+from daemon.history.event import EventKind
 from daemon.operators.base import Command
-from daemon.surfaces.answers import choices
+from daemon.operators.events import recent
+from daemon.operators.tool_names import known_tool, tool_named
 from daemon.surfaces.arguments.examples import example_of
 from daemon.surfaces.arguments.validators import Validators
 
@@ -26,11 +29,25 @@ MORE = 2
 """Optional arguments that an example shows where none is required."""
 
 
-class ToolParams(msgspec.Struct):
-    """A tool, by its server's own name for it."""
+_USUAL = (
+    (("path", "dir", "directory", "folder", "cwd", "repo", "repository"), "."),
+    (("url", "uri"), "https://example.com"),
+    (("timezone", "tz"), "UTC"),
+)
+"""Texts that work on most machines for an argument whose name ends so, where its schema proposes none."""
 
-    server: str
+_MADE_UP = "text"
+"""What `example_of` writes where any text fits."""
+
+MAX_CHANGES = 200
+"""The most changes of a server's lists that are looked through for a tool that is gone."""
+
+
+class ToolParams(msgspec.Struct):
+    """A tool, by its server's own name for it; without a server, by any name (`tool_names`)."""
+
     tool: str
+    server: str = ""
 
 
 async def tool(context: OperatorContext, params: ToolParams) -> dict[str, object]:
@@ -39,18 +56,18 @@ async def tool(context: OperatorContext, params: ToolParams) -> dict[str, object
     Raises:
         UnknownServer: there is no such server.
         UnknownTool: it lists no such tool.
+        InvalidArguments: a name alone is that of several.
     """
     catalog, server, name = context.catalog, params.server, params.tool
-    entry = catalog.servers.get(server)
-    if entry is None:
-        raise context.unknown(server)
-    known = (entry.tools or {}).get(name)
-    if known is None:
-        why = entry.quarantined.get(name)
-        text = f"server {server} has no tool {name!r}"
-        if why is None:
-            raise UnknownTool(f"{text}. {choices(entry.tools or {}, name)}", tool=name)
-        raise UnknownTool(f"{text} that can be used: {why}", tool=name)
+    if not server:
+        server, name = tool_named(catalog, name)
+    try:
+        known = known_tool(context, server, name)
+    except UnknownTool as error:
+        if not (gone := await _removed(context, server, name)):
+            raise
+        raise UnknownTool(f"{error} {gone}", tool=name) from None
+    entry = catalog.servers[server]
     key = (server, name)
     enabled = key not in catalog.switched_tools and key not in catalog.off and not entry.disabled
     return {
@@ -69,6 +86,17 @@ async def tool(context: OperatorContext, params: ToolParams) -> dict[str, object
 TOOL = Command("tool", ToolParams, tool)
 
 
+async def _removed(context: OperatorContext, server: str, name: str) -> str:
+    """When a server has taken a tool out of its list, as far as the history knows; empty if it does not."""
+    kinds = frozenset({EventKind.LISTS_CHANGED})
+    for event in reversed(await recent(context, server=server, kinds=kinds, limit=MAX_CHANGES)):
+        found = event.details.get("tools")
+        went = found.get("went") if isinstance(found, dict) else None
+        if isinstance(went, (list, tuple)) and name in went:
+            return f"It had one until {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(event.at))}."
+    return ""
+
+
 def _holds(members: Any, key: tuple[str, str]) -> bool:
     return any((member.server, member.tool) == key for member in members.values())
 
@@ -77,10 +105,29 @@ def _example(validator: Validator | None) -> object:
     """Arguments that fit a schema; None if none were found."""
     if validator is None:
         return None
-    for made in _candidates(validator.schema):
+    for made in _each_with_usual(validator.schema):
         if validator.proves(made) and len(msgspec.json.encode(made)) <= MAX_EXAMPLE:
             return made
     return None
+
+
+def _each_with_usual(schema: dict[str, Any]) -> Iterator[object]:
+    for made in _candidates(schema):
+        yield _with_usual(made)
+        # Where a pattern or an enumeration refuses what is usual.
+        yield made
+
+
+def _with_usual(made: object) -> object:
+    """An example with what is usual for an argument of such a name in place of what was made up."""
+    if not isinstance(made, dict):
+        return made
+    return {key: _usual(key) if value == _MADE_UP else value for key, value in made.items()}
+
+
+def _usual(name: str) -> str:
+    last = name.lower().replace("-", "_").rpartition("_")[2]
+    return next((value for words, value in _USUAL if last in words), _MADE_UP)
 
 
 def _candidates(schema: dict[str, Any]) -> Iterator[object]:

@@ -32,15 +32,20 @@ class ToolsParams(msgspec.Struct):
     """The profile whose view is shown."""
     surface: str | None = None
     """The surface to show; None means the one that an unknown client of the profile has."""
+    server: str | None = None
+    """A server whose own tools are asked for, in whatever category they are; then nothing else counts."""
 
 
 async def tools(context: OperatorContext, params: ToolsParams) -> dict[str, object]:
-    """The tools of each category, and the list and instructions that a model is given.
+    """The tools of each category, and the list and instructions that a model is given; or those of a server.
 
     Raises:
         InvalidArguments: there is no such profile or surface.
+        UnknownServer: there is no such server.
     """
     catalog = context.catalog
+    if params.server is not None:
+        return _of_server(context, params.server)
     surface, view = view_of(context, params.profile, params.surface)
     return {
         "categories": {
@@ -61,6 +66,41 @@ async def tools(context: OperatorContext, params: ToolsParams) -> dict[str, obje
 
 
 TOOLS = Command("tools", ToolsParams, tools)
+
+
+def _of_server(context: OperatorContext, server: str) -> dict[str, object]:
+    """All that a server lists, by its own names."""
+    catalog = context.catalog
+    entry = catalog.servers.get(server)
+    if entry is None:
+        raise context.unknown(server)
+    redact = context.redact.of(server)
+    off = catalog.off | catalog.switched_tools
+    return {
+        "server": server,
+        **context.state_of(server),
+        "known": entry.tools is not None,
+        "isCategory": _differs(catalog, server),
+        "tools": {
+            name: {
+                "description": tool.description,
+                "enabled": (enabled := not entry.disabled and (server, name) not in off),
+                "available": enabled and entry.usable,
+                "schemaHash": tool.schema_hash,
+            }
+            for name, tool in (entry.tools or {}).items()
+        },
+        "quarantined": {redact(name): redact(why) for name, why in entry.quarantined.items()},
+    }
+
+
+def _differs(catalog: Catalog, server: str) -> bool:
+    """Whether a category has the name of a server, and other tools than that."""
+    category = catalog.categories.get(server)
+    if category is None:
+        return False
+    listed = {(server, name) for name in catalog.servers[server].tools or ()}
+    return {(member.server, member.tool) for member in category.members.values()} != listed
 
 
 def view_of(
@@ -95,6 +135,7 @@ def _tool(catalog: Catalog, member: Member) -> dict[str, object]:
     known = "" if tool is None else tool.description
     return {
         "server": member.server,
+        "tool": member.tool,
         "description": known if member.description is None else member.description,
         "enabled": member.enabled,
         "listed": member.listed,

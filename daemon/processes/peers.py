@@ -24,10 +24,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import attrs
 from loguru import logger
 
+from daemon.history.event import Event, EventKind
 from daemon.processes import marks, proc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    from daemon.history.event import Detail
 
 PEERCRED = struct.Struct("3i")
 """pid, uid, gid (unix(7), SO_PEERCRED)."""
@@ -114,6 +117,7 @@ class Peers:
         uids: Collection[int],
         servers: Callable[[], Collection[int | None]] = frozenset,
         clock: Callable[[], float] = time.monotonic,
+        gather: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         """Start without connections.
 
@@ -123,6 +127,7 @@ class Peers:
             uids: the users that may connect.
             servers: returns the pids of servers whose processes may connect.
             clock: returns monotonic seconds.
+            gather: takes refusals, which may be many.
         """
         self.places = places
         self.refused: Counter[RefusalReason] = Counter()
@@ -132,6 +137,7 @@ class Peers:
         self._uids = uids
         self._servers = servers
         self._clock = clock
+        self._gather = gather
         self._by_pid: Counter[int] = Counter()
         self._by_uid: Counter[int] = Counter()
         self._said: dict[str, tuple[float, int]] = {}
@@ -193,6 +199,9 @@ class Peers:
 
     def _refuse(self, peer: PeerCredentials, reason: RefusalReason, text: str) -> None:
         self.refused[reason] += 1
+        who: dict[str, Detail] = {"uid": peer.uid, "pid": peer.pid}
+        details = {"door": self.door, "reason": str(reason), **who}
+        self._gather(Event(kind=EventKind.REFUSED, text=text, details=details))
         self._say(reason, f"refused a connection of uid {peer.uid} (pid {peer.pid}): {text}")
 
     def _say(self, reason: str, text: str) -> None:

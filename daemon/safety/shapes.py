@@ -58,9 +58,9 @@ _SHAPES = (
     (
         ("key", "token", "passw", "secret", "authorization"),
         re.compile(
-            r"(?i)((?:api[_-]?key|token|password|passwd|secret|authorization)[\"']?\s*(?P<sign>[=:])\s*"
-            r"(?P<quote>[\"']?)(?P<scheme>(?:bearer|basic|token)\s+)?)(?!bearer\b|basic\b|token\s|\$\{)"
-            r"(?P<value>[^\s\"',;&]+)"
+            r"(?i)((?P<name>api[_ -]?key|token|password|passwd|secret|authorization)[\"']?\s*(?P<sign>[=:])\s*"
+            r"(?P<quote>[\"'])?(?P<scheme>(?:bearer|basic|token)[ \t]+)?)(?!bearer\b|basic\b|token\s|\$\{)"
+            r"(?P<value>(?(quote)[^\"'\n]{1,200}(?=(?P=quote))|(?!))|[^\s\"',;&]+)"
         ),
     ),
     (("://",), re.compile(r"(://)[^/\s@:]+:[^/\s@]+(?=@)")),
@@ -70,15 +70,49 @@ _SHAPES = (
 with words of which a text must contain one to match: few texts do, so most are skipped cheaply."""
 
 _STATUSES = frozenset({
-    "bearer", "basic", "default", "denied", "digest", "disabled", "empty", "enabled", "expired", "failed",
-    "false", "incorrect", "invalid", "malformed", "missing", "nil", "no", "none", "not", "null", "off", "ok",
-    "on", "optional", "rejected", "required", "revoked", "set", "true", "undefined", "unknown", "unset",
-    "valid", "wrong", "yes",
+    "absent", "accepted", "are", "bad", "basic", "bearer", "blocked", "cannot", "changed", "default",
+    "denied", "deprecated", "digest", "disabled", "empty", "enabled", "exceeded", "expected", "expired",
+    "failed", "false", "forbidden", "found", "given", "has", "ignored", "inactive", "incorrect",
+    "insufficient", "invalid", "is", "locked", "malformed", "mismatch", "missing", "must", "needs", "nil",
+    "no", "none", "not", "null", "off", "ok", "on", "optional", "present", "provided", "refreshed",
+    "rejected", "required", "revoked", "rotated", "set", "should", "stale", "true", "unauthorized",
+    "unavailable", "undefined", "unexpected", "unknown", "unreadable", "unset", "unsupported", "unverified",
+    "used", "valid", "verified", "was", "wrong", "yes",
 })  # fmt: skip
 """Words that describe a credential rather than being one: without them a reason would say nothing."""
 
+_NOUNS = frozenset({
+    "a", "access", "an", "api", "argument", "auth", "authentication", "authorization", "be", "been",
+    "client", "credential", "credentials", "field", "for", "grant", "header", "id", "in", "input", "key",
+    "length", "of", "or", "parameter", "password", "permission", "permissions", "request", "scheme",
+    "scope", "scopes", "secret", "server", "session", "signature", "string", "the", "this", "to", "token",
+    "type", "user", "value", "variable",
+})  # fmt: skip
+"""Words that stand beside those: `insufficient_scope`, `this field is required`. Alone they may be a secret."""
+
 _PROSE = re.compile(r"[A-Za-z]?[a-z]{0,18}(?:[_-][a-z]{1,18}){0,3}|[A-Z]{1,18}")
 """An ordinary word, as may follow a colon: `invalid token: signature mismatch`."""
+
+_PLACEHOLDER = re.compile(
+    r"[*.\u2026\u2022]+|[^\w\s]{1,2}|<[A-Za-z]+(?:[ _-][A-Za-z]+)*>|\$[A-Z]+(?:_[A-Z]+)+"
+    r"|(?i:your(?:[ _-][a-z]+)+)"
+)
+"""What stands in the place of a value: `****`, `<required>`, `$GITHUB_TOKEN`, `YOUR_KEY`, `}` of a parser."""
+
+_NUMBER = re.compile(r"[0-9]{1,3}")
+"""A count or an HTTP status, as may be said of a token; a password may be as short."""
+
+_FILE = re.compile(r"(?:/[a-z][a-z._-]{0,40}){2,8}")
+"""Where a credential was looked for; a token in base64 has digits or capitals."""
+
+LONGEST_NAME = 64
+"""Characters of a value that may be the name of another credential: searched again, longer ones would be
+searched as often as a text has names."""
+
+_LAST = re.compile(r"[^\S\n]*(?:\n|\Z)")
+"""What follows the last word of a line."""
+
+_SEPARATORS = re.compile(r"[\s_-]+")
 
 
 def credentials(text: str) -> Iterator[tuple[int, int]]:
@@ -86,11 +120,17 @@ def credentials(text: str) -> Iterator[tuple[int, int]]:
     lower = text.lower()
     for words, shape in _SHAPES:
         if any(word in lower for word in words):
-            yield from (
-                (found.end(1), found.end())
-                for found in shape.finditer(text)
-                if _may_be_value(found.groupdict())
-            )
+            yield from ((found.end(1), found.end()) for found in _all(shape, text) if _may_be_value(found))
+
+
+def _all(shape: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Every match, also one that begins within a short value: `authorization: bearer token: hunter2`."""
+    at = 0
+    while (found := shape.search(text, at)) is not None:
+        yield found
+        first, at = found.end(1), found.end()
+        if "value" in shape.groupindex and at - first <= LONGEST_NAME:
+            at = first
 
 
 def tokens(text: str) -> Iterator[tuple[int, int]]:
@@ -99,16 +139,33 @@ def tokens(text: str) -> Iterator[tuple[int, int]]:
         yield from ((found.end(1), found.end()) for found in shape.finditer(text))
 
 
-def _may_be_value(parts: dict[str, str | None]) -> bool:
+def _may_be_value(found: re.Match[str]) -> bool:
     """Whether what follows the name of a credential is its value rather than a description of it."""
-    value = parts.get("value")
-    if value is None:
+    parts = found.groupdict()
+    if (value := parts.get("value")) is None:
         return True
-    word = value.rstrip(".:)!?]>")
-    if word.lower() in _STATUSES:
+    word = value.rstrip(".,:)!?]>").lstrip("<([")
+    if _PLACEHOLDER.fullmatch(value) or _describes(word, beside_scheme=bool(parts["scheme"])):
         return False
-    given = parts["sign"] == "=" or parts["quote"] or parts["scheme"]
-    return bool(given) or not _PROSE.fullmatch(word)
+    name = parts["name"].lower()
+    if _NUMBER.fullmatch(word):
+        return name.startswith(("passw", "secret"))
+    if parts["sign"] == "=" or parts["quote"] or parts["scheme"]:
+        return True
+    if _PROSE.fullmatch(word):
+        # Any word may be a password, but an explanation goes on: `password: hash mismatch`.
+        return (
+            not name.startswith(("token", "auth"))
+            and not found.string[found.end() :].partition("\n")[0].strip()
+        )
+    return not _FILE.fullmatch(word)
+
+
+def _describes(said: str, *, beside_scheme: bool) -> bool:
+    """Whether words say how a credential is: `expired`, `not_found`, `is required`, `Bearer scheme`."""
+    words = _SEPARATORS.split(said.lower())
+    known = all(word in _STATUSES or word in _NOUNS for word in words)
+    return known and (beside_scheme or any(word in _STATUSES for word in words))
 
 
 SHORTEST = 6

@@ -12,6 +12,7 @@ and then get the reason.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -152,6 +153,8 @@ class StoreAccess:
         """The store while it is open."""
         self.suspicion: StoreFault | None = None
         """A fault met by a reader that may make the store unusable; its owner is to examine it."""
+        self.ends_at = math.inf
+        """When the daemon ends, on trio's clock: nobody waits for an operation beyond that."""
         self.moved = Broadcast()
         """Happens whenever the store is opened, closed, given up or written to."""
         self._patience = patience
@@ -237,7 +240,8 @@ class StoreAccess:
         self.moved.notify()
 
     async def _wait(self, job: Job[T], *, shield: bool = False) -> None:
-        with trio.move_on_after(self._patience, shield=shield):
+        patient_until = min(trio.current_time() + self._patience, self.ends_at)
+        with trio.move_on_at(patient_until, shield=shield):
             await job.done.wait()
         if not job.done.is_set():
             self.overdue()

@@ -1,12 +1,14 @@
-"""Expiry of sessions: those unused for long, and the oldest of too many; never a session in use."""
+"""Expiry of sessions, never of one in use, and of events: what is old, and the oldest of too many."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
 
+from daemon.state.event_rows import FORGOTTEN_EVENTS, KEPT_SECONDS, forget_events
 from daemon.state.values import FORGOTTEN_AT_ONCE
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ time."""
 
 
 class Expiry:
-    """Deletes idle sessions, and the oldest of too many."""
+    """Deletes idle sessions, old events, and the oldest of too many."""
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class Expiry:
         return self._begun >= MAX_BEGUN
 
     async def look(self, live_keys: Callable[[], Iterable[str]], write: Callable[[], Awaitable[None]]) -> float:
-        """Mark the sessions in use, and delete others that are idle or too many.
+        """Mark the sessions in use, and delete others that are idle or too many, and events.
 
         Args:
             live_keys: returns the keys of the sessions in use.
@@ -110,11 +112,14 @@ class Expiry:
                 "{} sessions were forgotten: unused for {:g} s ({:g} s without a key), or {} others used later"
             )
             logger.info(why, gone, self._idle, self._anonymous_idle, MAX_STORED)
+        before = now - KEPT_SECONDS
+        old = await self._access.use(lambda store: store.within(partial(forget_events, before), writes=True))
         for key in frozenset(live_keys()) - live:
             # A client came back to it while it was being deleted.
             if (known := self._notes.known(key)) is not None:
                 self._notes.keep(known)
-        return SHORTEST_SECONDS if gone >= FORGOTTEN_AT_ONCE else self.period
+        more = gone >= FORGOTTEN_AT_ONCE or old >= FORGOTTEN_EVENTS
+        return SHORTEST_SECONDS if more else self.period
 
     def _clock_jumped(self) -> bool:
         before = self._clocks

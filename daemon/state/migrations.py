@@ -165,7 +165,23 @@ _LISTS = (
 
 _INTRODUCTIONS = ("ALTER TABLE servers ADD COLUMN introduction {bytes}",)
 
-STEPS: tuple[Step, ...] = (_FIRST, (_rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT, _LISTS, _INTRODUCTIONS)
+_HISTORY = (
+    # `body` is the rest of the event as JSON: nobody searches in it. Written once, so it needs no stamp.
+    """CREATE TABLE events (
+        life TEXT NOT NULL, number BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, server TEXT NOT NULL,
+        instance TEXT NOT NULL, session TEXT NOT NULL, kind TEXT NOT NULL, body {bytes} NOT NULL,
+        PRIMARY KEY (life, number))""",
+    "CREATE INDEX events_by_server ON events (server, at)",
+    "CREATE INDEX events_by_time ON events (at)",
+    # What all daemons on the store counted in each hour, since the epoch; they add to the same rows.
+    """CREATE TABLE hours (
+        hour BIGINT NOT NULL, name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (hour, name))""",
+)
+
+STEPS: tuple[Step, ...] = (
+    *(_FIRST, (_rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT, _LISTS, _INTRODUCTIONS),
+    _HISTORY,
+)
 """The steps by schema version; the first one creates version 1."""
 
 _VERSION, _COUNTER = "schema_version", "version"

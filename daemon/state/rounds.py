@@ -13,14 +13,18 @@ import attrs
 import trio
 from loguru import logger
 
+from daemon.kit.wording import counted
+from daemon.state.event_notes import GATHER_SECONDS
 from daemon.state.server_notes import Difference
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.kit.mailbox import Watch
     from daemon.state.access import StoreAccess
+    from daemon.state.event_notes import EventNotes
     from daemon.state.expiry import Expiry
     from daemon.state.health import Health
+    from daemon.state.hours import HourlyCounts
     from daemon.state.looks import Looks
     from daemon.state.opening import Opened
     from daemon.state.recalling import Recalling
@@ -32,7 +36,10 @@ if TYPE_CHECKING:
 TOUCH_SECONDS = 60.0
 """Seconds that times of use wait to be written with something else: they only matter for expiry, in days."""
 
-CHECK, FORGET, TOUCH = "check", "forget", "touch"
+CHECK, FORGET, TOUCH, EVENTS = "check", "forget", "touch", "events"
+
+LATER = {TOUCH: TOUCH_SECONDS, EVENTS: GATHER_SECONDS}
+"""Seconds that what is not urgent waits for something else to be written with."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,11 +54,21 @@ class Notes:
     """Records of sessions, written or not."""
     totals: Totals
     """Counts that go on over restarts."""
+    events: EventNotes
+    """What happened."""
+    hours: HourlyCounts
+    """Counts by the hour."""
 
     @property
     def waiting(self) -> int:
         """The number of things that a reader of the store would miss."""
         return len(self.sessions.waiting) + len(self.servers.difference(self.catalog.value))
+
+    @property
+    def lost(self) -> str:
+        """What would be lost if the daemon ended now, in words; empty if that is nothing."""
+        kinds = ((self.waiting, "change"), (self.events.waiting, "event"))
+        return " and ".join(counted(count, kind) for count, kind in kinds if count)
 
 
 class Rounds:
@@ -105,9 +122,12 @@ class Rounds:
         self._put(CHECK, self._looks.period)
         self._put(FORGET, self._expiry.period)
 
-    def touch_later(self) -> None:
-        """Note that times of use, or counts, wait to be written."""
-        self._due.setdefault(TOUCH, trio.current_time() + TOUCH_SECONDS)
+    def later(self, what: str) -> bool:
+        """Note that something waits to be written, a key of `LATER`; False if that was known."""
+        known = what in self._due
+        if not known:
+            self._put(what, LATER[what])
+        return not known
 
     async def open(self) -> None:
         """Open the store and tell the registry what it remembers.
@@ -139,9 +159,10 @@ class Rounds:
             self._put(
                 FORGET, await self._expiry.look(self._looks.live_keys, partial(self._write, touches=True))
             )
+            self._notes.events.looked()
 
     async def last(self) -> None:
-        """Write everything unwritten, however long it takes, and close the store.
+        """Write everything unwritten, as long as that takes.
 
         Raises:
             StoreFault: the store failed.
@@ -155,6 +176,15 @@ class Rounds:
                 await self._write(touches=True)
             if settle:
                 await self._recalling.settle_at_last()
+
+    async def close(self) -> None:
+        """Write what has happened since, and close the store.
+
+        Raises:
+            StoreFault: the store failed.
+        """
+        while self._access.store is not None and self._notes.events.waiting:
+            await self._write(touches=True)
         if (closing := self._access.close()) is not None:
             await closing.done.wait()
 
@@ -165,8 +195,9 @@ class Rounds:
     @property
     def _unwritten(self) -> bool:
         news = not self._recalling.untaken and self._news
-        sessions = self._notes.sessions
-        return news or bool(sessions.waiting or sessions.touched or self._notes.totals.news)
+        notes = self._notes
+        beside = notes.totals.news or notes.events.waiting or notes.hours.gather()
+        return news or bool(notes.sessions.waiting or notes.sessions.touched or beside)
 
     async def _write(self, *, touches: bool) -> None:
         """Write what differs, and check in any case that the store still exists, unless a look has shown that.
@@ -184,22 +215,33 @@ class Rounds:
         # Until the catalog has applied what was recalled, it cannot say what is to be written.
         news = Difference(catalog=catalog) if self._recalling.untaken else servers.difference(catalog)
         records, touched = sessions.next_batch()
-        counted = totals.news
-        if counted:
-            self.touch_later()
-        if not (news or records or ((touched or counted) and touches)):
+        events, increments, hours = self._notes.events.next_batch(), totals.news, self._notes.hours.gather()
+        if increments or hours:
+            self.later(TOUCH)
+        if not (news or records or events or ((touched or increments or hours) and touches)):
             if not self._looks.shared:
                 await self._access.use(lambda store: store.check())
             return
         batch = attrs.evolve(
-            news.batch, at=self._health.wall(), sessions=records, touched=touched, counted=counted
+            news.batch,
+            at=self._health.wall(),
+            sessions=records,
+            touched=touched,
+            counted=increments,
+            events=events,
+            hours=hours,
         )
         written = await self._access.use(partial(_keep, batch=batch, checked=self._looks.shared))
         self._looks.wrote(written.version)
-        if self._expiry.is_crowded(written.begun):
+        self._notes.events.were_written(events)
+        self._due.pop(EVENTS, None)
+        if self._notes.events.waiting:
+            self.later(EVENTS)
+        if self._expiry.is_crowded(written.begun) or self._notes.events.crowd():
             self._put(FORGET, 0)
         sessions.were_written(records, touched)
-        totals.were_written(counted, batch.at)
+        totals.were_written(increments, batch.at)
+        self._notes.hours.were_written(hours)
         if not sessions.touched:
             self._due.pop(TOUCH, None)
         servers.was_written(news, written.epochs)
@@ -216,7 +258,7 @@ class Rounds:
         if opened.replaces:
             self._health.note_aside(self._access.opener.aside)
         if opened.replaces or self.start_over or notes.servers.missing(names):
-            for each in (notes.servers, notes.sessions, notes.totals):
+            for each in (notes.servers, notes.sessions, notes.totals, notes.events, notes.hours):
                 each.start_over()
         else:
             notes.totals.read(memory.counted, memory.counted_since)

@@ -12,6 +12,7 @@ import fcntl
 import os
 import sqlite3
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -229,8 +230,8 @@ def _private(path: Path) -> None:
             path.chmod(path.stat().st_mode & 0o700)
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+_text = partial(str, encoding="utf-8", errors="replace")
+"""Reads a cell, however it was edited; of a large store there are tens of thousands."""
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

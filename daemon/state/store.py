@@ -1,7 +1,6 @@
 """The store of everything that outlives the daemon: synchronous, for one caller at a time, in a worker thread.
 
-store = Store.open(parse("sqlite:////var/lib/mcpd/state.db"), writer="mcpd-1")
-store.keep(Batch(at=now, servers=(record,)))
+`Store.open(parse("sqlite:////var/lib/mcpd/state.db"), writer="mcpd-1").keep(Batch(at=now, servers=(record,)))`
 """
 
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
@@ -11,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from daemon.catalog.remembered import ANONYMOUS, OTHERS
 from daemon.kit.later import later
 from daemon.safety.redact import Redactor
 from daemon.state import migrations, sqlite
+from daemon.state.event_rows import put_events
 from daemon.state.faults import StoreCause, StoreFault, translated
+from daemon.state.hour_rows import add_hours
 from daemon.state.reading import Reader
 from daemon.state.sql import among, chunks, clean
 from daemon.state.values import FORGOTTEN_AT_ONCE, Changes, Recollection, Written
@@ -36,9 +37,14 @@ else:
     # The driver is an extra, and takes 0.1 s to import that a daemon with SQLite need not pay.
     postgres = later("daemon.state.postgres")
 
+T = TypeVar("T")
+
 TURN_SECONDS = 0.2
 """Seconds that an operation waits for an earlier one of this daemon. Normally there is none: callers take
 turns, and a hanging one is left behind. Short, since the operation's own wait comes on top."""
+
+_ALONE = "UPDATE version SET value = value"
+"""Every other writer waits until the transaction ends."""
 
 _COUNTED = "SELECT count(*) FROM sessions"
 _OTHERS = f" WHERE key LIKE '{OTHERS}%'"
@@ -94,7 +100,7 @@ class Store:
             reader = Reader(transaction)
             counted, since = reader.counted()
             return Recollection(
-                version=self._version(transaction),
+                version=_version(transaction, self.where),
                 servers=reader.servers(),
                 switched=reader.switched(),
                 names=reader.names(),
@@ -104,20 +110,12 @@ class Store:
             )
 
     def session(self, key: str) -> SessionRecord | None:
-        """The stored session of a key; None if there is none.
-
-        Raises:
-            StoreFault: the store cannot be read now.
-        """
+        """The stored session of a key; None if there is none. Raises `StoreFault`: it cannot be read now."""
         with self._transaction(writes=False) as transaction:
             return Reader(transaction).sessions([clean(key)]).get(clean(key))
 
     def sessions(self, limit: int) -> tuple[SessionRecord, ...]:
-        """The most recently used sessions, newest first.
-
-        Raises:
-            StoreFault: the store cannot be read now.
-        """
+        """The most recently used sessions, newest first. Raises `StoreFault`: it cannot be read now."""
         with self._transaction(writes=False) as transaction:
             return Reader(transaction).newest(limit)
 
@@ -142,7 +140,7 @@ class Store:
             StoreFault: the store cannot be read now.
         """
         with self._transaction(writes=False) as transaction:
-            now, reader, me = self._version(transaction), Reader(transaction), self._writer
+            now, reader, me = _version(transaction, self.where), Reader(transaction), self._writer
             if hail:
                 transaction.tell(f"{me} {now}")
             if now == version:
@@ -171,8 +169,7 @@ class Store:
 
         Raises:
             StoreFault: nothing was written, as far as we know: a connection that breaks during the commit
-            leaves
-                that open, and the same batch can be written again.
+                leaves that open, and the same batch can be written again.
         """
         with self._transaction(writes=True) as transaction:
             version = self._next_version(transaction)
@@ -184,6 +181,8 @@ class Store:
             begun = writer.sessions(batch.sessions)
             writer.touched(batch.touched)
             writer.counted(batch.counted)
+            put_events(transaction, batch.events)
+            add_hours(transaction, batch.hours, batch.at)
             marked = {} if batch.judge is None else writer.mark(batch.judge, batch.judged)
         differing = {name: got for name, (asked, got) in epochs.items() if got != asked}
         return Written(version=version, epochs=differing, marked=marked, begun=begun)
@@ -226,6 +225,17 @@ class Store:
                 transaction.change(f"DELETE FROM sessions WHERE key IN {marks}", values)
         return len(keys)
 
+    def within(self, work: Callable[[Transaction], T], *, writes: bool = False) -> T:
+        """Do in a transaction what another module knows of its own tables; no other daemon is told of it.
+
+        Raises:
+            StoreFault: nothing was written, or the store cannot be read now.
+        """
+        with self._transaction(writes=writes) as transaction:
+            if writes:
+                transaction.change(_ALONE)
+            return work(transaction)
+
     def check(self) -> None:
         """Check with a query or two that the opened store still exists.
 
@@ -237,7 +247,7 @@ class Store:
         if why:
             raise StoreFault(StoreCause.LOST, self.where, why)
         with self._transaction(writes=False) as transaction:
-            self._version(transaction)
+            _version(transaction, self.where)
 
     def close(self) -> None:
         """Close the store, even if its file is gone; closing it again does nothing."""
@@ -259,21 +269,14 @@ class Store:
                 migrations.migrate(transaction, self.where)
                 migrations.mend(transaction)
         with self._transaction(writes=False) as transaction:
-            self._seen = self._version(transaction)
+            self._seen = _version(transaction, self.where)
         if self._file is not None:
             self._opened = sqlite.FileIdentity.now(self._file)
-
-    def _version(self, transaction: Transaction) -> int:
-        """The number of transactions that have written."""
-        now: int | None = transaction.scalar("SELECT value FROM version")
-        if now is None:
-            raise StoreFault(StoreCause.UNAVAILABLE, self.where, "its table 'version' is empty")
-        return now
 
     def _next_version(self, transaction: Transaction) -> int:
         """Start writing; every other writer waits until the transaction ends, and is told when it has."""
         transaction.change("UPDATE version SET value = value + 1")
-        version = self._version(transaction)
+        version = _version(transaction, self.where)
         transaction.tell(f"{self._writer} {version}")
         return version
 
@@ -293,6 +296,14 @@ class Store:
                 yield
         finally:
             self._turn.release()
+
+
+def _version(transaction: Transaction, where: str) -> int:
+    """The number of transactions that have written."""
+    now: int | None = transaction.scalar("SELECT value FROM version")
+    if now is None:
+        raise StoreFault(StoreCause.UNAVAILABLE, where, "its table 'version' is empty")
+    return now
 
 
 def set_aside(url: StateUrl, now: float) -> str:

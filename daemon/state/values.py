@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.loaded import LoadedStatus, Verdict
     from daemon.catalog.remembered import ServerRecord, SessionRecord
+    from daemon.history.event import Event
     from daemon.model import GivenName
 
     Judge = Callable[[str, str, str], Verdict]
@@ -42,6 +43,10 @@ class Batch:
     """What operators have switched on again."""
     counted: Mapping[str, int] = attrs.field(factory=dict)
     """Increments of counts, by name."""
+    events: tuple[Event, ...] = ()
+    """What happened; those that are stored already are skipped."""
+    hours: Mapping[tuple[int, str], int] = attrs.field(factory=dict)
+    """Increments of counts by the hour (`state.hour_rows`)."""
     judge: Judge | None = attrs.field(default=None, repr=False)
     """Judges loaded tools of all sessions again; pure, since it is called inside the transaction."""
     judged: tuple[str, ...] = ()

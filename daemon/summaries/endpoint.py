@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
 import trio
 
 from daemon.errors import CannotStart, McpdError
@@ -88,10 +89,29 @@ class SummariesUnavailable(McpdError):
     """No question can be asked: packages or the key are missing, or the URL is invalid. Says what to do."""
 
 
+@attrs.frozen(kw_only=True)
+class Answered:
+    """An answer of a model."""
+
+    text: str
+    """What it says."""
+    tokens_read: int | None = None
+    """Tokens of the question, as the endpoint has counted them; None if it does not say."""
+    tokens_written: int | None = None
+    """Tokens of the answer."""
+
+
 class Endpoint(Protocol):
     """A model that answers questions."""
 
-    async def ask(self, instructions: str, question: str) -> str:
+    async def models(self) -> tuple[str, ...]:
+        """The names of the models that the endpoint offers, in alphabetical order.
+
+        Raises:
+            EndpointFault: it does not say.
+        """
+
+    async def ask(self, instructions: str, question: str) -> Answered:
         """Ask the model, and return its answer.
 
         Args:
@@ -139,11 +159,12 @@ def _key(summaries: Summaries, environ: Mapping[str, str]) -> str | None:
     """The configured key; None if there is none."""
     if summaries.api_key_env is None:
         return None
-    key = environ.get(summaries.api_key_env, "").strip()
+    key = (environ.get(summaries.api_key_env) or summaries.kept_key or "").strip()
     variable = f"the environment variable {summaries.api_key_env} (summaries.apiKeyEnv)"
     if not key:
         raise SummariesUnavailable(
-            f"{variable} is not set: set it where the daemon is started, and start it again"
+            f"{variable} is not set: set it where the daemon is started and start it again, or put a line"
+            f" {summaries.api_key_env}=... into the file env beside the configuration, then `mcpd reload`"
         )
     if not (key.isascii() and key.isprintable()):
         raise SummariesUnavailable(f"{variable} holds characters that no key has: set it anew")

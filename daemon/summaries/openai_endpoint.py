@@ -17,7 +17,7 @@ from __future__ import annotations
 import ssl
 import time
 from base64 import b64encode
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import msgspec
@@ -27,7 +27,7 @@ import trio
 from daemon.errors import RunError
 from daemon.host.network_errors import reason
 from daemon.protocol import IDENTITY
-from daemon.summaries.endpoint import EndpointFault, Failing, fault_of_status, read_retry_after
+from daemon.summaries.endpoint import Answered, EndpointFault, Failing, fault_of_status, read_retry_after
 from daemon.upstreams.transports.network import connect as reach
 from daemon.upstreams.transports.network import host_and_port
 
@@ -42,6 +42,18 @@ SENT = frozenset({"accept", "content-type", "content-length", "host"})
 
 SHORTEST_KEY = 16
 """The fewest characters of a key that answers are searched for: where no key is needed, people put any word."""
+
+MAX_LIST = 4 * 1024 * 1024
+"""The most bytes of a list of models: endpoints that resell list some 500, with a page about each."""
+
+LIST_SECONDS = 10.0
+"""Seconds that an endpoint has to list its models: nothing has to be computed for it, and somebody waits."""
+
+MAX_MODELS = 2000
+"""The most models that are shown: several times what the largest endpoints offer."""
+
+MAX_MODEL_NAME = 200
+"""The most characters of the name of a model."""
 
 NO_KEY = "none"
 """The placeholder given to the client. Only the transport knows the key, so no error of the client can show
@@ -58,9 +70,19 @@ class _Choice(msgspec.Struct):
 
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
+    usage: Any = None
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
 
 
 _COMPLETION = msgspec.json.Decoder(_Completion)
+_MODELS = msgspec.json.Decoder(_Models)
 
 
 class OpenAIEndpoint:
@@ -78,14 +100,31 @@ class OpenAIEndpoint:
         self._client = client
         self._place = place
 
-    async def ask(self, instructions: str, question: str) -> str:
+    async def models(self) -> tuple[str, ...]:
+        """The names of the models that the endpoint offers (`GET /models`), in alphabetical order.
+
+        Raises:
+            EndpointFault: it does not say.
+        """
+        with trio.move_on_after(LIST_SECONDS):
+            try:
+                response = await self._client.models.with_raw_response.list()
+            except openai.OpenAIError as error:
+                raise self._broken(error) from None
+            # Some are megabytes long.
+            return await trio.to_thread.run_sync(self._names, response.content)
+        raise EndpointFault(
+            Failing.TIMEOUT, f"{self._place} has not listed its models within {LIST_SECONDS:g} s"
+        )
+
+    async def ask(self, instructions: str, question: str) -> Answered:
         """Ask the model, and return its answer.
 
         Raises:
             EndpointFault: there is no answer, or it has no text.
         """
         with trio.move_on_after(self._summaries.timeout):
-            return self._text(await self._ask(instructions, question))
+            return self._answered(await self._ask(instructions, question))
         raise EndpointFault(
             Failing.TIMEOUT,
             f"{self._place} has not answered within {self._summaries.timeout:g} s (summaries.timeout)",
@@ -105,12 +144,24 @@ class OpenAIEndpoint:
                 ],
             )
         except openai.OpenAIError as error:
-            # The transport raises `EndpointFault`: this is a broken TLS connection, or a bug in the library.
-            text = f"the question to {self._place} failed: {type(error).__name__}"
-            raise EndpointFault(Failing.CUT_OFF, text) from None
+            raise self._broken(error) from None
         return response.content
 
-    def _text(self, body: bytes) -> str:
+    def _broken(self, error: openai.OpenAIError) -> EndpointFault:
+        # The transport raises `EndpointFault`: this is a broken TLS connection, or a bug in the library.
+        return EndpointFault(Failing.CUT_OFF, f"the question to {self._place} failed: {type(error).__name__}")
+
+    def _names(self, body: bytes) -> tuple[str, ...]:
+        try:
+            listed = _MODELS.decode(body).data
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise EndpointFault(
+                Failing.UNREADABLE, f"the answer of {self._place} is no list of models"
+            ) from None
+        names = {each.id for each in listed if each.id.isprintable() and 0 < len(each.id) <= MAX_MODEL_NAME}
+        return tuple(sorted(names)[:MAX_MODELS])
+
+    def _answered(self, body: bytes) -> Answered:
         try:
             completion = _COMPLETION.decode(body)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -120,7 +171,14 @@ class OpenAIEndpoint:
         text = completion.choices[0].message.content if completion.choices else None
         if not text:
             raise EndpointFault(Failing.UNREADABLE, f"the answer of {self._place} has no text")
-        return text
+        read, written = (_count(completion.usage, name) for name in ("prompt_tokens", "completion_tokens"))
+        return Answered(text=text, tokens_read=read, tokens_written=written)
+
+
+def _count(usage: object, name: str) -> int | None:
+    """A number of tokens, where the endpoint says one: no answer is refused for what stands beside it."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if type(value) is int and value >= 0 else None
 
 
 class Guarded(httpx2.AsyncBaseTransport):
@@ -154,7 +212,7 @@ class Guarded(httpx2.AsyncBaseTransport):
             await self._try_tls(request.url)
             response = await self._inner.handle_async_request(self._outgoing(request))
             try:
-                body = await self._body(response)
+                body = await self._body(response, MAX_LIST if request.method == "GET" else MAX_ANSWER)
             finally:
                 await response.aclose()
         except RunError as error:
@@ -183,7 +241,7 @@ class Guarded(httpx2.AsyncBaseTransport):
             request.method, request.url, headers=headers, stream=request.stream, extensions=request.extensions
         )
 
-    async def _body(self, response: httpx2.Response) -> bytes:
+    async def _body(self, response: httpx2.Response, most: int) -> bytes:
         if response.status_code != httpx2.codes.OK:
             wait = read_retry_after(response.headers.get("retry-after"), time.time())
             raise fault_of_status(response.status_code, self._place, wait)
@@ -194,8 +252,8 @@ class Guarded(httpx2.AsyncBaseTransport):
         body = bytearray()
         async for chunk in response.aiter_raw():
             body += chunk
-            if len(body) > MAX_ANSWER:
-                text = f"the answer of {self._place} is over {MAX_ANSWER} bytes"
+            if len(body) > most:
+                text = f"the answer of {self._place} is over {most} bytes"
                 raise EndpointFault(Failing.TOO_LARGE, text)
         if self._secret is not None and self._secret in body:
             # Parts of the answer are shown, logged and stored.

@@ -17,12 +17,11 @@ import attrs
 import msgspec
 
 from daemon.errors import McpdError
+from daemon.model import Tool
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from daemon.model import Tool
 
 MAX_TOOL = 160
 """The most characters of a sentence about a tool: as long as a line in a list may be."""
@@ -151,6 +150,15 @@ that the description lacks, such as synonyms."""
 """The system message. Not configurable: the form of the answers depends on it."""
 
 
+SENDS = (
+    "Of each server that is not switched off: its name, the description that the configuration has of it, and"
+    f" of each tool its name, the first {DESCRIPTION_CHARACTERS} characters of its description and the names of"
+    f" its first {PARAMETERS} parameters. Never arguments or results of calls, whole schemas, prompts,"
+    " resources, variables or paths. Secrets of the configuration are taken out of descriptions before."
+)
+"""What leaves the machine with `message`, in words for operators."""
+
+
 @attrs.frozen(kw_only=True)
 class Question:
     """One question to the model, about one server only: its texts cannot spoil the summaries of others."""
@@ -176,6 +184,23 @@ def message(question: Question) -> str:
         asked["overview"] = [_line(tool) for tool in question.overview[:OVERVIEW_TOOLS]]
     asked["tools"] = {tool.name: _described(tool) for tool in question.tools}
     return msgspec.json.encode(asked).decode()
+
+
+SAMPLE = Question(
+    server="kettle",
+    tools=(
+        Tool(
+            server="kettle",
+            name="boil_water",
+            description="Heats water to a temperature and tells when it is reached. Do not open the lid.",
+            raw=b"{}",
+            parts={"inputSchema": b'{"properties": {"celsius": {}, "litres": {}}}'},
+            schema_hash="",
+            content_hash="",
+        ),
+    ),
+)
+"""A question about a tool that nobody has, to try a model with: it tells nobody anything of this machine."""
 
 
 def _line(tool: Tool) -> str:

@@ -17,13 +17,15 @@ from daemon.causes import HEALTHY, Reason
 from daemon.states import SERVING, WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run, Streak, is_stable, wants_restart
 from daemon.supervision.lifecycle import Lifecycle, Pause, contained, ending_of, reason_of
+from daemon.supervision.run_events import RunEvents
 from daemon.supervision.starts import Rank
 from daemon.supervision.status import ChildStatus
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from daemon.facts import ServerStatus
+    from daemon.history.event import Event
     from daemon.supervision.lifecycle import ChildSpec
     from daemon.supervision.starts import QueuedStart, StartQueue
 
@@ -52,13 +54,16 @@ class Child:
         rng: Callable[[], float],
         wall: Callable[[], float],
         redact: Callable[[str], str],
+        note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         self.spec = spec
         self.off = ""
         """Why it is switched off; empty if it is not."""
         self.left = trio.Event()
         """Set once it has left the supervisor and cleaned up."""
-        self.status = ChildStatus(spec.on_status or partial(on_status, spec.name), wall, redact)
+        self.events = RunEvents(spec, note)
+        told = (self.events.moved, spec.on_status or partial(on_status, spec.name))
+        self.status = ChildStatus(partial(_tell_each, told), wall, redact)
         self.pause = Pause()
         self._starts = starts
         self._rng = rng
@@ -107,11 +112,13 @@ class Child:
                 await self.pause.wait_nudged()
                 self._forget_failures()
             elif is_stable(self.spec.policy, run) and not self.pause.held:
+                self.events.ended(run, ServerState.BACKOFF, 0.0)
                 self._forget_failures()
             else:
                 # However healthy it was: one that asked us to wait is not restarted at once.
                 verdict = self._streak.judge(run)
                 seconds = max(verdict.delay, self.pause.held)
+                self.events.ended(run, verdict.state, seconds if self.pause.is_open else 0.0)
                 # A restart that is due now is not announced: a call that waits would take it for a failure.
                 is_announced = seconds > 0 and self.pause.is_open
                 self.status.back_off(verdict.state, seconds if is_announced else None)
@@ -131,7 +138,8 @@ class Child:
 
     def replace(self, spec: ChildSpec) -> None:
         """Continue with another spec of the same name, after ending the current run."""
-        self.spec, self._resting = spec, False
+        self.spec = self.events.spec = spec
+        self._resting = False
         self.status.untried = True
         self._streak = Streak(spec.policy, self._rng)
         if self.off:
@@ -139,7 +147,7 @@ class Child:
         if spec.lazy:
             self._turn(REPLACED)
         else:
-            self.restart(REPLACED)
+            self.restart(REPLACED, by="configuration")
 
     def rest(self) -> None:
         """End the run of a child that serves because nobody uses it: it is dormant until it is woken."""
@@ -163,8 +171,14 @@ class Child:
         if self._phase is not None:
             self._phase.cancel()
 
-    def restart(self, reason: Reason = ASKED) -> None:
-        """Restart now, in any state but switched off, and forget the failures."""
+    def restart(self, reason: Reason = ASKED, *, by: str = "operator") -> None:
+        """Restart now, in any state but switched off, and forget the failures.
+
+        Args:
+            reason: the reason that is shown while the run is ended.
+            by: what asks for it (`EventKind.RESTARTED`).
+        """
+        self.events.restarted(by)
         self._forget_failures()
         self.pause.release()
         self.pause.nudge()
@@ -237,3 +251,8 @@ class Child:
         finally:
             self._start = None
             start.leave()
+
+
+def _tell_each(listeners: Iterable[Callable[[ServerStatus], None]], status: ServerStatus) -> None:
+    for listener in listeners:
+        listener(status)

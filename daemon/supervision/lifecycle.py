@@ -18,10 +18,11 @@ from daemon.states import ServerState
 from daemon.supervision.backoff import Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.config.tuning import Restart
     from daemon.facts import ServerStatus
+    from daemon.history.event import Detail
     from daemon.supervision.backoff import Run
     from daemon.supervision.starts import QueuedStart
     from daemon.supervision.status import ChildStatus
@@ -96,6 +97,10 @@ class ChildSpec:
     """Whether it runs as processes of this machine, whose effort can be observed (`starts`)."""
     on_ended: Callable[[int, Run], None] = lambda _number, _run: None
     """Called with the number and the result of each run that has ended."""
+    told: Callable[[], Mapping[str, Detail]] = dict
+    """Returns what the event of a run that serves also says: the number of its process, say."""
+    last_lines: Callable[[int], list[str]] = lambda _number: []
+    """Returns the last lines that a run has written to stderr."""
     of: str = ""
     """The server whose secrets its reasons may quote, if that is not its name."""
     on_status: Callable[[ServerStatus], None] | None = None

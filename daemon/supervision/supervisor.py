@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from daemon.facts import ServerStatus
+    from daemon.history.event import Event
     from daemon.processes.marks import Effort
     from daemon.supervision.lifecycle import ChildSpec
     from daemon.supervision.starts import Look
@@ -42,6 +43,7 @@ class Supervisor:
         wall: Callable[[], float],
         redact: Callable[[str], Callable[[str], str]] = lambda _name: str,
         look: Look = _nobody_seen,
+        note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         """Make the children without starting them.
 
@@ -53,12 +55,13 @@ class Supervisor:
             wall: returns seconds since the epoch, for people.
             redact: returns what removes secrets from the reasons of a child, which operators and models see.
             look: returns the effort of starting children (`starts`).
+            note: takes what happens to children.
 
         Raises:
             ValueError: two children share a name.
         """
         self._starts = StartQueue(starts, look)
-        self._make = partial(Child, starts=self._starts, on_status=on_status, rng=rng, wall=wall)
+        self._make = partial(Child, starts=self._starts, on_status=on_status, rng=rng, wall=wall, note=note)
         self._redact = redact
         self._nursery: trio.Nursery | None = None
         self._children: dict[str, Child] = {}

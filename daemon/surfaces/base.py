@@ -6,7 +6,8 @@ name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import attrs
 import msgspec
@@ -15,10 +16,11 @@ from daemon.catalog.definitions import hashes
 from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 from daemon.model import Kind
-from daemon.protocol import CALL_TOOL, tool_head
+from daemon.protocol import CALL_TOOL
+from daemon.surfaces.arguments.wrapping import UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.offer import Offer, Offered, Offers
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from daemon.model import Repair, Tool, ToolKey
     from daemon.search.index import Index
     from daemon.surfaces.arguments.reading import Checker
+    from daemon.surfaces.arguments.wrapping import Wrapper
+
+Key = TypeVar("Key")
 
 MAX_REMEMBERED = 1024
 """Decisions of each kind that are remembered with one view: more tools than one client calls between two
@@ -78,8 +83,8 @@ class View:
     """Whether what is loaded or shown is known in the client's next request."""
     forwards: dict[str, Forward] = attrs.field(factory=dict, init=False, repr=False)
     """Where calls of a name go whatever their arguments are, decided once per view."""
-    targets: dict[tuple[str, str], Target] = attrs.field(factory=dict, init=False, repr=False)
-    """The tool that a wrapper call means, by the two names that it was given, decided once per view."""
+    wrapped: dict[str, WrappedCalls] = attrs.field(factory=dict, init=False, repr=False)
+    """Where calls through a meta-tool of that name go, decided once per view and tool."""
 
     @property
     def categories(self) -> Mapping[str, ToolCategory]:
@@ -113,6 +118,22 @@ class View:
     def offer(self) -> Offer:
         """The tools of the profile, each once."""
         return self.means.offers.of(self.catalog, self.profile)
+
+    def remember(self, name: str, sent: bytes, forward: Forward) -> None:
+        """Remember what was decided about a call, if the next one that is like it goes the same way.
+
+        Args:
+            name: the name that was called.
+            sent: the arguments that it was called with.
+            forward: the decision.
+        """
+        if forward.verbatim:
+            _keep(self.forwards, name, forward)
+        elif forward.wrapper is not None:
+            if name not in self.wrapped:
+                # A name of ours: one for each of the few meta-tools that call others.
+                self.wrapped[name] = WrappedCalls(forward.wrapper, self.means.checker)
+            self.wrapped[name].remember(sent, forward)
 
 
 @attrs.frozen(kw_only=True)
@@ -151,12 +172,8 @@ class Target:
     """Its definition; None while its server has not listed its tools."""
     asks: bool = False
     """Whether it is called only if the client's user agrees."""
-    head: bytes = attrs.field(init=False, repr=False)
-    """The raw bytes before the arguments in the request's `params` (`Forward.head`)."""
-
-    @head.default
-    def _head(self) -> bytes:
-        return tool_head(self.name)
+    lasts: bool = True
+    """Whether it is the same for every such call, as long as the view does not change."""
 
 
 @attrs.frozen(kw_only=True)
@@ -185,6 +202,50 @@ class Forward:
     """Whether the decision does not depend on the arguments, which nobody has decoded."""
     ask: Tool | None = attrs.field(default=None, repr=False)
     """The tool, if it is called only once the client's user agrees; None: nobody is asked."""
+    wrapper: Wrapper | None = attrs.field(default=None, repr=False)
+    """The meta-tool that it was called through, if such calls of the tool go the same way as long as the view
+    is valid and their arguments fit."""
+    tool: Tool | None = attrs.field(default=None, repr=False)
+    """The tool that arguments in a wrapper call have to fit; None while its server has not listed it."""
+
+
+class WrappedCalls:
+    """Where the calls through one meta-tool go, for as long as one view is valid."""
+
+    def __init__(self, wrapper: Wrapper, checker: Checker) -> None:
+        """Know none yet."""
+        self._wrapper = wrapper
+        self._takes = checker.takes
+        self._known: dict[Hashable, Forward] = {}
+
+    def __len__(self) -> int:
+        """How many tools are known."""
+        return len(self._known)
+
+    def find(self, sent: bytes) -> tuple[Forward | None, bytes | msgspec.Raw]:
+        """Where a call goes, and the tool's arguments; None and what was sent if it has to be judged."""
+        wrapper = self._wrapper
+        try:
+            asked = wrapper.decode_plain(sent)
+        except UNREADABLE:
+            return None, sent
+        known = self._known.get(wrapper.place_of(asked))
+        arguments = wrapper.arguments_of(asked)
+        if known is None or not self._takes(known.tool, arguments):
+            return None, sent
+        return known, arguments
+
+    def remember(self, sent: bytes, forward: Forward) -> None:
+        """Remember where a call was sent, if it says nothing but what it has to."""
+        with suppress(*UNREADABLE):
+            _keep(self._known, self._wrapper.place_of(self._wrapper.decode_plain(sent)), forward)
+
+
+def _keep(known: dict[Key, Forward], key: Key, forward: Forward) -> None:
+    if len(known) >= MAX_REMEMBERED:
+        known.clear()
+    # Without the arguments of this call: they may be megabytes, and a secret.
+    known[key] = attrs.evolve(forward, arguments=b"{}")
 
 
 @attrs.frozen(kw_only=True)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Raw, Struct
-
 from daemon.catalog.kinds import switch_of
 from daemon.causes import CURED_BY_LOGIN
 from daemon.config.names import CLIENT_PREFIX, read_reference
@@ -15,16 +12,17 @@ from daemon.kit.wording import closest, log_in
 from daemon.model import Kind
 from daemon.protocol import tool_head
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
-from daemon.surfaces.arguments.reading import WRAPPERS
-from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, Target, renamed
+from daemon.surfaces.arguments.wrapping import Wrapper
+from daemon.surfaces.base import AwaitListing, Forward, Target, renamed
 from daemon.surfaces.describing import definition, meta_tool, starting, unlisted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool, ToolKey
+    from daemon.surfaces.arguments.wrapping import Wrapped
     from daemon.surfaces.base import Action, Loading, View
 
 CALL_TOOL = "call_tool"
@@ -34,62 +32,7 @@ ARGUMENTS = {"tool_name": "string", "arguments": "object"}
 
 CALL_EXAMPLE = '{"tool_name": "NAME", "arguments": {}}'
 
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
-
-
-class Wrapped(Struct, frozen=True, kw_only=True):
-    """A wrapper call, taken apart: which tool, and all that might be its arguments."""
-
-    said: Mapping[str, str]
-    """The wrapper's own members, the tool's name among them."""
-    name: str
-    """The name of the tool."""
-    slot: str
-    """The member that arguments belong in."""
-    arguments: Raw | None
-    """The value in the slot for arguments; None if there was none."""
-    beside: Mapping[str, Raw]
-    """Members that are not the wrapper's own."""
-
-    def __repr__(self) -> str:
-        """Without arguments: they may hold a secret."""
-        return f"<Wrapped {self.name}>"
-
-    def example(self, arguments: object) -> object:
-        """The same call with other arguments."""
-        return {**self.said, self.slot: arguments}
-
-
-def unwrap(sent: bytes, slot: str, own: Sequence[str], example: str) -> Wrapped:
-    """Take a wrapper call apart.
-
-    Args:
-        sent: the raw JSON object.
-        slot: the member that the arguments belong in: `args` or `arguments`.
-        own: the wrapper's other members, the tool's name last; all of them are required, all are strings.
-        example: a correct call, for the error text.
-
-    Raises:
-        InvalidArguments: one of the wrapper's own members is missing, or not a string.
-    """
-    said: dict[str, str] = {}
-    try:
-        members = _decode_members(sent)
-        for key in own:
-            said[key] = _decode_text(members.pop(key))
-    except KeyError as error:
-        raise InvalidArguments(f"{error.args[0]!r} is missing. Call it like this: {example}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        names = ", ".join(own)
-        raise InvalidArguments(f"{names}: {error}. Call it like this: {example}") from None
-    arguments = members.pop(slot, None)
-    if arguments is not None and bytes(arguments) == b"null":
-        arguments = None
-    if arguments is None and len(members) == 1 and members.keys() <= WRAPPERS:
-        # The arguments are in a slot of another name.
-        _slot, arguments = members.popitem()
-    return Wrapped(said=said, name=said[own[-1]], slot=slot, arguments=arguments, beside=members)
+_BY_NAME = Wrapper("arguments", ("tool_name",), CALL_EXAMPLE)
 
 
 def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: bool) -> Action:
@@ -99,25 +42,14 @@ def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: 
         InvalidArguments: the tool is a meta-tool, or no reading of the arguments fits it.
         ToolDisabled, UnknownTool: as for `find`.
     """
-    wrapped = unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
-    place = CALL_TOOL, wrapped.name
-    target = view.targets.get(place)
-    if target is None:
-        refuse_meta_tool(view, wrapped.name, meta_tools)
-        found = find(view, wrapped.name, patient=patient)
-        if isinstance(found, AwaitListing):
-            return found
-        tool = found.tool
-        target = Target(server=tool.server, name=tool.name, label=label_of(tool), tool=tool, asks=found.asks)
-        remember(view, place, target)
+    wrapped = _BY_NAME.unwrap(sent)
+    refuse_meta_tool(view, wrapped.name, meta_tools)
+    found = find(view, wrapped.name, patient=patient)
+    if isinstance(found, AwaitListing):
+        return found
+    tool = found.tool
+    target = Target(server=tool.server, name=tool.name, label=label_of(tool), tool=tool, asks=found.asks)
     return run(view, target, wrapped)
-
-
-def remember(view: View, place: tuple[str, str], target: Target) -> None:
-    """Remember what two names mean to a wrapper call, for as long as the view is valid."""
-    if len(view.targets) >= MAX_REMEMBERED:
-        view.targets.clear()
-    view.targets[place] = target
 
 
 def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
@@ -132,11 +64,13 @@ def run(view: View, target: Target, wrapped: Wrapped) -> Forward:
     return Forward(
         server=target.server,
         name=target.name,
-        head=target.head,
+        head=tool_head(target.name),
         arguments=read.arguments,
         label=target.label,
         repair=read.repair,
         ask=target.tool if target.asks else None,
+        tool=target.tool,
+        wrapper=wrapped.wrapper if target.lasts else None,
     )
 
 

@@ -16,6 +16,7 @@ from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
 from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted, share_of
+from daemon.surfaces.arguments.wrapping import Wrapper
 from daemon.surfaces.base import Action, AwaitListing, Target, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
@@ -27,7 +28,6 @@ from daemon.surfaces.by_category import (
     member_key,
     shown,
 )
-from daemon.surfaces.calling import unwrap
 from daemon.surfaces.describing import meta_tool
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ ARGUMENTS = {"category": "string", "name": "string", "args": "object"}
 """The arguments of a call, with their types."""
 
 CALL_EXAMPLE = '{"category": "NAME", "name": "TOOL", "args": {}}'
+
+_BY_CATEGORY = Wrapper("args", ("category", "name"), CALL_EXAMPLE)
 
 
 class CategorySurface:
@@ -81,11 +83,9 @@ class CategorySurface:
                 view, category, wanted, asked.cursor, lambda key, _member: key, tool=GET, patient=patient
             )
         if name == CALL:
-            wrapped = unwrap(arguments, "args", ("category", "name"), CALL_EXAMPLE)
-            target = view.targets.get((wrapped.said["category"], wrapped.name))
-            found = target or _find(
-                view, find_category(view, wrapped.said["category"]), wrapped.name, patient=patient
-            )
+            wrapped = _BY_CATEGORY.unwrap(arguments)
+            category = find_category(view, wrapped.said["category"])
+            found = _find(view, category, wrapped.name, patient=patient)
             return found if isinstance(found, AwaitListing) else calling.run(view, found, wrapped)
         raise UnknownTool(
             f"there is no tool {quoted(name)} here. Tools of servers are called through {CALL}: {CALL_EXAMPLE}",
@@ -111,12 +111,10 @@ def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Ta
         calling.refuse_changed(view, known, name, view.offer.rules.describe(known, member))
     elif patient and view.offer.rules.permission((member.server, member.tool)) is not Permission.ALLOW:
         return AwaitListing(servers=(member.server,), calling=True)
-    target = _target(view, category, member)
-    calling.remember(view, (category.name, name), target)
-    return target
+    return _target(view, category, member)
 
 
-def _target(view: View, category: ToolCategory, member: Member) -> Target:
+def _target(view: View, category: ToolCategory, member: Member, *, lasts: bool = True) -> Target:
     entry = view.catalog.servers[member.server]
     tool = (entry.tools or {}).get(member.tool)
     permission = view.offer.rules.permission((member.server, member.tool))
@@ -125,7 +123,7 @@ def _target(view: View, category: ToolCategory, member: Member) -> Target:
         raise calling.never_listed(view, entry)
     label = f"{category.name}/{member.tool}"
     asks = permission is Permission.ASK
-    return Target(server=member.server, name=member.tool, label=label, tool=tool, asks=asks)
+    return Target(server=member.server, name=member.tool, label=label, tool=tool, asks=asks, lasts=lasts)
 
 
 def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
@@ -140,8 +138,8 @@ def _find_unlisted(view: View, category: ToolCategory, name: str, *, patient: bo
     if patient:
         # Of several servers it is not known which one has it.
         return AwaitListing(servers=tuple(waiting), calling=len(waiting) == 1)
-    # Not remembered: a call that has time waits for the list.
-    return _target(view, category, members[0])
+    # Only for this call: one that has time waits for the list.
+    return _target(view, category, members[0], lasts=False)
 
 
 def _disabled(view: View, category: ToolCategory, member: Member, name: str) -> ToolDisabled:

@@ -80,7 +80,7 @@ def scored(view: View, phrasings: Sequence[str], category: str | None, limit: in
     """A search as an operator sees it.
 
     Returns:
-        `{tools: [{name, server, category, score, description}], total, suggestions}`.
+        `{tools: [{name, server, tool, category, score, description}], total, suggestions}`.
 
     Raises:
         UnknownCategory: the profile has none of that name.
@@ -90,7 +90,8 @@ def scored(view: View, phrasings: Sequence[str], category: str | None, limit: in
         "tools": [
             {
                 "name": offered.name,
-                "server": offered.tool.server,
+                "server": offered.key[0],
+                "tool": offered.key[1],
                 "category": category or offered.category,
                 "score": round(score, 3),
                 "description": one_line(offered.description),

@@ -150,7 +150,7 @@ class Admission:
         for place in self._line.all():
             if now - place.since >= seconds and self._line.leave(place.ticket) is not None:
                 text = f"waited {seconds:g} s in line (timeouts.queue) for server {self.server}, which"
-                place.admitted.was_not_sent(self._overloaded(f"{text} {{}}", place.client))
+                place.admitted.was_not_sent(self._overloaded(f"{text} {{}}", place.client, "timeouts.queue"))
 
     def done(self, ticket: int) -> None:
         """Free the place of a call that has ended."""
@@ -168,6 +168,7 @@ class Admission:
         if not line.clients and crowded_out is None:
             self._pace = Pace(place.since)
         line.join(place)
+        place.call.in_line = True
         if crowded_out is not None:
             text = f"another client's turn has come: you had the most places in line. Server {self.server} {{}}"
             crowded_out.admitted.was_not_sent(self._overloaded(text, crowded_out.client))
@@ -178,6 +179,7 @@ class Admission:
             self._pace.ended(self._clock())
         while line.clients and not self._closed and (room := self._room()) > 0:
             for place in line.next(room):
+                place.call.in_line = False
                 try:
                     if place.call.check():
                         place.admitted.key = self.connection.call(place.call, place.admitted)
@@ -206,7 +208,7 @@ class Admission:
         self._most = 0
         self._apart.begin()
 
-    def _overloaded(self, text: str, client: int) -> Overloaded:
+    def _overloaded(self, text: str, client: int, bound: str = "limits.queue") -> Overloaded:
         queued, yours = len(self._line.clients), self._line.places_of(client)
         seconds = RETRY_UNKNOWN
         if self._pace is not None:
@@ -220,6 +222,7 @@ class Admission:
         return Overloaded(
             text.format(said),
             server=self.server,
+            bound=bound,
             inFlight=len(self._in_flight),
             queued=queued,
             yours=yours,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.admission import Admission
     from daemon.upstreams.handshake import Greeting
+    from daemon.upstreams.keepalive import Keepalive
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange
@@ -74,6 +75,7 @@ class UpstreamEvents(UpstreamAccess):
         self.subscription = HeldSubscription(server.label, audience, self.listing.may_have_changed)
         self.noise = Noise()
         self.stderr = StderrTail()
+        self.pings: Keepalive | None = None
         self.pid: int | None = None
         self.mark: int | None = None
         self.roots = roots_of(server)
@@ -188,5 +190,5 @@ class UpstreamEvents(UpstreamAccess):
     def on_log(self, said: bytes) -> None:
         """Keep and log a line of the server's stderr."""
         text = self._redact.cut(said, STDERR_LINE)
-        self.stderr.add(text)
+        self.stderr.add(text, self._wall(), 0 if self._lifecycle is None else self._lifecycle.incarnation)
         self.log.stderr(text)

@@ -120,7 +120,7 @@ class RunLog:
         text = f"run {number} ended: {run.reason.text}"
         if not self._ends_alike(run):
             level = "INFO" if run.ending in {Ending.ASKED, Ending.NORMAL} else "WARNING"
-            self._log.log(level, "{}", text)
+            self._log.bind(event=True).log(level, "{}", text)
             self._alike, self._since = 0, self._wall()
             self._due, self._pause = 0.0, SAID_AGAIN_FIRST
             return
@@ -136,7 +136,7 @@ class RunLog:
         lines = (
             f", with the same {self._held} lines (`mcpd logs {self._server}` has them)" if self._held else ""
         )
-        self._log.warning("{}; {}, since {}{}", text, runs, since, lines)
+        self._log.bind(event=True).warning("{}; {}, since {}{}", text, runs, since, lines)
 
     def _ends_alike(self, run: Run) -> bool:
         """Whether a run ended like the one before it, without anything new in between."""

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from daemon.causes import Cause
+from daemon.causes import HEALTHY, Cause
 from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
 from daemon.model import Era, Kind
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.handshake import initialize
 from daemon.upstreams.instances.declaring import capabilities_of
-from daemon.upstreams.keepalive import fallen_silent
+from daemon.upstreams.keepalive import Keepalive
 from daemon.upstreams.transports.opening import connector
 from daemon.upstreams.watched import keep_level
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from daemon.config.model import Timeouts
+    from daemon.causes import Reason
     from daemon.ports import Audience, CallToSend, Instances, Upstream, UpstreamConnection
     from daemon.upstreams.events import UpstreamEvents
     from daemon.upstreams.transports.opening import OpenContext
@@ -59,6 +59,7 @@ class SecondConnection:
         context: OpenContext,
         audience: Audience,
         limit: Callable[[], float],
+        on_change: Callable[[Reason], None] = lambda _problem: None,
         idle: float = IDLE_SECONDS,
     ) -> None:
         """Begin closed: one for all runs of its server, so that calls may wait for the next one.
@@ -68,6 +69,7 @@ class SecondConnection:
             context: what opens a connection to it.
             audience: the clients, for the level of the server's log that they have set.
             limit: seconds that a handshake may take.
+            on_change: told when the server falls silent over it, and when it is heard again.
             idle: seconds without a call after which it is closed.
         """
         self.name, self.of = first.name, first.of
@@ -85,6 +87,9 @@ class SecondConnection:
         self._audience = audience
         self._limit = limit
         self._idle_seconds = idle
+        self._on_change = on_change
+        self.pings: Keepalive | None = None
+        """The pings over this connection while it is up."""
         self.admission: Admission | None = None
         """The way to this connection while it takes calls."""
         self._wanted = trio.Event()
@@ -206,7 +211,8 @@ class SecondConnection:
             self.admission = Admission(self.name, connection, limits, apart=self._first.apart)
             self._settled.set()
             nursery.start_soon(keep_expiring, self.admission, timeouts, self._context.outbox.flush)
-            nursery.start_soon(_keep_alive, connection, timeouts)
+            self.pings = Keepalive(connection, timeouts, self._on_change)
+            nursery.start_soon(_keep_alive, self.pings)
             await self._idle(connection)
             nursery.cancel_scope.cancel()
 
@@ -223,6 +229,9 @@ class SecondConnection:
         if not self._is_open:
             return
         self._is_open = False
+        if self.pings is not None:
+            self.pings = None
+            self._on_change(HEALTHY)
         self._settled.set()
         self._wanted, self._settled = trio.Event(), trio.Event()
         if self.admission is not None:
@@ -231,8 +240,8 @@ class SecondConnection:
             self._context.outbox.flush()
 
 
-async def _keep_alive(connection: UpstreamConnection, timeouts: Timeouts) -> None:
-    reason = await fallen_silent(connection, Era.HANDSHAKE, timeouts)
+async def _keep_alive(pings: Keepalive) -> None:
+    reason = await pings.run(Era.HANDSHAKE)
     raise ConnectionLost(reason.text, Cause.NOT_ANSWERING, **reason.data)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
+    from daemon.history.event import Event
     from daemon.ports import Upstream
     from daemon.safety.redact import Redactor
     from daemon.supervision.supervisor import Supervisor
@@ -41,6 +42,8 @@ class Surrounding(Generic[A]):
     """Takes secrets out of what servers say about themselves."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
+    note: Callable[[Event], None]
+    """Takes what happens."""
     home: str
     """The home directory, which names of instances abbreviate."""
 
@@ -118,10 +121,10 @@ class ServerActors(Generic[A]):
             self._later(self._end, actor, reason)
 
     def restart(self, server: str) -> None:
-        """Restart a server, or all of its instances that run, unless it is switched off."""
+        """Restart a server that has another login, or its instances that run, unless it is switched off."""
         for each in self.running.values():
             if each.of == server and not each.child.off:
-                each.child.restart()
+                each.child.restart(by="login")
 
     async def remove(self, name: str, reason: str) -> None:
         """Stop the actor of a server that all clients share; return once it has cleaned up."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Config, Server
     from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
+    from daemon.history.event import Event
     from daemon.kit.mailbox import Watch
     from daemon.processes.marks import Effort
     from daemon.safety.redact import Redactor
@@ -64,6 +65,7 @@ class Servers(Generic[A]):
         settle: Callable[[], Awaitable[None]],
         redact: Redactors,
         wall: Callable[[], float],
+        note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         """Make an actor for each server that the configuration enables; nothing is started.
 
@@ -75,6 +77,7 @@ class Servers(Generic[A]):
             settle: returns once the registry has processed the facts it was told.
             redact: takes secrets out of what servers say about themselves.
             wall: seconds since the epoch.
+            note: takes what happens to servers.
         """
         self._config = config
         self._newest = catalog
@@ -89,10 +92,11 @@ class Servers(Generic[A]):
             rng=random.random,
             wall=wall,
             look=_look,
+            note=note,
             redact=lambda name: partial(redact.of(name), most=REASON),
         )
         home = str(paths.home(os.environ))
-        around = Surrounding(make=make, tell=tell, redact=redact, wall=wall, home=home)
+        around = Surrounding(make=make, tell=tell, redact=redact, wall=wall, note=note, home=home)
         self._actors = ServerActors(around, self.supervisor)
         self.restart = self._actors.restart
         self.upstreams: dict[str, A | InstancedServer[A]] = {}

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from daemon.upstreams.attribution import Apart
     from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.instances.own_lists import OwnLists
+    from daemon.upstreams.keepalive import Keepalive
     from daemon.upstreams.last_use import LastUse
     from daemon.upstreams.listing import ListingStatus
     from daemon.upstreams.runlog import RunLog
+
+
+LINES_OF_END = 10
+"""Lines of stderr that the event of a run's end has: what a program says last is why it ends."""
 
 
 class SupervisedServer(Upstream, Protocol):
@@ -40,6 +45,7 @@ class SupervisedServer(Upstream, Protocol):
     stderr: StderrTail
     apart: Apart
     greeting: Greeting | None
+    pings: Keepalive | None
     pid: int | None
     record: Callable[..., None]
     own: OwnLists | None
@@ -96,5 +102,7 @@ def spec_of(upstream: SupervisedServer, on_status: Callable[[ServerStatus], None
         lazy=server.start is StartMode.LAZY or server.instance is not None,
         spawns=server.type is TransportType.STDIO,
         on_ended=upstream.log.ended,
+        told=lambda: {} if upstream.pid is None else {"pid": upstream.pid},
+        last_lines=lambda run: upstream.stderr.last(LINES_OF_END, run),
         on_status=on_status,
     )

@@ -84,7 +84,9 @@ class FdWriter(ABC):
             out += frame
             out.append(b"\n")
             self.queued += sum(map(len, frame)) + 1
-        self._note_queued()
+        # Most frames need no more than a look: their link is touched already, and not behind.
+        if not self._touched or self.queued > self.max_queue:
+            self._note_queued()
 
     def queue(self, parts: Sequence[Buffer]) -> None:
         """Queue bytes that are framed already."""

@@ -110,7 +110,7 @@ FIFTY = (
         "16 cannot stop, hangs on shutdown",
         f"{TREE}a_stopped_child_is_killed_too",
         "stdio: frozen, and taken out of the configuration",
-        "tests/process/test_tree.py::test_stubborn_servers_end_after_their_grace_periods",
+        "tests/process/tree/test_running.py::test_stubborn_servers_end_after_their_grace_periods",
     ),
     row(
         "17 shutdown is sequential",
@@ -307,6 +307,8 @@ MATRIX = (
     row(
         "child SIGSTOP",
         f"{CHILD}a_frozen_server_is_given_up_and_killed",
+        f"{UPSTREAM}a_stopped_server_is_degraded_and_ready_when_it_goes_on",
+        f"{UPSTREAM}a_stopped_server_with_a_call_is_degraded_too_and_the_call_goes_on",
         "stdio: frozen during a call, and thawed",
     ),
     row(

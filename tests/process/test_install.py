@@ -26,7 +26,9 @@ case "$*" in
     echo "$* $('PREFIX/bin/mcpd' 2>/dev/null || echo none)" >>'ASKED'
     case " $* " in *" $FAILS "*) exit 1 ;; esac
     printf '#!/bin/sh\ntest "$1" != "%s" && echo %s\n' "${FAILS:-none}" "$RELEASE" >"${0%/*}/mcpd"
-    chmod +x "${0%/*}/mcpd" ;;
+    chmod +x "${0%/*}/mcpd"
+    mkdir -p "${0%/*}/../share/man/man1"
+    touch "${0%/*}/../share/man/man1/mcpd.1" ;;
 esac
 """
 """What `scripts/` asks of an interpreter, and of the one in an environment of its making."""
@@ -120,6 +122,17 @@ def test_the_old_one_works_until_the_new_one_does_and_is_kept(
     meanwhile = [line.rpartition(" ")[2] for line in (tmp_path / "asked").read_text().splitlines()]
     assert meanwhile == ["none", "none", "one", "one", "two", "two"]
     assert kept(prefix) == set(released[-2:])
+
+
+def test_man_finds_the_pages_of_the_newest(python: Path, prefix: Path) -> None:
+    """`man` looks in PREFIX/share/man for what is in PREFIX/bin; no link dangles."""
+    pages = prefix / "share" / "man" / "man1"
+    pages.mkdir(parents=True)
+    (pages / "mcpd-gone.1").symlink_to(prefix / "share" / "mcpd" / "venv-0.0.1" / "mcpd-gone.1")
+    (pages / "other.1").touch()
+    assert install(python, prefix, RELEASE="one").returncode == 0
+    assert {page.name for page in pages.iterdir()} == {"other.1", "mcpd.1"}
+    assert (pages / "mcpd.1").resolve().is_relative_to(prefix / "share" / "mcpd" / current(prefix))
 
 
 def test_what_the_first_releases_installed_is_the_previous_one(python: Path, prefix: Path) -> None:

@@ -31,6 +31,9 @@ main()
 
 OF_HTTP = ("h11", "wsproto", "trio_websocket", "daemon.clients.doors.http", "daemon.clients.doors.websocket")
 
+OF_CONSOLE = ("starlette", "jinja2", "markupsafe", "daemon.console.")
+"""What only a daemon has loaded whose console somebody has asked for."""
+
 
 class Telling(Daemon):
     """A daemon that tells what it has loaded."""
@@ -66,5 +69,6 @@ def test_without_http_not_one_module_of_it_is_loaded() -> None:
     http = {"address": f"127.0.0.1:{free_port()}", "tokens": "mcpd_" + 43 * "0"}
     more = loaded({"http": http}) - without
     assert {"h11", "daemon.clients.doors.http.server"} <= more
+    assert sorted(name for name in without | more if name.startswith(OF_CONSOLE)) == []
     # Nor does HTTP itself need what is for TLS and WebSockets, before somebody has them.
     assert not {"ssl", "wsproto", "trio_websocket"} & more

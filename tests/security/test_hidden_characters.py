@@ -11,6 +11,7 @@ from daemon.safety.escape import hidden_in, visible
 from daemon.safety.legible import NOTE
 from tests.security.conftest import SURFACES
 from tests.security.hostile import HIDDEN, READABLE, SLY_TOOL, sly
+from tests.security.surfing import Surfer
 
 if TYPE_CHECKING:
     from tests.e2e.harness import RawClient
@@ -150,3 +151,19 @@ def test_the_log_holds_nothing_that_a_terminal_would_obey(hostile: Watched) -> N
     said = hostile.said()
     assert "\\u202e" in said
     assert visible(said, lines=True) == said
+
+
+def test_a_page_of_the_console_and_its_stream_spell_out_what_is_hidden(hostile: Watched) -> None:
+    with hostile.client().hello(session="of-sly", profile="load") as client:
+        about = {"name": sly("client"), "version": sly("1")}
+        client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about})
+        client.load("sly")
+        client.call(sly("tool"), {})
+        surfer = Surfer.let_in(hostile)
+        pages = surfer.pages_of(hostile)
+        assert {"/ui/sessions/of-sly", "/ui/servers/sly", "/ui/tools/sly/sly"} <= {*pages}
+        for page in pages:
+            shown = surfer.get(page).text
+            assert visible(shown, lines=True) == shown, page
+            assert not hides(json.loads(surfer.data(page))), page
+        assert READABLE in surfer.get("/ui/tools/sly/sly").text

@@ -11,6 +11,7 @@ import pytest
 from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.safety.redact import CUT, HIDDEN
 from tests.security.hostile import SECRETS, everything, spellings
+from tests.security.surfing import Surfer
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ ASKED: dict[str, Callable[[Watched], str]] = {
     "metrics": lambda daemon: json.dumps(daemon.ask("metrics")),
     "mcpd doctor": lambda daemon: daemon.run("doctor", check=None),
     "mcpd check": lambda daemon: daemon.run("check", str(daemon.config), check=None),
+    "events": lambda daemon: json.dumps(daemon.ask("events"), ensure_ascii=False),
+    "calls": lambda daemon: json.dumps(daemon.ask("calls"), ensure_ascii=False),
+    "one server": lambda daemon: json.dumps(daemon.ask("status", server="leaky"), ensure_ascii=False),
+    "one tool": lambda daemon: json.dumps(daemon.ask("tool", tool="telling", server="leaky")),
+    "mcpd events": lambda daemon: daemon.run("events", "leaky"),
+    "mcpd calls": lambda daemon: daemon.run("calls", check=None),
     "restart": lambda daemon: json.dumps(daemon.ask("restart", server="remote")),
 }
 """What operators can ask."""
@@ -78,6 +85,20 @@ def test_no_secret_is_in_what_an_operator_is_shown(provoked: Watched, question: 
     said = ASKED[question](provoked)
     assert said
     assert not leaks(said)
+
+
+def test_no_secret_is_on_a_page_of_the_console_or_in_its_stream(provoked: Watched) -> None:
+    with provoked.client().hello(session="of-canaries", profile="load") as client:
+        client.load("telling")
+        client.call(SECRETS["env"], {})
+        surfer = Surfer.let_in(provoked)
+        pages = surfer.pages_of(provoked)
+        assert {"/ui/sessions/of-canaries", "/ui/servers/leaky", "/ui/tools/leaky/telling"} <= {*pages}
+        for page in pages:
+            shown = surfer.get(page)
+            assert shown.status == 200, page
+            assert not leaks(shown.text), page
+            assert not leaks(surfer.data(page)), page
 
 
 def test_that_something_was_taken_out_is_seen(provoked: Watched) -> None:

@@ -23,8 +23,17 @@ LONGEST_FUNCTION, LONG_FUNCTION, MEDIAN_FUNCTION = 50, 30, 8
 # is tested by a file of the package's name inside its folder, as that of daemon/cli by
 # tests/process/cli/test_cli.py.
 COVERED_ELSEWHERE: dict[str, str] = {
+    # The wiring is run by each daemon that a test makes.
+    "daemon/tree/core.py": "tests/process/tree/test_running.py",
+    "daemon/tree/wiring.py": "tests/process/tree/test_running.py",
+    # Frozen values and Protocols: what operators' commands see of clients is what their tests look at.
+    "daemon/operators/clients.py": "tests/unit/operators/test_calls.py",
     # One line, told by whoever asks for a status.
     "daemon/operators/metrics.py": "tests/unit/operators/test_status_servers.py",
+    # What browsers meet: headers, cookies, forms of others, streams, the line on top of each page.
+    "daemon/console/streams.py": "tests/unit/console/test_application.py",
+    # What the actor opens.
+    "daemon/clients/doors/http/console.py": "tests/process/actors/test_console.py",
     # Three lines, which only a real `python -m daemon` runs.
     "daemon/__main__.py": "tests/process/cli/test_cli.py",
     # A real login tells and hears each message, and runs the process as it is started.

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from daemon.states import SERVING, TRANSITIONS, WAITING, WAKEABLE, ServerState, move
+from daemon.states import SERVING, TRANSITIONS, WAITING, WAKEABLE, WORST_FIRST, ServerState, move
 
 # Rows are where a server is, columns (the same words in the same order) where it wants to go.
 TABLE = """
@@ -65,3 +65,7 @@ def test_calls_wake_what_is_expected_back_but_not_what_is_parked() -> None:
     assert not WAITING & SERVING
     assert {ServerState.NEEDS_AUTH, ServerState.FAILED} == WAITING - WAKEABLE
     assert not WAKEABLE & SERVING
+
+
+def test_every_state_has_its_place_in_a_list_of_servers() -> None:
+    assert sorted(WORST_FIRST) == sorted(ServerState)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from daemon.cli.asking.person import Interrupted, Terminal, forget_typed, is_coloured
-from daemon.cli.control import RemoteFault, ask_with
+from daemon.cli.control import DaemonSilent, RemoteFault, ask_with
 from daemon.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
     for _ in range(MAX_ROUNDS):
         try:
             answer = ask_with(options, method, asked, companion)
+        except DaemonSilent as silent:
+            # Only now: nearly everything is answered.
+            from daemon.cli.silence import explained  # noqa: PLC0415
+
+            raise explained(options, server, silent) from None
         finally:
             companion.clear()
         if answer.get("resultType") == "input_required":

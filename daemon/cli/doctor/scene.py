@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
-from daemon.cli.doctor.remedies import last_words
+from daemon.cli.doctor.last_words import last_words
 from daemon.config.model import Listen
 from daemon.config.parse import load_with_notes
 from daemon.config.state_url import of_file, resolve
@@ -180,11 +180,19 @@ def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[
         return None, f"what listens on {control} does not answer like a daemon of this version: {error}"
 
 
+def is_daemon(words: Sequence[str]) -> bool:
+    """Whether a command line is that of a daemon of ours: `mcpd run …` or `python -m daemon run …`."""
+    return any(
+        word == "run" and (Path(before).name == "mcpd" or (option, before) == ("-m", "daemon"))
+        for option, before, word in zip(["", *words], words, words[1:], strict=False)
+    )
+
+
 def _running(status: dict[str, Any], words: dict[str, list[str]], environ: Mapping[str, str]) -> Running:
     daemon = status["daemon"]
     pid = int(daemon["pid"])
     # In another pid namespace the number would be another process.
-    ours = any("mcpd" in word or "daemon" in word for word in proc.command_line(pid))
+    ours = is_daemon(proc.command_line(pid))
     directory = proc.directory(pid) if ours else None
     if directory is None and daemon.get("directory"):
         directory = Path(daemon["directory"])

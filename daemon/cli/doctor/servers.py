@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 from daemon.cli.advice import unwise
 from daemon.cli.doctor import programs, sharing
 from daemon.cli.doctor.findings import Level, found
-from daemon.cli.doctor.remedies import remedy
 from daemon.config.model import PORTS, Share, TransportType
+from daemon.operators.remedies import remedy
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:

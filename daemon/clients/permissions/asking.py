@@ -141,7 +141,8 @@ class Approvals:
         asked = AskedCall(call, tool)
         state = states.give(asked) if states.may_hold(asked.held) else None
         if state is None:
-            raise Overloaded("too many calls wait for their users. Nothing was sent: try again later.")
+            text = "too many calls wait for their users. Nothing was sent: try again later."
+            raise Overloaded(text, bound="calls that wait for their users")
         request = InputRequest(method=ELICIT, params=params)
         call.calls.interrupt(call, asking_result({KEY: request}, state))
 

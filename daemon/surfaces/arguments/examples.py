@@ -146,4 +146,4 @@ def _string(schema: Object) -> str:
     text = _SAMPLES.get(str(schema.get("format")), "text")
     least, most = schema.get("minLength"), schema.get("maxLength")
     text = text[:most] if isinstance(most, int) and most >= 0 else text
-    return text.ljust(min(least, MAX_TEXT), "x") if isinstance(least, int) else text
+    return text.ljust(max(0, min(least, MAX_TEXT)), "x") if isinstance(least, int) else text

@@ -83,6 +83,15 @@ class Checker:
             return fitting[0]
         raise refusal(name, validator, sent.value, list(beside), example, several=bool(fitting))
 
+    def takes(self, tool: Tool | None, args: Raw) -> bool:
+        """Whether raw arguments are plainly those of the tool: `read` leaves them as they are.
+
+        False says nothing: they may be right and take a closer look.
+        """
+        validator = None if tool is None else self._validators.of(tool)
+        value = None if validator is None else validator.proven(bytes(args))
+        return isinstance(value, dict) and not (len(value) == 1 and not WRAPPERS.isdisjoint(value))
+
 
 class _Sent(Struct, frozen=True, kw_only=True):
     value: object

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.ports import CallToSend, Upstream
     from daemon.upstreams.handshake import Greeting
+    from daemon.upstreams.keepalive import Keepalive
     from daemon.upstreams.server_actors import ServerActors
     from daemon.wire.requests import Exchange
 
@@ -114,6 +115,7 @@ class InstancedServer(InstancesTogether[A]):
         self.roots: bytes | None = None
         self.second: Upstream | None = None
         self.record = self.stats.record
+        self.pings: Keepalive | None = None
         self.pid: int | None = None
         self.mark: int | None = None
 

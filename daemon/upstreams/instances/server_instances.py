@@ -12,6 +12,7 @@ import trio
 from daemon.causes import Cause
 from daemon.errors import Overloaded, UpstreamUnavailable
 from daemon.facts import ServerStatus, StatusChanged
+from daemon.history.event import Event, EventKind
 from daemon.states import ServerState
 from daemon.upstreams.instances.choosing import configured, key_of, label_of
 from daemon.upstreams.instances.own_lists import OwnLists
@@ -163,6 +164,7 @@ class ServerInstances(Generic[A]):
         self._restarts += instance.actor.child.status.value.restarts
         self._actors.retire(instance.actor, reason, patient=patient)
         instance.lists.forget()
+        self._note(EventKind.INSTANCE_ENDED, instance.actor.name, reason)
         self.tell_status()
 
     def end_all(self, reason: str, *, patient: bool = True) -> None:
@@ -203,6 +205,7 @@ class ServerInstances(Generic[A]):
         assert actor.use is not None, "how long an instance lasts depends on it"
         actor.record = partial(actor.use.counted, stats=(actor.stats, self._stats))
         self._actors.sooner.set()
+        self._note(EventKind.INSTANCE_BEGAN, label)
         since = self._actors.around.wall()
         return RunningInstance(actor=actor, lists=lists, key=key, use=actor.use, since=since)
 
@@ -222,9 +225,13 @@ class ServerInstances(Generic[A]):
                 f"server {self.server.name} has {most} instances, as many as it may (limits.instances), and all"
                 " are at work. The call was not sent; try again when other clients need theirs no longer."
             )
-            raise Overloaded(text, server=self.server.name, retryAfterMs=round(BUSY_SECONDS * 1000))
+            wait = round(BUSY_SECONDS * 1000)
+            raise Overloaded(text, server=self.server.name, bound="limits.instances", retryAfterMs=wait)
         longest = min(unused, key=lambda each: each.use.at)
         self.end(longest, "unused for longer than any other, and another client needed an instance")
+
+    def _note(self, kind: EventKind, instance: str, text: str = "") -> None:
+        self._actors.around.note(Event(kind=kind, server=self.server.name, instance=instance, text=text))
 
     def _tell(self, fact: Fact) -> None:
         if self.speaks:

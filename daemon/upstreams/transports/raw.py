@@ -92,7 +92,8 @@ class RawConnection:
         """Forward a request (`ports.UpstreamConnection.call`)."""
         if self.link.queued > UPSTREAM_QUEUE_BYTES:
             raise Overloaded(
-                f"the server does not read: {self.link.queued} bytes are waiting for it. Try again later."
+                f"the server does not read: {self.link.queued} bytes are waiting for it. Try again later.",
+                bound="bytes that wait for the server",
             )
         uid = self._peer.requests.open(exchange)
         if self._own_meta or call.meta or call.wants_progress or len(call.params[-1]) > JOINED_BYTES:

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from daemon.actors.upstream import UpstreamActor
+from daemon.causes import Cause
 from daemon.clients.audience import ConnectedClients
 from daemon.config.model import Server, Timeouts
 from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
@@ -284,7 +285,36 @@ async def test_missed_pings_in_between_do_not_add_up(tmp_path: Path) -> None:
     ):
         await it.ready()
         await record.wait_message("ping", 5)
-        assert it.states() == [STARTING, READY]
+        assert it.states()[:6] == [STARTING, READY, DEGRADED, READY, DEGRADED, READY]
+
+
+async def test_a_stopped_server_is_degraded_and_ready_when_it_goes_on(tmp_path: Path) -> None:
+    timeouts = {"ping_interval": 0.05, "ping": 0.2, "missed_pings": 10_000}
+    async with stage(scripted(timeouts=timeouts)) as it:
+        await it.ready()
+        os.kill(it.one.pid or 0, signal.SIGSTOP)
+        status = await it.reach(DEGRADED)
+        assert status.cause is Cause.UNANSWERED_PINGS
+        assert "answers no pings" in status.reason
+        os.kill(it.one.pid or 0, signal.SIGCONT)
+        await it.reach(READY)
+        assert it.one.child.status.value.incarnation == 1
+        assert await it.call("echo").text() == "{}"
+
+
+async def test_a_stopped_server_with_a_call_is_degraded_too_and_the_call_goes_on(tmp_path: Path) -> None:
+    timeouts = {"ping_interval": 0.05, "ping": 0.2, "missed_pings": 1}
+    async with stage(scripted(timeouts=timeouts)) as it:
+        await it.ready()
+        os.kill(it.one.pid or 0, signal.SIGSTOP)
+        answer = it.call("echo")
+        status = await it.reach(DEGRADED)
+        assert status.cause_data["calls"] == 1
+        assert "while it works on 1 call" in status.reason
+        os.kill(it.one.pid or 0, signal.SIGCONT)
+        assert await answer.text() == "{}"
+        await it.reach(READY)
+        assert it.one.child.status.value.incarnation == 1
 
 
 async def test_a_server_busy_with_a_call_is_not_given_up_for_missed_pings(tmp_path: Path) -> None:
@@ -296,7 +326,9 @@ async def test_a_server_busy_with_a_call_is_not_given_up_for_missed_pings(tmp_pa
             await it.ready()
             answer = it.call("sleep")
             await record.wait_message("ping", 4)
-            assert it.states() == [STARTING, READY]
+            status = await it.reach(DEGRADED)
+            assert "while it works on 1 call" in status.reason
+            assert status.incarnation == 1
             assert not answer.done
 
 

@@ -68,3 +68,9 @@ async def test_without_a_login_nothing_happens_and_a_damaged_one_is_forgotten(tm
     (tmp_path / "logins" / "s.json").write_text("{")
     assert await end_login(logins, "s", URL) == Ended(existed=True, problem="it could not be read")
     assert await end_login(logins, "s", URL) == Ended(existed=False)
+
+
+async def test_for_a_name_of_which_nothing_is_kept_nothing_is_made(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert await end_login(FileLogins(state), "mistyped", None) == Ended(existed=False)
+    assert not state.exists()

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 import trio
 
+from daemon.authorization import refreshing
 from daemon.authorization.logins import FileLogins, Login, LoginsTrouble
-from daemon.authorization.refreshing import LoginOver, fresh, revoke
+from daemon.authorization.refreshing import LoginOver, fresh, renew, revoke
 from tests.e2e.harness import ROOT
 from tests.process.authorization.serving import call, logged_in, protected
-from tests.waiting import WAIT, until
+from tests.waiting import WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,26 +159,23 @@ async def test_what_could_not_be_kept_is_not_renewed(
     assert await fresh(logins, "notion", url, rejected=None) is not None
 
 
-async def test_a_renewal_that_was_given_up_is_kept_all_the_same(tmp_path: Path, url: str) -> None:
+async def test_a_renewal_that_was_given_up_is_kept_all_the_same(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logins = FileLogins(tmp_path)
     old = expire(logins, await logged_in(tmp_path, url))
     with trio.CancelScope() as scope:
-        async with trio.open_nursery() as nursery:
 
-            async def renewing() -> None:
-                await fresh(logins, "notion", url, rejected=None)
-
-            nursery.start_soon(renewing)
-            await until(lambda: "renew" in _under_way(nursery))
+        async def given_up(login: Login, client: httpx2.AsyncClient) -> Login:
             scope.cancel()
+            return await renew(login, client)
+
+        monkeypatch.setattr(refreshing, "renew", given_up)
+        await fresh(logins, "notion", url, rejected=None)
     kept = logins.read("notion", url)
+    assert scope.cancel_called
     assert kept is not None
     assert kept.access_token != old.access_token
-
-
-def _under_way(nursery: trio.Nursery) -> list[str]:
-    """The coroutines that a nursery's tasks are in."""
-    return [frame.f_code.co_name for task in nursery.child_tasks for frame, _ in task.iter_await_frames()]
 
 
 async def test_without_a_login_there_is_none(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon import __version__, cli
-from daemon.cli import COMMANDS, EX_IOERR, main, module_of, overview
+from daemon.cli import COMMANDS, EX_IOERR, GROUPS, main, module_of, overview
 from tests.unit.cli.daemons import PATIENCE, ROOT, SILENCE, environment, fake_control, mcpd, server, status_of
 
 if TYPE_CHECKING:
@@ -75,6 +75,11 @@ def test_help_shows_every_command_with_an_example(
         assert purpose in shown
         assert f"$ {example}" in shown
         assert example.startswith(f"mcpd {command}")
+
+
+def test_every_command_stands_under_one_heading_of_the_help() -> None:
+    assert sorted(" ".join(GROUPS.values()).split()) == sorted(COMMANDS)
+    assert "more:" not in overview()
 
 
 def test_the_overview_fits_a_narrow_terminal() -> None:

@@ -39,9 +39,10 @@ SHELLS = {"bash": ["-c", BASH, "bash"], "zsh": ["-fc", ZSH, "zsh"], "fish": ["--
 """Each shell's arguments before the line to complete; those that this machine lacks are left out."""
 PRESENT = [shell for shell in SHELLS if shutil.which(shell)]
 
+TOOLS = ("git_log", "git_diff")
 ANSWERS: dict[str, Any] = {
     "status": status_of({"git": server(instances=[{"name": "git#3"}]), "github": server(instances=[])}),
-    "tools": {"categories": {"code": {"tools": {"git/git_log": {}, "git/git_diff": {}}}}},
+    "tools": {"categories": {"code": {"tools": {each: {"server": "git", "tool": each} for each in TOOLS}}}},
     "prompts": {"prompts": [{"server": "git", "name": "review"}]},
     "resources": {"resources": [{"server": "git", "uri": "docs://one"}]},
     "sessions": {"sessions": [{"key": "/home/me/app"}, {"key": "#4"}]},
@@ -91,7 +92,7 @@ def test_each_shell_completes_commands_options_and_names_of_the_running_daemon(
 
 def test_every_kind_of_name_is_completed(daemon: Callable[..., list[str]]) -> None:
     assert daemon("mcpd disable ") == ["git", "git/git_diff", "git/git_log", "github"]
-    assert daemon("mcpd tools ") == ["code", "git/git_diff", "git/git_log"]
+    assert daemon("mcpd tools ") == ["git", "git/git_diff", "git/git_log", "github"]
     assert daemon("mcpd tools --profile ") == ["default", "reader"]
     assert daemon("mcpd tools --surface b") == ["browse"]
     assert daemon("mcpd prompt ") == ["git/review"]
@@ -134,7 +135,8 @@ def test_a_name_that_no_terminal_can_show_is_not_put_on_a_command_line(
 
 
 def test_thousands_of_names_are_cut(sockets: Path, home: dict[str, str]) -> None:
-    tools: dict[str, Any] = {f"big/tool_{number}": {} for number in range(MOST_NAMES + 10)}
+    names = [f"tool_{number}" for number in range(MOST_NAMES + 10)]
+    tools: dict[str, Any] = {name: {"server": "big", "tool": name} for name in names}
     with fake_control(sockets / "control.sock", {"tools": {"categories": {"all": {"tools": tools}}}}):
         offered = asked({**home, "MCPD_CONTROL": str(sockets / "control.sock")}, "mcpd call big/")
     assert len(offered) == MOST_NAMES

@@ -173,7 +173,7 @@ def test_no_socket_says_what_was_tried_and_what_to_do(sockets: Path) -> None:
     # Named, so that a daemon that the system runs is not found instead.
     ran = mcpd("connect", MCPD_SOCKET=str(path))
     assert (ran.returncode, ran.stdout) == (0, "")
-    for part in (str(path), "ENOENT", "mcpd run", "systemctl --user start mcpd.socket", "--socket"):
+    for part in (str(path), "ENOENT", "mcpd run", "--socket"):
         assert part in ran.stderr
 
 

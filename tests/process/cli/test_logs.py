@@ -6,10 +6,12 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
+from daemon.cli.following import WAIT_SECONDS
 from daemon.cli.logs import _seen, main
 from tests.unit.cli.daemons import PATIENCE, SILENCE, FakeControl, environment, fake_control
 
@@ -30,13 +32,13 @@ def test_the_lines_are_printed_as_they_came(control: Controls, capsys: pytest.Ca
     daemon = control({"logs": page("starting", "\tready")})
     assert main(["git"]) == 0
     assert capsys.readouterr() == ("starting\n        ready\n", "")
-    assert daemon.asked == [("logs", {"server": "git"})]
+    assert daemon.asked == [("logs", {"server": "git", "events": True})]
 
 
 def test_no_more_than_so_many_lines_are_asked_for(control: Controls) -> None:
     daemon = control({"logs": page("x")})
     assert main(["git", "-n", "3"]) == 0
-    assert daemon.asked == [("logs", {"server": "git", "last": 3})]
+    assert daemon.asked == [("logs", {"server": "git", "events": True, "last": 3})]
 
 
 def test_what_could_move_the_cursor_is_spelt_out(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +96,12 @@ def test_that_there_are_no_lines_is_said_beside_them(
     told = capsys.readouterr()
     assert told.out == ""
     assert said in told.err
+
+
+def test_who_is_silent_is_so_since_mcpd_started(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"logs": page(type="stdio", startedAt=time.time())})
+    assert main(["git"]) == 0
+    assert "written nothing on its stderr since mcpd started at 2" in capsys.readouterr().err
 
 
 COUNTS = {"servers": {"git": {"lines": 1}, "a-long-name": {"lines": 0}}}
@@ -196,8 +204,9 @@ def test_following_goes_on_from_the_last_line_until_ctrl_c(sockets: Path) -> Non
         assert following.line() == "three\n"
         daemon.answers["logs"] = page(first=4)
         assert following.end()[0] == 0
-    assert daemon.asked[0] == ("logs", {"server": "git"})
-    assert daemon.asked[1] == ("logs", {"server": "git", "after": 2, "source": "7"})
+    assert daemon.asked[0] == ("logs", {"server": "git", "events": True})
+    asked = {"server": "git", "events": True, "after": 2, "source": "7", "wait": WAIT_SECONDS}
+    assert daemon.asked[1] == ("logs", asked)
 
 
 def test_lines_that_were_missed_are_counted_beside_the_others(sockets: Path) -> None:

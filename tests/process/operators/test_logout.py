@@ -37,3 +37,19 @@ async def test_a_login_under_way_ends(tmp_path: Path) -> None:
         assert [each["error"]["message"] for each in answers if "error" in each] == [
             "not logged in to alpha: somebody has logged out meanwhile"
         ]
+
+
+async def test_the_login_at_a_server_that_is_not_configured_any_more_is_forgotten(tmp_path: Path) -> None:
+    async with operating(tmp_path) as (operator, stage, logins):
+        before, kept = stage.runs, logins.logins.kept
+        kept.write(
+            "gone",
+            Login(url="http://gone/", issuer="i", token_endpoint="t", client_id="c", access_token="access-1"),
+        )
+        answer = (await operator.request("logout", {"server": "gone"}))["result"]
+        assert (answer["existed"], answer["state"]) == (True, "")
+        assert kept.read("gone", None) is None
+        for name in ("gone", "../logins/gone", "x" * 300, "a\0b"):
+            refused = await operator.request("logout", {"server": name})
+            assert "no server is named" in refused["error"]["message"]
+        assert stage.runs == before

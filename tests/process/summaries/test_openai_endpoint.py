@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import ssl
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import trustme
 
 from daemon.config.model import Summaries
 from daemon.summaries.endpoint import EndpointFault, Failing, open_endpoint
-from daemon.summaries.openai_endpoint import MAX_ANSWER
+from daemon.summaries.openai_endpoint import MAX_ANSWER, MAX_MODEL_NAME, MAX_MODELS
 from tests.unit.summaries.endpoint_server import (
     completion,
     drip,
@@ -57,7 +58,7 @@ async def asked_of(base_url: str, **changed: Any) -> str:
     there = await opened(base_url, **changed)
     try:
         with trio.fail_after(5 * PATIENCE):
-            return await there.ask("be brief", '{"tools": {}}')
+            return (await there.ask("be brief", '{"tools": {}}')).text
     finally:
         await there.aclose()
 
@@ -318,8 +319,75 @@ async def test_one_endpoint_serves_many_questions_whatever_came_before(server: E
     with trio.fail_after(PATIENCE):
         for _ in range(5):
             try:
-                said.append(await there.ask("", ""))
+                said.append((await there.ask("", "")).text)
             except EndpointFault as fault:
                 said.append(fault.kind)
         await there.aclose()
     assert said == ["one", Failing.FAILING, Failing.CUT_OFF, Failing.TOO_LARGE, "two"]
+
+
+def listing(*names: object) -> bytes:
+    return json.dumps({"object": "list", "data": [{"id": name, "object": "model"} for name in names]}).encode()
+
+
+async def models_of(base_url: str) -> tuple[str, ...]:
+    there = await opened(base_url)
+    try:
+        with trio.fail_after(PATIENCE):
+            return await there.models()
+    finally:
+        await there.aclose()
+
+
+async def test_an_endpoint_lists_its_models(server: EndpointServer) -> None:
+    server.behave(status(200, listing("small", "big", "big", "x" * (MAX_MODEL_NAME + 1), "a\nb", "")))
+    assert await models_of(server.base_url) == ("big", "small")
+    (asked,) = server.asked
+    assert (asked.method, asked.path, asked.body) == ("GET", "/v1/models", None)
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+
+
+async def test_a_list_of_models_may_be_longer_than_an_answer(server: EndpointServer) -> None:
+    server.behave(status(200, listing(*(f"{number:06d}-{'x' * 150}" for number in range(MAX_MODELS + 5)))))
+    assert len(await models_of(server.base_url)) == MAX_MODELS
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind"),
+    [
+        (status(404), Failing.NOT_FOUND),
+        (status(200, b"[]"), Failing.UNREADABLE),
+        (status(200, b'{"data": [{"id": 5}]}'), Failing.UNREADABLE),
+        (status(200, listing(KEY)), Failing.UNREADABLE),
+        (flood, Failing.TOO_LARGE),
+    ],
+)
+async def test_what_is_no_list_of_models_is_a_fault(
+    server: EndpointServer, behaviour: Any, kind: Failing
+) -> None:
+    server.behave(behaviour)
+    with pytest.raises(EndpointFault) as caught:
+        await models_of(server.base_url)
+    assert caught.value.kind is kind
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        ({"prompt_tokens": 7, "completion_tokens": 3}, (7, 3)),
+        ({"prompt_tokens": "7", "completion_tokens": -1}, (None, None)),
+        ("many", (None, None)),
+        (None, (None, None)),
+    ],
+)
+async def test_tokens_are_told_where_the_endpoint_counts_them(
+    server: EndpointServer, usage: object, told: tuple[int | None, int | None]
+) -> None:
+    body = json.dumps({**json.loads(completion("said")), "usage": usage}).encode()
+    server.behave(status(200, body))
+    there = await opened(server.base_url)
+    with trio.fail_after(PATIENCE):
+        answer = await there.ask("", "")
+    await there.aclose()
+    assert (answer.tokens_read, answer.tokens_written) == told

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import Fact
+    from daemon.history.journal import History
     from daemon.state.sql import Notifications
     from daemon.state.store import Store
     from daemon.states import ServerState
@@ -100,6 +101,8 @@ def begin(
     shared: bool = False,
     listen: Callable[[], Notifications] | None = None,
     where: str = WHERE,
+    history: History | None = None,
+    count_hourly: Callable[[], Mapping[str, int]] = dict,
     **timing: Any,
 ) -> Stage:
     """A recorder that has done nothing yet."""
@@ -113,6 +116,8 @@ def begin(
         settle=made.settle,
         timing=Timing(**{"wall": lambda: made.wall, "rng": lambda: 0.0, **chosen}),
         count=count,
+        history=history,
+        count_hourly=count_hourly,
     )
     return made
 

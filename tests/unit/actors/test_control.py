@@ -43,7 +43,7 @@ async def test_a_slow_call_holds_up_nothing_else(nursery: trio.Nursery) -> None:
             "reboot",
             {},
             -32601,
-            "status, tools, tool, search, call, prompts, prompt, resources",
+            "status, tools, tool, search, call, calls, cancel, prompts, prompt, resources",
         ),
         ("switch", {"name": "alpha"}, -32602, "off"),
         ("switch", {"name": "alpha", "off": 1}, -32602, "Expected `bool`"),

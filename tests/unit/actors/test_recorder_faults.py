@@ -10,10 +10,12 @@ import trio
 from loguru import logger
 
 import daemon.state.session_notes as notes
-from daemon.actors.recorder import OPERATION_SECONDS
+from daemon.actors.recorder import FINISH_SECONDS, OPERATION_SECONDS
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.remembered import SessionRecord
 from daemon.facts import Recalled, Switched
+from daemon.history.event import Event, EventKind
+from daemon.history.journal import History
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Condition
 from tests.unit.actors.recording import START, Stage, begin, life, session, tools_of
@@ -402,9 +404,39 @@ async def test_a_store_that_hangs_does_not_keep_the_daemon_from_ending(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stuck.recorder.finish)
             await trio.testing.wait_all_tasks_blocked()
-            mock_clock.jump(1.6)
+            mock_clock.jump(FINISH_SECONDS)
         disk_hangs.set()
-    assert any("did not get to the store" in line for line in logged)
+    assert any("1 change did not get to the store" in line for line in logged)
+
+
+async def test_a_store_that_is_slow_gets_all_while_servers_stop(
+    mock_clock: MockClock, logged: list[str]
+) -> None:
+    disk, stopped = Disk(), trio.Event()
+    async with life(begin(disk.open, patience=OPERATION_SECONDS), finish=False) as slow:
+        await slow.written()
+    disk.hangs("keep")
+    slow.recorder.keep(session("key", "read"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(slow.recorder.finish, stopped.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(FINISH_SECONDS - 0.5)
+        disk.goes_on()
+        await until(lambda: "key" in disk.sessions)
+        stopped.set()
+    assert disk.open_stores == 0
+    assert not any("lost" in line for line in logged)
+
+
+async def test_what_happened_and_is_not_written_is_counted_at_the_end(logged: list[str]) -> None:
+    disk, history = Disk(), History(lambda: START)
+    async with life(begin(disk.open, history=history), finish=False) as full:
+        await full.written()
+    disk.fails("keep", StoreCause.FULL)
+    for _ in range(3):
+        history.note(Event(kind=EventKind.READY, server="a"))
+    await full.recorder.finish()
+    assert any("3 events did not get to the store" in line for line in logged)
 
 
 async def test_a_store_that_fails_at_the_end_ends_in_order(logged: list[str]) -> None:
@@ -414,7 +446,7 @@ async def test_a_store_that_fails_at_the_end_ends_in_order(logged: list[str]) ->
         disk.fails("keep", StoreCause.FULL)
         stage.recorder.keep(session("key", "read"))
         await until(lambda: stage.degraded)
-    assert any("1 changes did not get to the store" in line for line in logged)
+    assert any("1 change did not get to the store" in line for line in logged)
 
 
 @pytest.mark.parametrize("operation", ["open", "check", "keep", "session"])

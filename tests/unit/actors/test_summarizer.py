@@ -23,7 +23,7 @@ from daemon.actors.summarizer import (
 from daemon.catalog.snapshot import fold
 from daemon.config.model import Summaries
 from daemon.kit.mailbox import Watch
-from daemon.summaries.endpoint import EndpointFault, Failing, SummariesUnavailable, open_endpoint
+from daemon.summaries.endpoint import Answered, EndpointFault, Failing, SummariesUnavailable, open_endpoint
 from tests.unit.catalog.samples import catalog_of, listed, servers, tool
 from tests.unit.summaries.endpoint_server import endpoint, flood, raw, saying, status, well
 
@@ -53,13 +53,16 @@ class FakeEndpoint:
         self.asked: list[tuple[float, Any]] = []
         self.closed = False
 
-    async def ask(self, instructions: str, question: str) -> str:
+    async def models(self) -> tuple[str, ...]:
+        raise AssertionError("a summarizer knows its model")
+
+    async def ask(self, instructions: str, question: str) -> Answered:
         self.asked.append((trio.current_time(), json.loads(question)))
         await trio.lowlevel.checkpoint()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return answer if isinstance(answer, str) else answer(json.loads(question))
+        return Answered(text=answer if isinstance(answer, str) else answer(json.loads(question)))
 
     async def aclose(self) -> None:
         self.closed = True
@@ -319,7 +322,7 @@ async def test_what_a_server_lists_while_it_is_asked_about_is_asked_about_next(
 
 async def test_an_end_in_the_middle_of_a_question_is_clean(autojump_clock: trio.abc.Clock) -> None:
     class Silent(FakeEndpoint):
-        async def ask(self, instructions: str, question: str) -> str:
+        async def ask(self, instructions: str, question: str) -> Answered:
             self.asked.append((trio.current_time(), json.loads(question)))
             await trio.sleep_forever()
             raise AssertionError

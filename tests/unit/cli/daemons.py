@@ -39,6 +39,8 @@ SERVER: dict[str, Any] = {
     "inFlight": 0,
     "p50Ms": 1.25,
     "p95Ms": 87.5,
+    "recent": {"minutes": 5, "calls": 34, "errors": 0, "p50Ms": 1.25, "p95Ms": 87.5},
+    "pings": {"unanswered": 0, "lastMs": 0.4, "lastHeardAt": 990.0},
     "type": "stdio",
     "protocol": "2025-11-25",
     "serverInfo": "git 1.0",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.allow import main, seconds_of
+from daemon.cli.allow import main
+from daemon.cli.options import seconds_of
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
@@ -56,7 +57,7 @@ def test_a_time_is_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "0h", "1", "1w", "-1h", "1h30m", "9999999d", "\u0661h"])
+@pytest.mark.parametrize("text", ["", "h", "0h", "1", "1y", "-1h", "1h30m", "9999999d", "\u0661h"])
 def test_anything_else_is_no_time(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         seconds_of(text)

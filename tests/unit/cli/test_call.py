@@ -93,13 +93,19 @@ def test_json_is_the_whole_result(
     assert json.loads(capsys.readouterr().out) == result
 
 
+def test_an_option_may_stand_between_the_tool_and_its_arguments(control: Controls) -> None:
+    daemon = control({"call": OK})
+    assert main(["weather/radar", "--json", "place=Bonn"]) == 0
+    assert daemon.asked[0][1]["arguments"] == {"place": "Bonn"}
+
+
 def test_the_tools_name_may_have_slashes(control: Controls) -> None:
     daemon = control({"call": OK})
     assert main(["a/b/c"]) == 0
     assert daemon.asked[0][1]["tool"] == "b/c"
 
 
-@pytest.mark.parametrize("words", [["time"], ["/now"], ["time/"], [], ["a/b", "word"]])
+@pytest.mark.parametrize("words", [["/now"], ["time/"], [], ["a/b", "word"]])
 def test_what_names_no_tool_or_arguments_is_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)

@@ -78,6 +78,7 @@ def test_an_error_is_raised_with_all_it_says(sockets: Path) -> None:
         (b"220 smtp ready\n", "not mcpd's control socket"),
         (b"[]\n", "not mcpd's control socket"),
         (b'{"id":1,"result":3}\n', "not mcpd's control socket"),
+        (b"[" * 100_000 + b"\n", "nested too deeply"),
         (b"\xff\xfe\xfd\n", "not mcpd's control socket"),
     ],
 )

@@ -53,8 +53,8 @@ def test_tools_are_shown_best_first_with_scores_and_the_rest_is_counted(
     control({"search": FOUND})
     assert main(["x"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["7.2", "git_log", "git", "Shows", "commits."]
-    assert lines[2].split()[:4] == ["1.0", "read", "fs", "(files)"]
+    assert lines[1].split() == ["7.2", "git/git_log", "Shows", "commits."]
+    assert lines[2].split()[:3] == ["1.0", "fs/read", "[files]"]
     assert "\\x1b[2J" in lines[2]
     assert lines[3] == "7 more fit: see them with --limit 9"
 

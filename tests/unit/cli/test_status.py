@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.doctor.remedies import LINES
 from daemon.cli.status import exit_status, main
+from daemon.operators.remedies import LINES
 from daemon.states import WELL, ServerState
 from tests.unit.cli.daemons import (
     PATIENCE,
@@ -159,3 +159,11 @@ def test_watch_looks_again_until_ctrl_c_and_ends_with_the_last_exit_status(socke
 @pytest.mark.process
 def test_watch_without_a_number_and_with_a_bad_one() -> None:
     assert mcpd("status", "--watch", "0").returncode == 2
+
+
+def test_a_server_in_the_place_of_seconds_is_refused_with_what_to_type(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--watch", "notes"])
+    assert "mcpd status NAME --watch" in capsys.readouterr().err

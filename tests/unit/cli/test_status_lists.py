@@ -22,7 +22,7 @@ def listing(**changed: Any) -> dict[str, Any]:
 def test_where_there_is_room_each_kind_that_any_server_has_is_a_column() -> None:
     text = shown({"git": server(prompts=3), "docs": server(resources=1200)}, Screen(width=ROOMY, colour=False))
     head, git, docs = (line.split() for line in text.splitlines()[:3])
-    assert head[3:7] == ["tools", "prompts", "resources", "calls"]
+    assert head[3:7] == ["tools", "prompts", "resources", "open"]
     assert (git[3:6], docs[3:6]) == (["12", "3", "0"], ["12", "0", "1200"])
     assert "Beside tools" not in text
 

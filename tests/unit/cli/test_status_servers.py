@@ -30,21 +30,21 @@ PLAYWRIGHT = divided(instance("playwright#3", inFlight=1), instance("playwright#
 
 def test_an_instance_is_a_row_beneath_its_server() -> None:
     lines = shown({"playwright": PLAYWRIGHT, "git": server()}, PIPE).splitlines()
-    assert lines[0].endswith("in flight  idle")
+    assert lines[0].endswith("pid  idle")
     assert lines[1].startswith("playwright")
     assert "ready, 2 instances" in lines[1]
     assert lines[2].startswith("  playwright#3  ")
-    assert lines[2].split()[-2:] == ["1", "1m"]
+    assert lines[2].split()[-2:] == ["4711", "1m"]
     assert lines[3].startswith("  playwright#7 in /srv/app  ")
     assert lines[4].startswith("git")
-    assert "in flight" not in shown({"git": server()}, PIPE)
+    assert "idle" not in shown({"git": server()}, PIPE)
 
 
 def test_on_a_small_terminal_the_name_is_whole_and_the_rest_short() -> None:
     text = shown({"playwright": PLAYWRIGHT}, NARROW)
     assert max(map(len, text.splitlines())) <= 80
     assert "ready (2)" in text
-    assert "in flight" not in text
+    assert "idle" not in text
 
 
 def test_an_instance_that_is_not_well_is_explained_under_its_name_and_only_there() -> None:

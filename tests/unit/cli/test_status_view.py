@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.status_servers import STYLES
+from daemon.cli.status_servers import STYLES, shorten
 from daemon.cli.status_view import render
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.states import ServerState
 from tests.unit.cli.daemons import down, server, status_of
 from tests.unit.cli.test_status import persistence
 
+RECENT = {"minutes": 5, "calls": 12, "errors": 2, "p50Ms": 5.0, "p95Ms": 120.0}
 NARROW = Screen(width=80, colour=False)
 PIPE = Screen(width=UNBOUNDED, colour=False)
 NOW = 1000.0 + 2 * 3600 + 5 * 60
@@ -28,31 +29,72 @@ def test_a_server_is_one_line_with_all_its_numbers() -> None:
     assert lines[0].split() == [
         "server",
         "state",
-        "since",
+        "for",
         "tools",
+        "open",
         "calls",
+        "err",
         "p50/p95",
-        "ms",
         "restarts",
+        "memory",
         "pid",
-        "rss",
     ]
-    assert lines[1].split() == ["git", "ready", "2h05m", "12", "34", "1.2/88", "2", "4711", "50M"]
+    assert lines[1].split() == ["git", "ready", "2h05m", "12", "-", "34", "-", "1.2/88", "2", "50M", "4711"]
+    assert lines[2] == "open: calls in flight. calls, err and p50/p95 (ms): the last 5 minutes."
 
 
-def test_eighty_columns_are_kept_and_no_name_is_cut() -> None:
-    name = "a-server-with-a-name-as-long-as-names-may-be-" + "x" * 19
-    busy = server(state="needs_auth", calls=1234567, tools=1200, pid=4194304, p50Ms=10000.0, p95Ms=60000.0)
-    text = shown({name: busy, "git": server()})
-    assert max(map(len, text.splitlines())) <= 80
-    assert name in "".join(re.findall(r"^[\w-]+", text.partition("\n\n")[0], re.MULTILINE))
-    for value in ("needs_auth", "1234567", "1200", "4194304", "10000/60000"):
-        assert value in text
+def test_where_there_is_room_the_headings_need_no_legend() -> None:
+    text = shown({"git": server(inFlight=3, recent=RECENT)}, Screen(width=200, colour=False))
+    assert "since" in text
+    assert "in flight  calls 5m  errors 5m  p50/p95 ms" in text
+    assert text.splitlines()[1].split()[4:8] == ["3", "12", "2", "5.0/120"]
+    assert "open:" not in text
+
+
+def test_an_older_daemon_does_not_know_the_last_minutes() -> None:
+    text = shown({"git": {key: value for key, value in server().items() if key not in {"recent", "pings"}}})
+    assert text.splitlines()[1].split()[3:] == ["12", "-", "-", "-", "-", "-", "50M", "4711"]
+
+
+LONG = "a-server-with-a-name-as-long-as-names-may-be-" + "x" * 19
+BUSY = server(
+    state="needs_auth",
+    tools=1200,
+    pid=4194304,
+    recent={**RECENT, "calls": 1234567, "p50Ms": 10000.0, "p95Ms": 60000.0},
+)
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200])
+def test_any_width_is_kept_and_a_long_name_loses_its_middle(width: int) -> None:
+    table = shown({LONG: BUSY, "git": server()}, Screen(width=width, colour=False)).splitlines()[:3]
+    assert all(len(line) <= width for line in table)
+    assert "needs_auth" in table[1]
+    assert LONG in table[1] or re.match(r"a-\S*…x* ", table[1])
+    assert table[2].split()[:2] == ["git", "ready"]
+    for column, seen in (("for", 40), ("p50/p95", 80), ("memory", 100), ("restarts", 200)):
+        assert column in table[0].replace("since", "for") or width < seen
+
+
+def test_a_narrow_screen_does_without_the_least_important_columns() -> None:
+    heads = [shown({LONG: BUSY}, Screen(width=width, colour=False)).splitlines()[0] for width in (80, 60, 40)]
+    assert [head.split()[1:] for head in heads] == [
+        ["state", "for", "tools", "open", "calls", "err", "p50/p95", "memory"],
+        ["state", "for", "open", "calls", "err"],
+        ["state", "for", "open"],
+    ]
+
+
+def test_names_that_differ_in_the_middle_only_stay_whole() -> None:
+    names = [f"{'a' * 30}-{number}-{'b' * 30}" for number in (1, 2)]
+    text = shown(dict.fromkeys(names, BUSY), Screen(width=60, colour=False))
+    assert "…" not in text
+    assert shorten("abcdefghij", 7) == "abc…hij"
+    assert shorten("日本語のサーバー", 7) == "日…ー"
 
 
 def test_what_is_unknown_is_a_dash() -> None:
-    assert shown({"git": down()}).splitlines()[1].split()[-3:] == ["0", "-", "-"]
-    assert "-/-" in shown({"git": down()})
+    assert shown({"git": down()}).splitlines()[1].split()[-3:] == ["-", "-", "-"]
 
 
 def test_a_server_that_is_down_is_explained() -> None:
@@ -83,13 +125,44 @@ def test_a_server_without_tools_that_has_something_else_says_so() -> None:
     assert "db: ready\n  it has no tools, only prompts and resources\n" in text
 
 
-@pytest.mark.parametrize(
-    ("state", "said"), [("queued", "waits to be started"), ("starting", "is being started")]
-)
-def test_a_server_that_is_being_started_has_no_next_try(state: str, said: str) -> None:
+@pytest.mark.parametrize("state", ["queued", "starting"])
+def test_a_server_that_is_being_started_has_no_next_try(state: str) -> None:
     text = shown({"db": down(state=state, reason="trying again after: x", attempt=3, nextRetryInMs=None)})
     assert "trying again after: x\n  failed runs before this one: 3\n" in text
-    assert said in shown({"db": down(state=state, reason="", nextRetryInMs=None)})
+    text = shown({"db": down(None, state=state, reason="", nextRetryInMs=None)})
+    assert "\n\ndb is starting.\n\n" in text
+    assert "no reason" not in text
+
+
+def test_servers_that_are_only_starting_are_one_line() -> None:
+    states = ["starting"] * 4 + ["queued"] * 9
+    coming = {
+        f"s{n}": down(None, state=state, reason="waits for its turn", attempt=0)
+        for n, state in enumerate(states)
+    }
+    status = status_of({"git": server(), **coming})
+    status["daemon"] |= {"startsAtATime": 4, "dormant": 2}
+    text = " ".join(render(status, now=NOW, screen=NARROW).split())
+    said = "13 servers are starting, 4 at a time: s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 3 more. mcpd 0.1.0"
+    assert said in text
+    assert "servers available (2 of them dormant: started by their next call)" in text
+
+
+def test_a_cause_that_several_share_is_said_once_with_their_names() -> None:
+    helps = {name: f"Run `mcpd login {name}`; see {name}." for name in ("jira", "docs", "mail")}
+    ill = {
+        name: down("refused", reason="nobody listens", happened="Closed.", helps=f"Run `mcpd login {name}`.")
+        for name in helps
+    }
+    ill["jira"] |= {"nextRetryInMs": 5_000}
+    ill["mail"] |= {"nextRetryInMs": 40_000}
+    text = shown({**ill, "db": down(reason="boom")})
+    assert (
+        "jira, docs, mail: backoff\n  nobody listens\n  Closed.\n  What helps: Run `mcpd login SERVER`.\n"
+        "  next retries in 5s to 40s\n" in text
+    )
+    assert text.count("nobody listens") == 1
+    assert "db: backoff\n  boom" in text
 
 
 def test_what_happened_and_what_helps_stand_below_the_reason() -> None:
@@ -235,7 +308,8 @@ def test_what_loading_cost_and_saved_is_told_in_words() -> None:
 
 def test_that_more_was_sent_than_all_tools_have_is_told_as_it_is() -> None:
     text = shown({}, PIPE, metrics={"estimatedTokensNotSent": -1_200})
-    assert "Since the start: about 1,200 tokens more sent than all tools have (an estimate).\n" in text
+    assert "Since the start: loading on demand has cost about 1,200 tokens more than it saved" in text
+    assert "`mcpd lazy off` is cheaper.\n" in text
 
 
 def test_that_nothing_was_counted_yet_needs_no_words() -> None:
@@ -256,7 +330,7 @@ def test_how_the_model_does_is_told_in_words() -> None:
 def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     text = " ".join(shown({"git": server(), "db": down()}).split())
     assert "mcpd 0.1.0, pid 99, up 1h02m, /home/me/.config/mcpd/mcpd.json" in text
-    assert "1 of 2 servers available. Models see meta-tools of 2K instead of 120 tools of 200K" in text
+    assert "1 of 2 servers available. Models see meta-tools of 2 KiB instead of 120 tools of 200 KiB" in text
     assert "about 50,688 tokens saved in every conversation (an estimate), but for clients that" in text
 
 
@@ -265,11 +339,11 @@ def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     [
         (
             {"surfaceBytes": 204800, "estimatedTokensSaved": 0},
-            "Models see all 120 tools of 200K: nothing is saved.",
+            "Models see all 120 tools of 200 KiB: nothing is saved.",
         ),
         (
             {"surfaceBytes": 2048, "offeredTools": 1, "offeredBytes": 1024, "estimatedTokensSaved": -256},
-            "Models see 2K instead of 1 tool of 1K: about 256 tokens more (an estimate).",
+            "Models see 2 KiB instead of 1 tool of 1 KiB: about 256 tokens more (an estimate).",
         ),
     ],
 )

@@ -41,12 +41,20 @@ def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFix
 
 def test_one_category_can_be_asked_for(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     control({"tools": ANSWER})
-    assert main(["history", "--json"]) == 0
+    assert main(["--category", "history", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["categories"]) == {"history"}
-    assert main(["history"]) == 0
+    assert main(["--category", "history"]) == 0
     shown = capsys.readouterr().out
-    assert "git_log" in shown
+    assert "git/git_log" in shown
     assert "read" not in shown
+
+
+def test_an_older_daemon_answers_for_a_server_with_its_category(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control({"tools": ANSWER})
+    assert main(["history"]) == 0
+    assert "git/git_log" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -56,8 +64,63 @@ def test_an_unknown_category_is_one_and_names_the_closest(
     control: Controls, capsys: pytest.CaptureFixture[str], word: str, hint: str
 ) -> None:
     control({"tools": ANSWER})
-    assert main([word]) == 1
+    assert main(["--category", word]) == 1
     assert capsys.readouterr().err == f"mcpd: no category is named '{word}': {hint}\n"
+
+
+def test_a_category_and_a_server_at_once_are_two() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["git", "--category", "history"])
+    assert ended.value.code == 2
+
+
+SERVER: dict[str, Any] = {
+    "server": "git",
+    "state": "ready",
+    "reason": "",
+    "known": True,
+    "isCategory": False,
+    "tools": {
+        "git_log": {"description": "Shows commits. And more.", "enabled": True, "available": True},
+        "git_push": {"description": "Sends them.", "enabled": False, "available": False},
+    },
+    "quarantined": {"bad\x1b": "its schema is none"},
+}
+
+
+def test_the_tools_of_a_server_are_named_as_they_are_typed(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = control({"tools": SERVER})
+    assert main(["git"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "git, ready, 2 tools",
+        "git/git_log Shows commits.",
+        "git/git_push [disabled] Sends them.",
+        "git/bad\\x1b is not offered: its schema is none",
+        "",
+        "What one takes: mcpd tools git/git_log",
+    ]
+    assert daemon.asked == [("tools", {"server": "git"})]
+    assert main(["git", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == SERVER
+
+
+def test_a_server_that_has_listed_nothing_says_where_to_look(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control({"tools": {**SERVER, "known": False, "tools": {}, "reason": "it crashed", "state": "backoff"}})
+    assert main(["git"]) == 0
+    shown = capsys.readouterr().out
+    assert "it crashed" in shown
+    assert "`mcpd status git` says why" in shown
+
+
+def test_a_category_of_a_servers_name_is_said(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    control({"tools": {**SERVER, "isCategory": True}})
+    assert main(["git"]) == 0
+    assert "mcpd tools --category git" in capsys.readouterr().err
 
 
 def test_the_surface_is_what_a_model_sees(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

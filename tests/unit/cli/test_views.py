@@ -9,7 +9,8 @@ import pytest
 
 from daemon.catalog.loaded import LoadedStatus
 from daemon.cli.terminal import UNBOUNDED, Screen
-from daemon.cli.views import ADVICE, render_session, render_sessions, render_tools
+from daemon.cli.views import render_session, render_sessions, render_tools
+from daemon.operators.loaded_words import ADVICE
 from tests.unit.cli.test_sessions import loaded, session
 from tests.unit.cli.test_tools import tool
 
@@ -29,6 +30,14 @@ def shown_one(*tools: dict[str, Any], screen: Screen = NARROW, **changed: Any) -
 def anonymous(**changed: Any) -> dict[str, Any]:
     more = {"key": None, "number": 3, "seenAt": None, "createdAt": 958.0, "loaded": 0, "invalid": None}
     return session(**{**more, **changed})
+
+
+def test_a_narrow_screen_keeps_what_is_invalid_and_says_what_it_leaves_out() -> None:
+    text = shown(session(loaded=5, invalid=2), screen=Screen(width=50, colour=False))
+    lines = text.splitlines()
+    assert lines[0].split() == ["session", "used", "loaded", "invalid"]
+    assert lines[1].split()[-2:] == ["5", "2"]
+    assert "connected, begun: in a wider terminal" in text
 
 
 def test_a_session_is_one_line_with_all_its_numbers() -> None:
@@ -122,7 +131,7 @@ def test_a_category_is_a_heading_and_its_tools() -> None:
         {"history": category({"git_log": tool(), "git_show": tool(description="Shows\n one  commit")})}, NARROW
     )
     assert text.splitlines()[:2] == ["history (from git), 2 tools", "  Versions of files"]
-    assert text.splitlines()[2].split() == ["git_log", "Shows", "it"]
+    assert text.splitlines()[2].split() == ["git/git_log", "Shows", "it"]
     assert "Shows one commit" in text
 
 
@@ -137,9 +146,9 @@ def test_what_cannot_be_called_is_marked_with_the_reason() -> None:
         "down": tool(available=False),
     }
     lines = [" ".join(line.split()) for line in render_tools({"c": category(tools)}, NARROW).splitlines()]
-    assert "off [disabled] Shows it" in lines
-    assert "gone [not offered by git] Shows it" in lines
-    assert "down [unavailable: git is down] Shows it" in lines
+    assert "git/off [disabled] Shows it" in lines
+    assert "git/gone [not offered by git] Shows it" in lines
+    assert "git/down [unavailable: git is down] Shows it" in lines
 
 
 def test_a_long_description_is_cut_on_a_narrow_screen_and_whole_in_a_pipe() -> None:
@@ -147,7 +156,7 @@ def test_a_long_description_is_cut_on_a_narrow_screen_and_whole_in_a_pipe() -> N
     narrow = render_tools({"c": category(tools)}, NARROW)
     assert max(map(len, narrow.splitlines())) <= 80
     assert "…" in narrow
-    assert "  git_log word word" in narrow
+    assert "  git/git_log word word" in narrow
     assert ("word " * 100).strip() in render_tools({"c": category(tools)}, Screen(UNBOUNDED, colour=False))
 
 
@@ -155,7 +164,7 @@ def test_a_name_is_never_cut() -> None:
     name = "n" * 128
     text = render_tools({"c": category({name: tool(description="word " * 100)})}, NARROW)
     assert max(map(len, text.splitlines())) <= 80
-    assert text.count("n" * 40) == 3
+    assert "".join(text.split()).count("n") >= len(name)
 
 
 def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
@@ -165,7 +174,7 @@ def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
         Screen(UNBOUNDED, colour=False),
     )
     assert text.replace("\n", "").isprintable()
-    assert text.count("\\x1b[2J\\u202e[red]") == 5
+    assert text.count("\\x1b[2J\\u202e[red]") == 6
 
 
 def test_nothing_configured_is_said() -> None:

@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -20,6 +21,7 @@ from tests.fakes_upstream import MODERN, Stage, described, error_of
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from daemon.history.event import Event
     from tests.fakes_upstream import Client, Sent
 
 RESULTS = [
@@ -457,10 +459,14 @@ async def test_a_call_to_a_parked_server_fails_at_once(
 
 async def test_a_server_that_takes_no_more_says_so(nursery: trio.Nursery) -> None:
     stage = Stage()
-    stage.alpha.refusal = Overloaded("full")
+    noted: list[Event] = []
+    stage.context = attrs.evolve(stage.context, gather=noted.append)
+    stage.alpha.refusal = Overloaded("full", server="alpha", bound="limits.queue")
     client = await stage.client(nursery)
     await client.call("alpha", "echo")
-    assert error_of(await client.get())["code"] == "Overloaded"
+    error = error_of(await client.get())
+    assert (error["code"], error["bound"]) == ("Overloaded", "limits.queue")
+    assert [(event.server, event.details) for event in noted] == [("alpha", {"bound": "limits.queue"})]
 
 
 async def test_describing_waits_for_the_first_list(nursery: trio.Nursery) -> None:
@@ -531,6 +537,7 @@ async def test_a_client_has_so_many_calls_in_flight_and_no_more(nursery: trio.Nu
     message = await guest.client.get()
     assert message["id"] == MAX_CALLS
     assert error_of(message)["code"] == "Overloaded"
+    assert error_of(message)["bound"] == "calls in flight of one client"
     assert len(stage.alpha.sent) == MAX_CALLS
     assert guest.session.in_flight == MAX_CALLS
     # Another client has room of its own, and one answer makes room for one call.

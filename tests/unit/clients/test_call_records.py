@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from daemon.clients.call import ClientCall
 from daemon.counting.summary import counters, most_called
-from daemon.errors import UpstreamLost
+from daemon.errors import Overloaded, UpstreamLost
+from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Stage
 from tests.unit.clients.inputs import ABLE, META, asks
 
 if TYPE_CHECKING:
     import trio
+
+    from daemon.history.event import Event
 
 
 @pytest.mark.parametrize("outcome", ["ok", UpstreamLost.code])
@@ -68,3 +72,16 @@ async def test_what_a_client_is_asked_is_counted(
     await client.call("alpha", "echo", request_id="x")
     asks(stage, await stage.alpha.wait_sent(), "roots/list", None)
     assert stage.tally.servers["alpha"].relays == {("roots/list", became): 1}
+
+
+async def test_a_request_that_is_refused_by_a_bound_says_by_which_as_a_call_does(nursery: trio.Nursery) -> None:
+    noted: list[Event] = []
+    stage = Stage()
+    stage.context = attrs.evolve(stage.context, gather=noted.append)
+    stage.offers("alpha", Kind.PROMPT, "review")
+    stage.alpha.refusal = Overloaded("the server does not read", bound="bytes that wait for the server")
+    client = await stage.client(nursery)
+    await client.request("prompts/get", {"name": "review"})
+    assert [(event.server, event.details) for event in noted] == [
+        ("alpha", {"bound": "bytes that wait for the server"})
+    ]

@@ -12,6 +12,8 @@ from daemon.counting.measures import (
     LOG_BYTES_PER_SECOND,
     LOG_LINE_COSTS,
     LOG_RESUMES_BYTES,
+    MINUTE,
+    MINUTES,
     NOISE_CHARACTERS,
     NOISE_LINES,
     NOISE_SECONDS,
@@ -22,6 +24,7 @@ from daemon.counting.measures import (
     LogShare,
     Noise,
     StderrTail,
+    Window,
 )
 from daemon.safety.redact import CUT, Redactor
 
@@ -73,10 +76,20 @@ def test_lines_are_numbered_for_whoever_follows_them() -> None:
     assert (tail.after(0), tail.written, len(tail)) == ([], 0, 0)
     for line in ("a", "b", "c"):
         tail.add(line)
-    assert tail.after(0) == [(1, "a"), (2, "b"), (3, "c")]
-    assert tail.after(2) == [(3, "c")]
+    assert [line[:2] for line in tail.after(0)] == [(1, "a"), (2, "b"), (3, "c")]
+    assert [line.text for line in tail.after(2)] == ["c"]
     assert tail.after(3) == tail.after(99) == []
     assert (tail.written, len(tail)) == (3, 3)
+
+
+def test_lines_have_times_and_the_runs_that_wrote_them() -> None:
+    tail = StderrTail()
+    for run, line in ((1, "FATAL: no licence"), (2, "starting"), (2, "serving")):
+        tail.add(line, at=100.0 + run, run=run)
+    assert [(line.at, line.run) for line in tail.after(1)] == [(102.0, 2), (102.0, 2)]
+    assert tail.last(10, run=1) == ["FATAL: no licence"]
+    assert tail.last(1, run=2) == ["serving"]
+    assert tail.last(10, run=3) == []
 
 
 def test_numbers_go_on_when_old_lines_make_room() -> None:
@@ -84,7 +97,7 @@ def test_numbers_go_on_when_old_lines_make_room() -> None:
     for number in range(1, STDERR_LINES + 11):
         tail.add(str(number))
     kept = tail.after(3)
-    assert (kept[0], kept[-1]) == ((11, "11"), (STDERR_LINES + 10, str(STDERR_LINES + 10)))
+    assert (kept[0][:2], kept[-1][:2]) == ((11, "11"), (STDERR_LINES + 10, str(STDERR_LINES + 10)))
     assert len(tail) == len(kept) == STDERR_LINES
     assert tail.after(STDERR_LINES + 8) == kept[-2:]
 
@@ -182,3 +195,48 @@ def test_a_ceiling_is_broken_by_several_measurements_in_a_row() -> None:
     ceiling = Ceiling(100, 3)
     measured = [101, 101, 100, 101, 500, 101, 101, 7]
     assert [ceiling.is_broken_by(each) for each in measured] == [False] * 5 + [True, True, False]
+
+
+def test_a_window_counts_what_has_ended_in_the_minutes_it_looks_back() -> None:
+    stats = CallStats()
+    for minute in range(4):
+        for _ in range(10):
+            stats.record(0.1 * (minute + 1), ok=minute != 0)
+        stats.turn((minute + 1) * MINUTE)
+    stats.record(1.0, ok=True)
+    now = 4 * MINUTE + 1
+    assert stats.window(1, now) == Window(calls=11, errors=0, p50_ms=400.0, p95_ms=1000.0)
+    assert stats.window(2, now).calls == 21
+    assert (stats.window(60, now).calls, stats.window(60, now).errors) == (41, 10)
+
+
+def test_a_turn_returns_the_minute_that_it_ends() -> None:
+    stats = CallStats()
+    stats.record(0.5, ok=False)
+    assert stats.turn(60) == Window(calls=1, errors=1, p50_ms=500.0, p95_ms=500.0)
+    assert stats.turn(120) == Window()
+
+
+def test_windows_reach_no_further_back_than_minutes_are_kept() -> None:
+    stats = CallStats()
+    for minute in range(MINUTES * 3):
+        stats.record(0.1, ok=True)
+        stats.turn(minute * MINUTE)
+    assert stats.window(1000, MINUTES * 3 * MINUTE).calls == MINUTES
+
+
+@given(st.lists(st.floats(0.0001, 100), min_size=1, max_size=3000))
+def test_percentiles_of_a_window_are_near_those_of_all_its_calls(latencies: list[float]) -> None:
+    stats = CallStats()
+    for each in latencies:
+        stats.record(each, ok=True)
+    stats.turn(60)
+    window, newest = stats.window(5, 61), sorted(latencies[-LATENCIES:])
+    assert window.calls == len(latencies)
+    for found, share in ((window.p50_ms, 0.5), (window.p95_ms, 0.95)):
+        assert found is not None
+        around = [
+            min(len(newest) - 1, max(0, round(len(newest) * each))) for each in (share - 0.03, share + 0.03)
+        ]
+        assert newest[max(0, around[0] - 2)] * 0.999 <= found / 1000
+        assert found / 1000 <= newest[min(len(newest) - 1, around[1] + 2)] * 1.001

@@ -70,6 +70,8 @@ class Running:
             wall=time.time,
         )
         self.servers = {name: ListingServer(name, self) for name in ("git", "time")}
+        for name, server in self.servers.items():
+            server.child = self.supervisor.children[name]
         self.archive = FakeArchive()
         self.plan = Plan(restarted=("git",), kept=("time",))
         self.context = operator_context(

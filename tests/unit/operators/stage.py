@@ -22,8 +22,11 @@ from daemon.config.model import Instance, Server
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail
+from daemon.counting.series import Series
+from daemon.history.journal import History
 from daemon.kit.mailbox import Watch
-from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
+from daemon.operators.base import Counters, DaemonFacts, OperatorContext
+from daemon.operators.clients import Clients
 from daemon.processes.children import Children
 from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals
@@ -36,17 +39,20 @@ from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.calls import CallsInFlight
     from daemon.clients.permissions.grants import Grants
     from daemon.config.diff import Plan
     from daemon.errors import McpdError
+    from daemon.model import ToolKey
     from daemon.ports import Holder, Upstream
     from daemon.supervision.child import Child
     from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.handshake import Greeting
+    from daemon.upstreams.keepalive import Keepalive
 
 FACTS = DaemonFacts(
     version="1", pid=os.getpid(), started_at=time.time(), socket="s", control_socket="c", config="f"
@@ -85,6 +91,7 @@ class FakeServer(FakeUpstream):
         self.stderr = StderrTail()
         self.apart = Apart(name)
         self.greeting: Greeting | None = None
+        self.pings: Keepalive | None = None
         self.pid: int | None = None
         self.mark: int | None = None
         self.in_flight = 0
@@ -149,6 +156,7 @@ class FakeSession:
 
     def __attrs_post_init__(self) -> None:
         self.number = self.facts.number
+        self.calls: CallsInFlight
 
     @property
     def key(self) -> str | None:
@@ -173,6 +181,8 @@ class FakeArchive:
     """Why nothing can be read."""
     persistence: Watch[Persistence] = attrs.field(factory=lambda: Watch(Persistence(state=Condition.OK)))
     totals: Totals = attrs.field(factory=lambda: Totals(dict))
+    counted: Mapping[str, Sequence[tuple[int, int]]] = attrs.field(factory=dict)
+    """What was counted by the hour."""
 
     def degrade(self, reason: str, **more: Any) -> None:
         """Nothing is written any more."""
@@ -187,6 +197,20 @@ class FakeArchive:
         if self.fault is not None:
             raise self.fault
         return tuple(sorted(self.records, key=lambda each: -each.seen_at)[:limit])
+
+    @property
+    def hours(self) -> Callable[[float], Awaitable[Mapping[str, Sequence[tuple[int, int]]]]]:
+        """What was counted."""
+        return self._hours
+
+    async def _hours(self, since: float) -> Mapping[str, Sequence[tuple[int, int]]]:
+        if self.fault is not None:
+            raise self.fault
+        return {
+            name: found
+            for name, hours in self.counted.items()
+            if (found := [each for each in hours if each[0] >= since])
+        }
 
     async def recall(self, key: str) -> SessionRecord | None:
         """The one of this key."""
@@ -212,6 +236,7 @@ def clients_of(
     in_use: Iterable[tuple[SessionRecord, int]] = (),
     moves: Moves | None = None,
     grants: Mapping[str, Grants] | None = None,
+    unload: Callable[[Hashable, Collection[ToolKey]], Awaitable[bool]] | None = None,
 ) -> Clients:
     def change(key: str, act: Callable[[Grants], object]) -> None:
         act((grants or {})[key])
@@ -221,11 +246,17 @@ def clients_of(
         in_use=lambda: in_use,
         moves=moves or Moves(),
         change_grants=change,
+        unload=unload or nobody_unloads,
+        parked=lambda: (),
         connections=lambda: {
             "clients": {"open": len(live), "places": 1024, "refused": {}},
             "operators": {"open": 1, "places": 32, "refused": {"uid": 2}},
         },
     )
+
+
+async def nobody_unloads(_identity: Hashable, _keys: Collection[ToolKey]) -> bool:
+    raise AssertionError("nobody unloads here")
 
 
 def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
@@ -239,7 +270,12 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
         "archive": FakeArchive(),
         "clients": clients_of(),
         "counters": Counters(
-            tally=stage.tally, mended=stage.mended, summarizer=lambda: None, export=_no_export
+            tally=stage.tally,
+            mended=stage.mended,
+            summarizer=lambda: None,
+            export=_no_export,
+            recent=stage.recent,
+            series=Series(),
         ),
         "means": stage.means,
         "redact": Redactors(),
@@ -248,6 +284,7 @@ def operator_context(stage: Stage, **changed: Any) -> OperatorContext:
             ServerLogins(FileLogins(Path("/nowhere"))), Path("/nowhere"), Children.__new__(Children)
         ),
         "wall": time.time,
+        "history": History(time.time),
     }
     given |= changed
     return OperatorContext(**{"actors": given["upstreams"], **given})

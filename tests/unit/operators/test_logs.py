@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
+import trio.testing
 
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import STDERR_LINES, StderrTail
+from daemon.history.event import Event, EventKind
+from daemon.history.journal import History
 from tests.unit.operators.stage import OperatorStage
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    import trio
+    from collections.abc import Callable
 
     from tests.fakes_upstream import Client
 
@@ -92,3 +97,46 @@ async def test_logs_that_cannot_be_given_are_refused(
 ) -> None:
     client = await Chatty().connect(nursery)
     assert said in (await client.request("logs", params))["error"]["message"]
+
+
+async def test_who_waits_is_answered_with_the_next_line_and_with_what_happens(
+    nursery: trio.Nursery,
+) -> None:
+    chatty, history = Chatty(), History(lambda: 100.0)
+    chatty.write("one")
+    client = await chatty.connect(nursery, history=history)
+    seen = (await client.request("logs", {"server": "alpha", "events": True}))["result"]
+    answers: list[dict[str, Any]] = []
+
+    async def follow() -> None:
+        nonlocal seen
+        asked = {"after": seen["next"], "source": seen["source"], "eventsAfter": seen["eventsNext"]}
+        wanted = {"server": "alpha", "events": True, "wait": 25}
+        seen = (await client.request("logs", {**wanted, **asked}))["result"]
+        answers.append(seen)
+
+    happenings: tuple[Callable[[], object], ...] = (
+        lambda: chatty.write("two"),
+        lambda: history.note(Event(kind=EventKind.READY, server="alpha")),
+    )
+    for happens in happenings:
+        nursery.start_soon(follow)
+        await trio.testing.wait_all_tasks_blocked()
+        history.note(Event(kind=EventKind.READY, server="beta"))
+        await trio.testing.wait_all_tasks_blocked()
+        waited = len(answers)
+        happens()
+        await until(lambda: len(answers) > waited)  # noqa: B023
+
+    assert [numbered(answer) for answer in answers] == [[(2, "two")], []]
+    assert [[event["server"] for event in answer["events"]] for answer in answers] == [[], ["alpha"]]
+
+
+async def test_who_has_waited_in_vain_is_told_that_there_is_nothing(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    chatty = Chatty()
+    client = await chatty.connect(nursery)
+    began = trio.current_time()
+    answer = (await client.request("logs", {"server": "alpha", "wait": 25}))["result"]
+    assert (answer["lines"], trio.current_time() - began) == ([], 25)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.operators.news import NAMED, difference, switches
+from daemon.operators.news import COMPARED, NAMED, changed, difference, switches
 from tests.fakes_upstream import Stage, tool
 
 if TYPE_CHECKING:
@@ -30,3 +30,13 @@ def test_a_difference_has_what_came_went_and_changed() -> None:
     told = difference(before, entry(stage))
     assert (told["came"], told["went"], told["changed"]) == (["new"], ["add"], ["echo"])
     assert (told["tools"], told["state"]) == (2, "ready")
+
+
+def test_an_event_says_what_of_changed_tools_differs_and_compares_only_some() -> None:
+    stage = Stage()
+    names = [f"tool{number}" for number in range(COMPARED + 5)]
+    stage.lists("alpha", *(tool(name) for name in names))
+    before = entry(stage)
+    stage.lists("alpha", *(tool(name, description="another") for name in names))
+    differ = changed(before, entry(stage)).details["toolsDiffer"]
+    assert differ == {name: {"members": ["description"]} for name in names[:COMPARED]}

@@ -104,13 +104,13 @@ async def test_the_status_has_the_promised_keys_also_over_the_socket(nursery: tr
         assert server.keys() >= PROMISED
 
 
-def test_servers_that_run_and_servers_that_do_not_have_the_same_keys() -> None:
+async def test_servers_that_run_and_servers_that_do_not_have_the_same_keys() -> None:
     """Whoever reads the table must not look first which kind a server is."""
     servers = Daemon().status()["servers"]
     assert servers["alpha"].keys() == servers["beta"].keys()
 
 
-def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
+async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
     daemon = Daemon()
     daemon.stage.lists("alpha", *(tool(f"tool_{n}", description="long " * 200) for n in range(20)))
     told = daemon.status()["daemon"]
@@ -127,7 +127,10 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "config": "/f",
         "lazy": True,
         "surfaces": {"default": "auto"},
+        "startsAtATime": 4,
         "servers": 2,
+        "dormant": 0,
+        "off": 0,
         "available": 2,
         "tools": 22,
         "prompts": 0,
@@ -157,18 +160,18 @@ def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
     assert told["estimatedTokensSaved"] > 0
 
 
-def test_a_surface_larger_than_all_tools_is_said_to_be() -> None:
+async def test_a_surface_larger_than_all_tools_is_said_to_be() -> None:
     assert Daemon(Stage(listed=False)).status()["daemon"]["estimatedTokensSaved"] < 0
 
 
-def test_a_profile_that_shows_everything_saves_nothing_though_it_may_not_offer_all() -> None:
+async def test_a_profile_that_shows_everything_saves_nothing_though_it_may_not_offer_all() -> None:
     profile = {"surface": "full", "excludedTools": ["echo"]}
     daemon = Daemon(Stage(profiles={"default": profile})).status()["daemon"]
     assert daemon["surfaceBytes"] == daemon["offeredBytes"] < daemon["schemaBytes"]
     assert (daemon["offeredTools"], daemon["estimatedTokensSaved"]) == (2, 0)
 
 
-def test_a_server_that_runs_shows_how_it_does() -> None:
+async def test_a_server_that_runs_shows_how_it_does() -> None:
     daemon = Daemon()
     alpha = daemon.alpha
     alpha.pid, alpha.mark, alpha.in_flight = 99, 500, 2
@@ -192,7 +195,7 @@ def test_a_server_that_runs_shows_how_it_does() -> None:
 
 
 @pytest.mark.parametrize(("due", "told"), [(NOW + 12.5, 12500), (NOW - 3, 0), (None, None)])
-def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | None, told: int | None) -> None:
+async def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | None, told: int | None) -> None:
     daemon = Daemon()
     daemon.stage.becomes(
         "alpha",
@@ -213,14 +216,14 @@ def test_a_server_that_is_down_shows_when_it_is_tried_again(due: float | None, t
     assert daemon.status()["daemon"]["available"] == 1
 
 
-def test_a_disabled_server_is_reported_as_such() -> None:
+async def test_a_disabled_server_is_reported_as_such() -> None:
     stage = Stage(mcpServers={"alpha": {"command": "x"}, "off": {"command": "x", "enabled": False}})
     server = Daemon(stage).status()["servers"]["off"]
     assert (server["state"], server["reason"]) == ("disabled", "disabled in the configuration")
     assert (server["pid"], server["calls"], server["stderr"], server["p50Ms"]) == (None, 0, [], None)
 
 
-def test_sessions_are_listed() -> None:
+async def test_sessions_are_listed() -> None:
     assert Daemon().status()["sessions"] == [
         {
             "number": 3,
@@ -246,21 +249,21 @@ def test_sessions_are_listed() -> None:
     ]
 
 
-def test_a_session_of_a_client_that_defers_tools_itself_has_no_savings() -> None:
+async def test_a_session_of_a_client_that_defers_tools_itself_has_no_savings() -> None:
     session = FakeSession(attrs.evolve(SESSION, tokens_not_sent=None))
     daemon = Daemon(clients=clients_of(session))
     (told,) = daemon.status()["sessions"]
     assert (told["estimatedTokensNotSent"], told["defersTools"]) == (None, True)
 
 
-def test_names_that_no_server_lists_are_reported() -> None:
+async def test_names_that_no_server_lists_are_reported() -> None:
     stage = Stage(
         categories={"c": {"description": "C", "server": "alpha", "tools": {"includeNames": ["echo", "ghost"]}}}
     )
     assert Daemon(stage).status()["unresolved"] == ["alpha/ghost"]
 
 
-def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
+async def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
     daemon = Daemon()
     daemon.stage.lists("alpha")
     assert daemon.status()["daemon"]["available"] == 2
@@ -272,13 +275,13 @@ def test_a_server_without_tools_is_up_of_no_use_and_asked_again() -> None:
     assert (alpha["state"], alpha["attempt"], alpha["nextRetryInMs"]) == ("degraded", 3, 12_400)
 
 
-def test_what_a_server_has_besides_tools_is_told() -> None:
+async def test_what_a_server_has_besides_tools_is_told() -> None:
     daemon = Daemon()
     daemon.alpha.greeting = attrs.evolve(GREETING, lists_tools=False, others=("prompts",))
     assert daemon.server()["others"] == ["prompts"]
 
 
-def test_no_secret_is_in_a_status() -> None:
+async def test_no_secret_is_in_a_status() -> None:
     daemon = Daemon()
     data = {"error": f"no key {CANARY}"}
     daemon.stage.becomes(
@@ -294,7 +297,7 @@ def test_no_secret_is_in_a_status() -> None:
     assert "abcdefghijkl" not in written
 
 
-def test_no_secret_comes_in_through_what_a_server_calls_itself() -> None:
+async def test_no_secret_comes_in_through_what_a_server_calls_itself() -> None:
     """A server may print its key in its own name, or in a tool that is quarantined."""
     daemon = Daemon()
     daemon.alpha.greeting = attrs.evolve(GREETING, server_info=f"server with {CANARY}")
@@ -308,13 +311,13 @@ def test_no_secret_comes_in_through_what_a_server_calls_itself() -> None:
     assert CANARY not in json.dumps(status)
 
 
-def test_repairs_are_told_by_client() -> None:
+async def test_repairs_are_told_by_client() -> None:
     daemon = Daemon()
     daemon.stage.mended.note("claude 2", "flattened")
     assert daemon.status()["repairs"] == {"claude 2": {"flattened": 1}}
 
 
-def test_what_is_kept_is_told_with_the_daemon() -> None:
+async def test_what_is_kept_is_told_with_the_daemon() -> None:
     daemon = Daemon()
     daemon.archive.degrade(
         "the disk is full", cause=StoreCause.FULL, since=NOW - 2.00049, where="/mcpd.db", waiting=3
@@ -329,14 +332,14 @@ def test_what_is_kept_is_told_with_the_daemon() -> None:
     }
 
 
-def test_no_secret_comes_in_through_where_things_are_kept() -> None:
+async def test_no_secret_comes_in_through_where_things_are_kept() -> None:
     daemon = Daemon()
     url = f"postgresql://u:{CANARY}@h"
     daemon.archive.degrade(f"cannot reach {url}", where=url)
     assert CANARY not in json.dumps(daemon.status())
 
 
-def test_what_was_counted_and_who_is_connected_is_told() -> None:
+async def test_what_was_counted_and_who_is_connected_is_told() -> None:
     daemon = Daemon()
     daemon.stage.tally.loaded("manual", 3)
     status = daemon.status()
@@ -344,7 +347,7 @@ def test_what_was_counted_and_who_is_connected_is_told() -> None:
     assert status["connections"]["operators"] == {"open": 1, "places": 32, "refused": {"uid": 2}}
 
 
-def test_how_the_model_does_is_told_without_secrets_where_there_is_one() -> None:
+async def test_how_the_model_does_is_told_without_secrets_where_there_is_one() -> None:
     state = {"asked": 2, "given_up": 1, "last_error": f"401 for {CANARY}"}
     stage = Stage()
     counters = operator_context(stage).counters
@@ -353,7 +356,7 @@ def test_how_the_model_does_is_told_without_secrets_where_there_is_one() -> None
     assert "summarizer" not in Daemon().status()
 
 
-def test_what_operators_switched_off_is_told() -> None:
+async def test_what_operators_switched_off_is_told() -> None:
     daemon = Daemon()
     daemon.stage.learn(Switched(off=frozenset({("beta", ""), ("alpha", "echo"), ("alpha", "not there")})))
     status = daemon.status()
@@ -361,7 +364,7 @@ def test_what_operators_switched_off_is_told() -> None:
     assert status["servers"]["alpha"]["switchedOff"] == 1
 
 
-def test_what_the_configuration_switches_off_is_counted_with_the_server() -> None:
+async def test_what_the_configuration_switches_off_is_counted_with_the_server() -> None:
     overrides = {"echo": {"enabled": False}}
     stage = Stage(categories={"c": {"description": "C", "server": "alpha", "tools": {"overrides": overrides}}})
     status = Daemon(stage).status()
@@ -369,14 +372,14 @@ def test_what_the_configuration_switches_off_is_counted_with_the_server() -> Non
     assert status["switchedOff"] == []
 
 
-def test_what_a_model_said_of_a_server_is_told_without_secrets() -> None:
+async def test_what_a_model_said_of_a_server_is_told_without_secrets() -> None:
     daemon = Daemon()
     daemon.stage.learn(Summarized(server="alpha", summary=Summary(text=f"Echoes, also {CANARY}.")))
     servers = daemon.status()["servers"]
     assert (servers["alpha"]["summary"], servers["beta"]["summary"]) == ("Echoes, also [redacted].", "")
 
 
-def test_tools_of_an_earlier_life_are_told_from_those_listed_in_this_one() -> None:
+async def test_tools_of_an_earlier_life_are_told_from_those_listed_in_this_one() -> None:
     stage = Stage(listed=False)
     tools = tools_of("alpha", "echo")
     mark = stage.catalog.value.servers["alpha"].fingerprint

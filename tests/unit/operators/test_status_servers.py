@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import trio
 
 from daemon.config.redaction import Redactors
+from daemon.config.tuning import Timeouts
+from daemon.errors import UpstreamTimeout
+from daemon.model import Era
 from daemon.operators.status_servers import server_status
 from daemon.states import ServerState
+from daemon.upstreams.keepalive import Keepalive
 from tests.fakes_upstream import Stage, tool
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FakeServer, FakeUse, OperatorStage, operator_context
 from tests.unit.operators.test_status import PROMISED
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from daemon.ports import UpstreamConnection
 
 SECRET = "reading"
 
@@ -30,7 +39,7 @@ def told(server: str, reason: str) -> dict[str, Any]:
     return server_status(context, context.catalog.servers[server], {})
 
 
-def test_a_server_has_all_that_is_promised_whether_it_runs_or_not() -> None:
+async def test_a_server_has_all_that_is_promised_whether_it_runs_or_not() -> None:
     stage = Stage()
     entry = stage.catalog.value.servers["alpha"]
     runs, rests = (
@@ -41,7 +50,7 @@ def test_a_server_has_all_that_is_promised_whether_it_runs_or_not() -> None:
     assert runs.keys() >= PROMISED
 
 
-def test_a_server_loses_its_own_secrets_and_no_word_that_is_anothers() -> None:
+async def test_a_server_loses_its_own_secrets_and_no_word_that_is_anothers() -> None:
     assert SECRET not in told("alpha", f"was not {SECRET}")["reason"]
     assert told("beta", f"was not {SECRET}")["reason"] == f"was not {SECRET}"
 
@@ -82,7 +91,7 @@ async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> N
     assert rows[0].keys() - own <= told.keys()
 
 
-def test_one_instance_has_its_pid_shown_for_the_server_and_none_is_dormant() -> None:
+async def test_one_instance_has_its_pid_shown_for_the_server_and_none_is_dormant() -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha@~/a")
     stage.actors["alpha@~/a"].pid = 11
@@ -95,7 +104,7 @@ def test_one_instance_has_its_pid_shown_for_the_server_and_none_is_dormant() -> 
     assert (beta["pid"], beta["rssBytes"], beta["instances"]) == (None, None, [])
 
 
-def test_an_instance_that_lists_something_else_is_marked() -> None:
+async def test_an_instance_that_lists_something_else_is_marked() -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha#3", "alpha#7")
     context = stage.context()
@@ -104,3 +113,48 @@ def test_an_instance_that_lists_something_else_is_marked() -> None:
     stage.actors["alpha#7"].own = other.catalog.value
     told: Any = server_status(context, context.catalog.servers["alpha"], {})
     assert [(row["differs"], row["tools"]) for row in told["instances"]] == [(False, 2), (True, 1)]
+
+
+@attrs.define
+class FakeLine:
+    """A connection whose server is silent."""
+
+    last_heard: float
+    in_flight: int = 0
+
+    async def request(self, method: str, params: dict[str, Any], *, timeout: float) -> bytes:  # noqa: ASYNC109
+        await trio.sleep(timeout)
+        raise UpstreamTimeout(method)
+
+
+async def test_how_long_a_server_is_silent_is_told_as_of_now(autojump_clock: MockClock) -> None:
+    stage, server = Stage(), FakeServer("alpha")
+    line = cast("UpstreamConnection", FakeLine(trio.current_time()))
+    server.pings = Keepalive(line, Timeouts(ping_interval=25, ping=10, missed_pings=100))
+    context = operator_context(stage, upstreams={"alpha": server}, wall=lambda: 1000.0)
+
+    def told() -> dict[str, Any]:
+        return server_status(context, context.catalog.servers["alpha"], {})
+
+    assert told()["pings"] == {"unanswered": 0, "lastMs": None, "lastHeardAt": 1000.0}
+    with trio.move_on_after(40):
+        await server.pings.run(Era.HANDSHAKE)
+    why = server.pings.problem
+    stage.becomes("alpha", ServerState.DEGRADED, reason="earlier", cause=why.cause)
+    seen = told()
+    assert seen["pings"]["unanswered"] == 1
+    assert seen["causeData"] == {"count": 1, "seconds": 40, "calls": 0}
+    assert seen["reason"].endswith("last heard 40 s ago")
+    server.pings = None
+    assert (told()["reason"], told()["pings"]) == ("earlier", None)
+
+
+async def test_the_calls_of_the_last_minutes_are_apart_from_all() -> None:
+    stage, server = Stage(), FakeServer("alpha")
+    server.stats.record(0.004, ok=True)
+    server.stats.turn(trio.current_time() - 3600)
+    server.stats.record(0.5, ok=False)
+    context = operator_context(stage, upstreams={"alpha": server}, wall=lambda: 1000.0)
+    told = server_status(context, context.catalog.servers["alpha"], {})
+    assert (told["calls"], told["errors"]) == (2, 1)
+    assert told["recent"] == {"minutes": 5, "calls": 1, "errors": 1, "p50Ms": 500.0, "p95Ms": 500.0}

@@ -9,7 +9,7 @@ from daemon.operators.table import COMMANDS
 
 def test_every_command_is_found_by_its_own_name() -> None:
     assert [command.name for command in COMMANDS.values()] == list(COMMANDS)
-    assert len(COMMANDS) == 23
+    assert len(COMMANDS) == 31
 
 
 def test_every_command_takes_an_object_of_named_parameters() -> None:

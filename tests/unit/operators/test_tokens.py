@@ -65,8 +65,11 @@ async def test_they_are_read_again_before_the_answer() -> None:
     ("given", "told"),
     [
         (None, None),
-        (VALUE, [{"name": None, "profiles": None}]),
-        ([{"name": "ci", "value": VALUE, "profiles": ["reader"]}], [{"name": "ci", "profiles": ("reader",)}]),
+        (VALUE, [{"name": None, "profiles": None, "console": None}]),
+        (
+            [{"name": "ci", "value": VALUE, "profiles": ["reader"]}],
+            [{"name": "ci", "profiles": ("reader",), "console": None}],
+        ),
         ([], []),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 
 from daemon.errors import UnknownServer, UnknownTool
 from daemon.facts import Switched
+from daemon.history.event import Event, EventKind
 from daemon.operators.tool import ToolParams, tool
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
@@ -21,7 +22,7 @@ from tests.unit.operators.stage import operator_context
 async def told(stage: Stage, name: str, server: str = "alpha") -> dict[str, Any]:
     """As it goes over the wire."""
     answer: dict[str, Any] = json.loads(
-        msgspec.json.encode(await tool(operator_context(stage), ToolParams(server, name)))
+        msgspec.json.encode(await tool(operator_context(stage), ToolParams(name, server)))
     )
     return answer
 
@@ -79,8 +80,40 @@ async def test_what_cannot_be_called_is_marked() -> None:
     assert (beta["enabled"], beta["available"], beta["state"]) == (True, False, "backoff")
 
 
+async def test_of_a_tool_that_is_gone_is_told_until_when_there_was_one() -> None:
+    context = operator_context(Stage())
+    for details in ({"tools": {"went": ["forecast"]}}, {"tools": {"came": ["radar"]}}, {"epoch": 3}):
+        context.history.note(Event(kind=EventKind.LISTS_CHANGED, server="alpha", details=details))
+    with pytest.raises(UnknownTool, match=r"no tool 'forecast'\..* It had one until 2\d{3}-\d\d-\d\d "):
+        await tool(context, ToolParams("forecast", "alpha"))
+    with pytest.raises(UnknownTool) as refused:
+        await tool(context, ToolParams("radar", "alpha"))
+    assert "until" not in str(refused.value)
+
+
 async def test_an_unknown_name_is_refused_with_the_closest() -> None:
-    with pytest.raises(UnknownTool, match=r"server alpha has no tool 'ehco'. Did you mean echo\?"):
+    with pytest.raises(UnknownTool, match=r"server alpha has no tool 'ehco'. Did you mean alpha/echo\?"):
         await told(Stage(), "ehco")
     with pytest.raises(UnknownServer, match=r"Did you mean alpha\?"):
         await told(Stage(), "echo", "alfa")
+
+
+@pytest.mark.parametrize(
+    ("argument", "schema", "value"),
+    [
+        ("repo_path", {"type": "string"}, "."),
+        ("timezone", {"type": "string"}, "UTC"),
+        ("url", {"type": "string"}, "https://example.com"),
+        ("note", {"type": "string"}, "text"),
+        ("path", {"type": "string", "examples": ["/etc"]}, "/etc"),
+        ("path", {"type": "string", "minLength": 3}, "text"),
+    ],
+)
+async def test_an_example_has_what_works_on_most_machines(
+    argument: str, schema: dict[str, Any], value: str
+) -> None:
+    stage = Stage()
+    whole = {"type": "object", "properties": {argument: schema}, "required": [argument]}
+    stage.lists("alpha", described("made", inputSchema=whole))
+    assert (await told(stage, "made"))["example"] == {argument: value}
+    assert (await told(stage, "made", server=""))["server"] == "alpha"

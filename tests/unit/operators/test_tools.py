@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.errors import InvalidArguments
+from daemon.errors import InvalidArguments, UnknownServer
+from daemon.facts import Switched
 from daemon.operators.tools import ToolsParams, tools
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
@@ -48,6 +49,7 @@ async def test_tools_tell_what_exists_and_what_a_model_sees() -> None:
     assert known is not None
     assert c["tools"]["echo"] == {
         "server": "alpha",
+        "tool": "echo",
         "description": "Ours.",
         "enabled": True,
         "listed": True,
@@ -95,3 +97,34 @@ async def test_a_view_that_nobody_can_have_is_refused_with_those_that_exist(
 ) -> None:
     with pytest.raises(InvalidArguments, match=re.escape(message)):
         await told(Stage(), **params)
+
+
+async def test_a_servers_tools_are_told_whatever_category_they_are_in() -> None:
+    stage = Stage(
+        categories={"beta": {"description": "", "server": "beta", "tools": {"includeNames": ["add"]}}}
+    )
+    stage.learn(Switched(off=frozenset({("beta", "echo")})))
+    report = await told(stage, server="beta")
+    tools = report.pop("tools")
+    assert report == {
+        "server": "beta",
+        "state": "ready",
+        "reason": "",
+        "known": True,
+        "isCategory": True,
+        "quarantined": {},
+    }
+    assert {name: (tool["enabled"], tool["available"]) for name, tool in tools.items()} == {
+        "echo": (False, False),
+        "add": (True, True),
+    }
+    assert (await told(stage, server="alpha"))["isCategory"] is False
+    with pytest.raises(UnknownServer, match="Did you mean beta"):
+        await told(stage, server="bta")
+
+
+async def test_a_server_that_is_down_has_no_tool_that_can_be_called() -> None:
+    stage = Stage()
+    stage.becomes("beta", ServerState.BACKOFF)
+    assert not any(tool["available"] for tool in (await told(stage, server="beta"))["tools"].values())
+    assert (await told(Stage(listed=False), server="beta"))["known"] is False

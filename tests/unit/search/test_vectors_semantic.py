@@ -79,7 +79,7 @@ def run(code: str) -> str:
 def test_nothing_of_the_extra_is_imported_before_it_is_asked_for() -> None:
     """Its packages cost 0.15 s and 20 MiB, which a daemon without the extra never pays."""
     code = (
-        "import sys, daemon.tree, daemon.search.vectors;"
+        "import sys, daemon.tree.running, daemon.search.vectors;"
         "extra = {'numpy', 'tokenizers', 'wordllama', 'daemon.search.semantic_static'};"
         "print(extra & set(sys.modules) or 'none')"
     )

@@ -6,24 +6,30 @@ test looks at what is on it with `until`.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import trio
 import trio.testing
 
 from daemon.catalog.remembered import is_anonymous
+from daemon.state import migrations, sqlite
+from daemon.state.event_rows import put_events
 from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.sql import Transaction
 from daemon.state.store import Store
 from daemon.state.values import Batch, Changes, Recollection, Written
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from daemon.catalog.loaded import LoadedStatus, LoadedTool, Verdict
     from daemon.catalog.remembered import ServerRecord, SessionRecord
+
+T = TypeVar("T")
 
 PATIENCE = 30.0
 """Real seconds after which a test stops waiting."""
@@ -62,6 +68,8 @@ class Disk:
         self.asides = 0
         self.set_aside_leaves: StoreCause | None = None
         """How the place fails once the corrupt one is out of it."""
+        self.tables = tables()
+        """What other modules know of their own tables (`Store.within`)."""
         self._faults: dict[str, list[Exception]] = {}
         self._broken: dict[str, Exception] = {}
         self._hanging: dict[str, threading.Event] = {}
@@ -105,6 +113,7 @@ class Disk:
         """Somebody takes everything away."""
         self.servers, self.sessions, self.off = {}, {}, set()
         self.counted.clear()
+        self.tables = tables()
 
     def open(self) -> ScriptedStore:
         """As `Store.open`."""
@@ -155,6 +164,7 @@ class ScriptedStore(Store):
             if key in disk.sessions:
                 disk.sessions[key] = attrs.evolve(disk.sessions[key], seen_at=at)
         disk.counted.update(batch.counted)
+        put_events(disk.tables, batch.events)
         disk.off = (disk.off | batch.switched_off) - batch.switched_on
         marked = self._mark(batch)
         disk.written.append(batch)
@@ -192,6 +202,10 @@ class ScriptedStore(Store):
             return self._disk.changes.pop(0)
         return Changes(version=max(1, version))
 
+    def within(self, work: Callable[[Transaction], T], *, writes: bool = False) -> T:
+        self._begin("write within" if writes else "read within")
+        return work(self._disk.tables)
+
     def check(self) -> None:
         self._begin("check")
 
@@ -219,6 +233,15 @@ class ScriptedStore(Store):
         for key, record in self._disk.sessions.items():
             self._disk.sessions[key] = attrs.evolve(record, loaded=record.loaded.judged(now, batch.at))
         return dict(+marked)
+
+
+def tables() -> Transaction:
+    """All tables, empty, in memory; for one thread at a time."""
+    memory = sqlite3.connect(":memory:", check_same_thread=False)
+    memory.row_factory = sqlite3.Row
+    made = Transaction(memory.cursor(), sqlite.DIALECT)
+    migrations.migrate(made, WHERE)
+    return made
 
 
 def fault(kind: StoreCause) -> StoreFault:

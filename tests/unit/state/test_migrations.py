@@ -226,7 +226,7 @@ def test_every_table_that_others_read_has_stamps(database: Database) -> None:
         migrate(transaction, "here")
         columns = {name: set(transaction.columns(name)) for name in transaction.tables()}
     stamped = {name for name, names in columns.items() if {"version", "writer"} <= names}
-    assert columns.keys() - stamped == {"schema_version", "version", "counts"}
+    assert columns.keys() - stamped == {"schema_version", "version", "counts", "events", "hours"}
 
 
 def test_a_dropped_counter_goes_on_after_the_latest_stamp(place: Place, opening: Opener) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import attrs
 import pytest
 
 from daemon.config.model import Summaries
@@ -70,6 +71,21 @@ def configured(**changed: str) -> Summaries:
 async def test_a_key_that_is_not_there_is_named_by_its_variable(environ: dict[str, str]) -> None:
     with pytest.raises(SummariesUnavailable, match=r"THE_KEY \(summaries.apiKeyEnv\) is not set"):
         await open_endpoint(configured(api_key_env="THE_KEY"), environ)
+
+
+async def test_a_key_beside_the_configuration_counts_where_the_environment_has_none() -> None:
+    taken: list[str | None] = []
+
+    class Client:
+        @staticmethod
+        def connect(_summaries: Summaries, key: str | None, _place: str) -> object:
+            taken.append(key)
+            return object()
+
+    kept = attrs.evolve(configured(api_key_env="THE_KEY"), kept_key="kept")
+    await open_endpoint(kept, {}, load=lambda _name: Client)
+    await open_endpoint(kept, {"THE_KEY": "set"}, load=lambda _name: Client)
+    assert taken == ["kept", "set"]
 
 
 @pytest.mark.parametrize("key", ["sk-\u2026", "sk-1\nx-evil: 1", "sk-\x00"])

@@ -1,4 +1,4 @@
-"""How a wrapper call is taken apart and a tool found."""
+"""How a call finds its tool on all surfaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.states import ServerState
 from daemon.surfaces.base import AwaitListing
-from daemon.surfaces.calling import CALL_EXAMPLE, find, public_name, refuse_meta_tool, unwrap
+from daemon.surfaces.calling import find, public_name, refuse_meta_tool
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.surfaces.samples import view_of
 
@@ -18,50 +18,6 @@ CATALOG = after(
     catalog_of({"mcpServers": servers("a", "b"), "profiles": {"p": {"excludedTools": ["x"]}}}),
     [status("a"), listed("a", "x", "call_tool")],
 )
-
-
-@pytest.mark.parametrize(
-    ("sent", "arguments", "beside"),
-    [
-        (b'{"tool_name":"x","arguments":{"a":1}}', b'{"a":1}', {}),
-        (b'{"tool_name":"x","arguments":"{}"}', b'"{}"', {}),
-        (b'{"tool_name":"x"}', None, {}),
-        (b'{"tool_name":"x","arguments":null}', None, {}),
-        (b'{"tool_name":"x","a":1,"b":[ ]}', None, {"a": b"1", "b": b"[ ]"}),
-        (b'{"tool_name":"x","arguments":{},"a":1}', b"{}", {"a": b"1"}),
-        (b'{"tool_name":"x","args":{"a":1}}', b'{"a":1}', {}),
-        (b'{"tool_name":"x","params":{"a":1}}', b'{"a":1}', {}),
-        (b'{"tool_name":"x","parameters":{"a":1}}', b'{"a":1}', {}),
-        (b'{"tool_name":"x","args":{"a":1},"b":2}', None, {"args": b'{"a":1}', "b": b"2"}),
-    ],
-)
-def test_a_wrapper_is_taken_apart_byte_for_byte(
-    sent: bytes, arguments: bytes | None, beside: dict[str, bytes]
-) -> None:
-    wrapped = unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
-    assert wrapped.said == {"tool_name": "x"}
-    assert wrapped.name == "x"
-    assert (None if wrapped.arguments is None else bytes(wrapped.arguments)) == arguments
-    assert {key: bytes(value) for key, value in wrapped.beside.items()} == beside
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"{}",
-        b'{"arguments":{}}',
-        b'{"tool_name":1}',
-        b'{"tool_name":null}',
-        b"[]",
-        b"{",
-        b'{"tool_name":"\xff"}',
-    ],
-)
-def test_a_wrapper_that_does_not_say_which_tool_is_refused_with_an_example(sent: bytes) -> None:
-    with pytest.raises(InvalidArguments) as caught:
-        unwrap(sent, "arguments", ("tool_name",), CALL_EXAMPLE)
-    assert caught.value.message.endswith(f"Call it like this: {CALL_EXAMPLE}")
-    assert "tool_name" in caught.value.message
 
 
 @pytest.mark.parametrize("name", ["call_tool", "mcp__mcpd__call_tool", "mcp__x__y__call_tool"])

@@ -18,8 +18,7 @@ from daemon.errors import (
 )
 from daemon.states import ServerState
 from daemon.surfaces.answers import MAX_LINE, MAX_LINES
-from daemon.surfaces.base import MAX_REMEMBERED, Action, AwaitListing, Forward, Reply, Target, View
-from daemon.surfaces.calling import remember
+from daemon.surfaces.base import Action, AwaitListing, Forward, Reply, View
 from daemon.surfaces.category import CALL, GET, CategorySurface
 from tests.unit.catalog.samples import after, catalog_of, failed, known, listed, servers, status, tool
 from tests.unit.surfaces.samples import INDEX_CHARACTERS, NOW, view_of
@@ -558,32 +557,10 @@ def test_a_call_to_an_open_category_is_the_servers_to_judge_if_its_list_does_not
     assert (action.server, action.name) == ("s", "read_file")
 
 
-def test_what_a_call_means_is_found_once_for_a_view_and_its_arguments_are_read_each_time() -> None:
-    seen = view()
-    for args in (b'{"path":"a"}', b'{ "path" : "b" }'):
-        sent = b'{"category":"fs","name":"read_file","args":%b}' % args
-        action = SURFACE.call(seen, CALL, sent, patient=True)
-        assert isinstance(action, Forward)
-        assert (action.name, bytes(action.arguments)) == ("read_file", args)
-        assert list(seen.targets) == [("fs", "read_file")]
-    with pytest.raises(InvalidArguments):
-        SURFACE.call(seen, CALL, b'{"category":"fs","name":"read_file","args":{"path":1}}', patient=True)
-
-
 def test_what_an_impatient_call_means_is_not_what_a_patient_one_does() -> None:
     seen, sent = view(OPEN_BEFORE), b'{"category":"all","name":"read_file","args":{}}'
     assert isinstance(SURFACE.call(seen, CALL, sent, patient=False), Forward)
     assert isinstance(SURFACE.call(seen, CALL, sent, patient=True), AwaitListing)
-
-
-@pytest.mark.parametrize("count", [1, MAX_REMEMBERED, MAX_REMEMBERED + 1])
-def test_a_view_remembers_so_many_calls_and_no_more(count: int) -> None:
-    seen = view()
-    target = Target(server="serena", name="x", label="fs/x", tool=None)
-    for number in range(count):
-        remember(seen, ("fs", str(number)), target)
-    assert len(seen.targets) == (count - 1) % MAX_REMEMBERED + 1
-    assert ("fs", str(count - 1)) in seen.targets
 
 
 @pytest.mark.parametrize("category", ["all", "some", "most"])

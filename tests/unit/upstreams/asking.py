@@ -125,6 +125,8 @@ class Connection(RawConnection):
 class Life:
     """As much of a lifecycle as the end of a connection needs."""
 
+    incarnation = 1
+
     def ending(self, reason: Reason) -> None: ...
 
 

@@ -25,7 +25,7 @@ class Served:
     """One connection, its calls, and what its server hears."""
 
     def __init__(self, **timeouts: int) -> None:
-        self.wire, self.listener = Wire(), Listener()
+        self.wire, self.listener, self.problem = Wire(), Listener(), ""
         self.server = Server(name="s", command="x", timeouts=Timeouts(**timeouts))
         connection: Any = RawConnection(self.wire, outbox=Outbox(), events=self.listener)
         self.connection = connection
@@ -34,7 +34,9 @@ class Served:
     async def begin(self, nursery: trio.Nursery) -> None:
         """Receive, and give up what takes too long."""
         nursery.start_soon(self.connection.run)
-        nursery.start_soon(keep_expiring, self.admission, self.server.timeouts, lambda: None)
+        nursery.start_soon(
+            keep_expiring, self.admission, self.server.timeouts, lambda: None, lambda: self.problem
+        )
         await trio.testing.wait_all_tasks_blocked()
 
     def call(self, exchange: Exchange) -> int:

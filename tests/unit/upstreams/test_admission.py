@@ -145,6 +145,7 @@ def test_a_call_beyond_the_line_is_refused_and_was_not_sent() -> None:
         admission.admit(call("c"), Caller())
     assert refused.value.details == {
         "server": "s",
+        "bound": "limits.queue",
         "inFlight": 1,
         "queued": 1,
         "yours": 1,
@@ -247,7 +248,9 @@ def test_a_call_that_waits_too_long_in_line_is_refused_as_not_sent() -> None:
     admission.admit(call("c"), late)
     server.now = 60.0
     admission.expire(60.0)
-    assert [type(ending) for ending in early.ended] == [Overloaded]
+    [ended] = early.ended
+    assert isinstance(ended, Overloaded)
+    assert ended.details["bound"] == "timeouts.queue"
     assert late.ended == []
     server.answer("a")
     assert server.sent == ["a", "c"]

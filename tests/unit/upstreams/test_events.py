@@ -64,6 +64,7 @@ class Life:
 
     def __init__(self) -> None:
         self.told: list[Any] = []
+        self.incarnation = 1
 
     def ending(self, reason: Any) -> None:
         self.told.append(("ending", reason.cause))

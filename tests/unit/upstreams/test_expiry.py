@@ -90,3 +90,14 @@ async def test_a_call_that_only_waits_in_line_is_refused(
     await trio.sleep(7)
     assert "timeouts.queue" in str(ben.ended[0])
     assert not anna.ended
+
+
+async def test_who_is_given_up_learns_that_pings_have_no_answer_either(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    served, caller = Served(call=10), Caller()
+    served.problem = "answers no pings (3 so far), and was last heard 11 s ago"
+    await served.begin(nursery)
+    served.call(caller)
+    await trio.sleep(12)
+    assert f"(timeouts.call); it {served.problem}; it was told to cancel" in str(caller.ended[0])

@@ -8,11 +8,11 @@ import attrs
 import pytest
 import trio
 
-from daemon.causes import Cause, Reason
+from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.model import Timeouts
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
-from daemon.upstreams.keepalive import fallen_silent
+from daemon.upstreams.keepalive import Keepalive
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
@@ -52,35 +52,127 @@ class Server:
         return b"{}"
 
 
-async def given_up(server: Server, era: Era = Era.HANDSHAKE) -> Reason | None:
-    """Why; None if it is not, however long that is waited for."""
-    with trio.move_on_after(LONG):
-        return await fallen_silent(cast("UpstreamConnection", server), era, TIMEOUTS)
-    return None
+@attrs.define
+class Watched:
+    """The pings of a server, and what was said of it: when, and by which cause."""
+
+    server: Server
+    timeouts: Timeouts = TIMEOUTS
+    told: list[tuple[float, Reason]] = attrs.field(factory=list)
+    begun: float = attrs.field(factory=trio.current_time)
+    pings: Keepalive = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        connection = cast("UpstreamConnection", self.server)
+        self.pings = Keepalive(connection, self.timeouts, self.changed)
+
+    def changed(self, problem: Reason) -> None:
+        self.told.append((trio.current_time() - self.begun, problem))
+
+    @property
+    def causes(self) -> list[tuple[float, Cause | None]]:
+        return [(round(at, 3), problem.cause) for at, problem in self.told]
+
+    async def given_up(self, era: Era = Era.HANDSHAKE, within: float = LONG) -> Reason | None:
+        """Why; None if it is not, however long that is waited for."""
+        with trio.move_on_after(within):
+            return await self.pings.run(era)
+        return None
 
 
 @pytest.mark.parametrize(("era", "method"), [(Era.HANDSHAKE, "ping"), (Era.MODERN, "server/discover")])
 async def test_who_answers_nothing_is_given_up(era: Era, method: str, autojump_clock: MockClock) -> None:
-    server = Server(lambda _: None)
-    begun = trio.current_time()
-    assert await given_up(server, era) == Reason(
+    it = Watched(Server(lambda _: None))
+    assert await it.given_up(era) == Reason(
         "no answer to 3 pings of 10 s", Cause.NOT_ANSWERING, {"count": 3, "seconds": 10.0}
     )
-    assert server.asked == [method] * 3
-    assert trio.current_time() - begun == pytest.approx(25 + 3 * 10)
+    assert it.server.asked == [method] * 3
+    assert trio.current_time() - it.begun == pytest.approx(25 + 3 * 10)
 
 
 @pytest.mark.parametrize("answer", [{}, RemoteError(-32601, "what is a ping")])
 async def test_any_answer_is_a_sign_of_life(answer: object, autojump_clock: MockClock) -> None:
-    server = Server(lambda _: answer)
-    assert await given_up(server) is None
-    assert len(server.asked) == pytest.approx(LONG / TIMEOUTS.ping_interval, rel=0.1)
+    it = Watched(Server(lambda _: answer))
+    assert await it.given_up() is None
+    assert len(it.server.asked) == pytest.approx(LONG / TIMEOUTS.ping_interval, rel=0.1)
+    assert it.told == []
 
 
 async def test_missed_pings_in_between_do_not_add_up(autojump_clock: MockClock) -> None:
-    assert await given_up(Server(lambda nth: None if nth % 3 else {})) is None
+    assert await Watched(Server(lambda nth: None if nth % 3 else {})).given_up() is None
 
 
 async def test_calls_in_flight_and_what_is_not_read_are_no_silence(autojump_clock: MockClock) -> None:
-    assert await given_up(Server(lambda _: None, in_flight=1)) is None
-    assert await given_up(Server(lambda _: None, is_held=True)) is None
+    assert await Watched(Server(lambda _: None, in_flight=1)).given_up() is None
+    held = Watched(Server(lambda _: None, is_held=True))
+    assert await held.given_up() is None
+    assert held.told == []
+
+
+async def test_the_first_unanswered_ping_degrades_and_any_sign_of_life_ends_that(
+    autojump_clock: MockClock,
+) -> None:
+    it = Watched(Server(lambda nth: None if nth == 2 else {}))
+    assert await it.given_up(within=200) is None
+    assert it.causes == [(25 + 25 + 10, Cause.UNANSWERED_PINGS), (60, None)]
+    (_, silent), (_, well) = it.told
+    assert silent.text == "answers no pings (1 ping so far), and was last heard 35 s ago"
+    assert silent.data == {"count": 1, "seconds": 35, "calls": 0}
+    assert well == HEALTHY
+    assert it.pings.unanswered == 0
+
+
+async def test_what_is_said_of_a_silent_server_is_counted_on(autojump_clock: MockClock) -> None:
+    it = Watched(Server(lambda _: None, in_flight=1))
+    assert it.pings.problem == HEALTHY
+    assert await it.given_up(within=100) is None
+    assert it.pings.problem.text == "answers no pings while it works on 1 call, last heard 100 s ago"
+    assert it.pings.problem.data["seconds"] == 100
+
+
+async def test_one_that_works_on_a_call_has_two_intervals_before_anything_is_said(
+    autojump_clock: MockClock,
+) -> None:
+    it = Watched(Server(lambda _: None, in_flight=1))
+    assert await it.given_up(within=1000) is None
+    assert it.causes == [(2 * 25, Cause.UNANSWERED_PINGS)]
+
+
+async def test_a_call_that_comes_while_a_ping_is_unanswered_is_no_excuse(autojump_clock: MockClock) -> None:
+    server = Server(lambda _: None)
+    it = Watched(server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(it.given_up)
+        await trio.sleep(30)
+        server.in_flight = 1
+        await trio.sleep(100)
+        nursery.cancel_scope.cancel()
+    assert it.causes == [(35, Cause.UNANSWERED_PINGS)]
+
+
+async def test_a_line_of_another_kind_is_a_sign_of_life_too(autojump_clock: MockClock) -> None:
+    server = Server(lambda _: None, in_flight=1)
+    it = Watched(server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(it.given_up)
+        await trio.sleep(62)
+        server.heard = trio.current_time()
+        await trio.sleep(20)
+        nursery.cancel_scope.cancel()
+    assert it.causes == [(50, Cause.UNANSWERED_PINGS), (70, None)]
+
+
+async def test_pings_that_may_take_longer_than_the_interval_have_their_time(autojump_clock: MockClock) -> None:
+    patient = Timeouts(ping_interval=5.0, ping=20.0, missed_pings=2)
+    for in_flight in (0, 1):
+        it = Watched(Server(lambda _: None, in_flight=in_flight), patient)
+        await it.given_up(within=100)
+        assert it.causes == [(5 + 20, Cause.UNANSWERED_PINGS)]
+
+
+async def test_how_long_an_answer_took_is_kept(autojump_clock: MockClock) -> None:
+    it = Watched(Server(lambda _: {}))
+    before = it.pings.last_ms
+    await it.given_up(within=30)
+    assert (before, it.pings.last_ms) == (None, 0.0)
+    assert it.pings.silence == pytest.approx(5)

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
+from daemon.clients.doors.http.asgi import is_own_page
 from daemon.clients.doors.http.attempts import Attempts
 from daemon.clients.doors.http.browsers import allowances, origin_of
 from daemon.clients.doors.http.head import Refusal
@@ -73,7 +74,7 @@ class HttpAdmission:
         if not self._is_ours(host):
             raise self._forbidden(head, "host", f"Host {_shown(host)}", "listen.http.hosts")
         origin = head.headers.get("origin")
-        if origin is not None and not self._may_use(origin):
+        if origin is not None and not self._may_use(origin) and not is_own_page(head, origin):
             raise self._forbidden(head, "origin", f"Origin {_shown(origin)}", "listen.http.origins")
 
     def visitor(self, head: Head) -> Visitor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
@@ -10,10 +11,11 @@ from loguru import logger
 
 from daemon.clients.choosing import fault_of_choice
 from daemon.clients.doors.http.admission import HttpAdmission
-from daemon.clients.doors.http.binding import address_of
+from daemon.clients.doors.http.binding import LOOPBACK, address_of
 from daemon.clients.doors.http.server import HttpOffer, HttpServer
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.clients.doors.tls import renew
+from daemon.config.addresses import is_loopback
 from daemon.config.listen import HttpListen
 from daemon.host.tokens import TokenFile
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.offer import Offers
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.sessions import Place
     from daemon.clients.visitor import Visitor
     from daemon.config.redaction import Redactors
@@ -61,6 +64,8 @@ class HttpNeeds:
     """Serves a link of a visitor until it ends, and contains its faults."""
     outbox: Outbox
     """The daemon's outbox."""
+    console: Callable[[], WebApplication | None]
+    """What serves pages for people, made when it is asked for; None: nothing does."""
 
 
 class HttpDoor:
@@ -82,6 +87,7 @@ class HttpDoor:
             surfaces=needs.surfaces,
             metrics=lambda: needs.export if needs.catalog.value.config.metrics.enabled else None,
             readiness=needs.readiness,
+            console=lambda: needs.console() if http.console else None,
         )
         self._server = HttpServer(
             needs.listener,
@@ -102,6 +108,18 @@ class HttpDoor:
         scheme = "http" if self._needs.tls is None else "https"
         logger.info("http: clients connect to {}://{}/mcp", scheme, address_of(self._needs.listener))
         await self._server.run()
+
+    @property
+    def address(self) -> str:
+        """The address by which a browser on this machine reaches it, as in `http://127.0.0.1:7337`."""
+        http = self._needs.catalog.value.config.listen.http or HttpListen()
+        scheme = "http" if self._needs.tls is None else "https"
+        host, port = self._needs.listener.getsockname()[:2]
+        if not is_loopback(host) and http.hosts:
+            host = http.hosts[0]
+        elif ip_address(host).is_unspecified:
+            host = LOOPBACK
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     @property
     def drain_seconds(self) -> float:

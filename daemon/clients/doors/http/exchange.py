@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from http import HTTPStatus
 
-    from daemon.clients.doors.http.head import Head
+    from daemon.clients.doors.http.head import Head, Refusal
     from daemon.wire.envelope import Buffer
 
 PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
@@ -60,6 +60,8 @@ class HttpExchange:
     """Takes the whole body; None: the request is answered without it."""
     on_gone: Callable[[], None] | None = None
     """Told that the client has left before the response was complete."""
+    on_written: Callable[[], None] | None = None
+    """Told that nothing waits for the client now."""
     due: float = math.inf
     """When `on_due` is to be called, on trio's clock; to about half a second."""
     on_due: Callable[[], None] | None = None
@@ -85,6 +87,10 @@ class HttpExchange:
         """Send a whole response; nothing happens if there is one already, or the client has left."""
         if self.is_open:
             self.connection.respond(status, {**self.headers, **(headers or {})}, parts)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Send the response that says why the request is not served."""
+        self.respond(refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers})
 
     def open_stream(self, headers: Mapping[str, str]) -> None:
         """Begin a response of unknown length."""

@@ -9,6 +9,8 @@ from urllib.parse import unquote
 import attrs
 import h11
 
+from daemon.config.addresses import is_loopback, split_authority
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -29,6 +31,8 @@ class Head:
     """The path of its target, percent-decoded, without the query."""
     headers: Mapping[str, str] = attrs.field(repr=False)
     """By lower-case name; a header that was sent twice has both values, joined by a comma."""
+    target: str = attrs.field(default="", repr=False)
+    """Its target as it was sent, without the host: the path, percent-encoded, and the query."""
     peer: str
     """The address at the other end of the connection, without its port."""
 
@@ -52,6 +56,18 @@ class Refusal(Exception):
         self.text = text
         self.headers = headers or {}
         self.delay = delay
+
+
+def require_loopback(head: Head) -> None:
+    """Check that a request asks for this machine, for a door that is on loopback and asks for no token.
+
+    Raises:
+        Refusal: it asks for another host, as a web page does whose own name resolves to this machine.
+    """
+    host, _port = split_authority(head.headers.get("host", ""))
+    if host is None or not is_loopback(host):
+        text = "only for this machine: ask for it as localhost, 127.0.0.1 or [::1]\n"
+        raise Refusal(HTTPStatus.FORBIDDEN, text)
 
 
 def head_of(request: h11.Request, peer: str) -> Head:
@@ -78,5 +94,9 @@ def head_of(request: h11.Request, peer: str) -> Head:
         headers["host"], slash, path = target.partition("//")[2].partition("/")
         target = slash + path
     return Head(
-        method=request.method.decode(), path=unquote(target.partition("?")[0]), headers=headers, peer=peer
+        method=request.method.decode(),
+        path=unquote(target.partition("?")[0]),
+        headers=headers,
+        target=target,
+        peer=peer,
     )

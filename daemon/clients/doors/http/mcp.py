@@ -17,7 +17,6 @@ from msgspec import UNSET, Raw
 
 from daemon import protocol
 from daemon.clients.doors.http.events import UnknownEvent
-from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.links import ExchangeLink
 from daemon.clients.doors.http.modern import VERSION_HEADER, fault_of, marked_fault_of
@@ -111,7 +110,7 @@ class McpEndpoint:
         try:
             act(body)
         except Refusal as refusal:
-            exchange.respond(refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers})
+            exchange.refuse(refusal)
 
     # --- one method each -----------------------------------------------------------------------------------
 

@@ -15,10 +15,9 @@ from loguru import logger
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.exchange import PLAIN
-from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.head import Refusal, require_loopback
 from daemon.clients.doors.http.health import health, is_probe
 from daemon.clients.doors.listening import Listener
-from daemon.config.addresses import is_loopback, split_authority
 from daemon.errors import CallError
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ class MetricsDoor:
             try:
                 self._route(exchange, tasks)
             except Refusal as refusal:
-                exchange.respond(refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers})
+                exchange.refuse(refusal)
 
         connection = HttpConnection(
             plain,
@@ -148,10 +147,8 @@ class MetricsDoor:
 
     def _route(self, exchange: HttpExchange, tasks: trio.Nursery) -> None:
         head = exchange.head
-        host, _port = split_authority(head.headers.get("host", ""))
-        if not is_probe(head) and (host is None or not is_loopback(host)):
-            text = "only for this machine: ask for it as localhost, 127.0.0.1 or [::1]\n"
-            raise Refusal(HTTPStatus.FORBIDDEN, text)
+        if not is_probe(head):
+            require_loopback(head)
         found = health(head, self._readiness())
         if found is not None:
             status, text = found

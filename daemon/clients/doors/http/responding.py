@@ -100,7 +100,9 @@ class ResponseWriter(FdWriter):
     def _begun(self, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
         if self._is_last or self._http.their_state is h11.SEND_BODY:
             headers = {**headers, "connection": "close"}
-        return self._http.send(_response(status, tuple(headers.items()))) or b""
+        # A cookie is a secret, and kept nowhere.
+        made = _response.__wrapped__ if "set-cookie" in headers else _response
+        return self._http.send(made(status, tuple(headers.items()))) or b""
 
     def release(self) -> socket.socket:
         """Stop reading and hand the socket over, with `received`, to whoever speaks another protocol on it."""
@@ -122,6 +124,8 @@ class ResponseWriter(FdWriter):
 
     def _note(self, blocked: bool) -> None:  # noqa: FBT001 - as in FdWriter
         super()._note(blocked)
+        if not self._out and self.exchange is not None and self.exchange.on_written is not None:
+            self.exchange.on_written()
         if (
             self._is_last
             and self.exchange is None

@@ -15,6 +15,7 @@ import attrs
 import trio
 from loguru import logger
 
+from daemon.clients.doors.http.asgi import AsgiRequest, is_console
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.exchange import PLAIN
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from daemon.clients.doors.http.admission import HttpAdmission
+    from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
     from daemon.clients.doors.tls import terminate
     from daemon.clients.doors.websocket import serve_websocket
@@ -76,6 +78,8 @@ class HttpOffer:
     """What makes the text of `/metrics`; None: there is none."""
     readiness: Callable[[], Readiness]
     """Whether new clients are to come here."""
+    console: Callable[[], WebApplication | None] = lambda: None
+    """What serves pages for people under `/ui`; None: there are none."""
 
 
 class HttpServer:
@@ -115,6 +119,7 @@ class HttpServer:
             self._start, outbox=outbox, places=limits.connections, definition=offer.definition
         )
         self._tls = tls
+        self._asgi = partial(AsgiRequest, outbox=outbox, scheme="http" if tls is None else "https")
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers: dict[trio.CancelScope, None] = {}
         self._bearers: dict[trio.CancelScope, set[Visitor]] = {}
@@ -149,6 +154,8 @@ class HttpServer:
 
     def expel(self, visitor: Visitor) -> None:
         """End everything that a visitor has open, whose token counts no longer."""
+        if visitor.token and (console := self._offer.console()) is not None:
+            console.revoked(visitor.token)
         self._mcp.sessions.end_all(lambda each: each == visitor)
         for scope, visitors in self._bearers.items():
             if visitor in visitors:
@@ -247,9 +254,7 @@ class HttpServer:
             else:
                 self._route(exchange)
         except Refusal as refusal:
-            respond = partial(
-                exchange.respond, refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers}
-            )
+            respond = partial(exchange.refuse, refusal)
             if refusal.delay:
                 exchange.wait_until(trio.current_time() + refusal.delay, respond)
             else:
@@ -270,6 +275,12 @@ class HttpServer:
             require_all_profiles(self._visitor(exchange))
             require_get(exchange.head)
             self._nursery.start_soon(answer, exchange, export, self._outbox)
+        elif is_console(exchange.head) and (console := self._offer.console()) is not None:
+            if console.knows(exchange.head.headers):
+                self._settle(exchange)
+            exchange.headers = {}  # No other page reads this one, whatever it may ask of MCP.
+            address = self._admission.address(exchange.head)
+            self._asgi(exchange, console, address).start(self._nursery.start_soon)
         else:
             raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
 
@@ -293,26 +304,31 @@ class HttpServer:
         ):
             if name not in known:
                 raise Refusal(HTTPStatus.NOT_FOUND, f"there is no {what} {str(name)[:100]!r}\n")
-        servers = self._chosen(profile, rest[1:]) if chooses else ()
+        servers = _chosen(self._offer, profile, rest[1:]) if chooses else ()
         return Place(visitor=visitor, profile=profile, surface=surface, servers=servers)
-
-    def _chosen(self, profile: str, rest: list[str]) -> tuple[str, ...]:
-        """The servers that the end of a path names, to be seen as themselves."""
-        servers = tuple(dict.fromkeys(filter(None, unquote(rest[0]).split(",")))) if rest else ()
-        if not servers:
-            raise Refusal(HTTPStatus.NOT_FOUND, "name servers: /mcp/-/NAME, or /mcp/-/NAME,NAME2 for several\n")
-        if fault := self._offer.fault_of_choice(profile, servers):
-            raise Refusal(HTTPStatus.NOT_FOUND, f"{fault}\n")
-        return servers
 
     def _visitor(self, exchange: HttpExchange) -> Visitor:
         """Who asks, by a token; there is room for them."""
         visitor = self._admission.visitor(exchange.head)
+        self._settle(exchange).add(visitor)
+        return visitor
+
+    def _settle(self, exchange: HttpExchange) -> set[Visitor]:
+        """Give a connection whose client was admitted a place of its own; returns who has come by it."""
         scope = self._connections[exchange.connection]
         if scope not in self._bearers and len(self._bearers) >= self._limits.connections:
             exchange.connection.close_when_done()  # It stays a stranger, and makes room for others.
             text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
         self._strangers.pop(scope, None)
-        self._bearers.setdefault(scope, set()).add(visitor)
-        return visitor
+        return self._bearers.setdefault(scope, set())
+
+
+def _chosen(offer: HttpOffer, profile: str, rest: list[str]) -> tuple[str, ...]:
+    """The servers that the end of a path names, to be seen as themselves."""
+    servers = tuple(dict.fromkeys(filter(None, unquote(rest[0]).split(",")))) if rest else ()
+    if not servers:
+        raise Refusal(HTTPStatus.NOT_FOUND, "name servers: /mcp/-/NAME, or /mcp/-/NAME,NAME2 for several\n")
+    if fault := offer.fault_of_choice(profile, servers):
+        raise Refusal(HTTPStatus.NOT_FOUND, f"{fault}\n")
+    return servers

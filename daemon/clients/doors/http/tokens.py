@@ -21,7 +21,7 @@ from daemon.host.tokens import TokenTrouble, digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daemon.config.listen import HttpListen
+    from daemon.config.listen import ConsoleRole, HttpListen
     from daemon.config.redaction import Redactors
     from daemon.host.tokens import Kept, TokenFile
 
@@ -117,12 +117,13 @@ class Tokens:
         if self._keeps_default and kept.default is not None:
             yield KnownToken(digest(kept.default.value), Visitor())
         for name, token in kept.tokens.items():
-            yield KnownToken(bytes.fromhex(token.sha256), bearer(name, token.profiles))
+            visitor = bearer(name, token.profiles, token.console)
+            yield KnownToken(bytes.fromhex(token.sha256), visitor)
 
 
-def bearer(name: str, profiles: tuple[str, ...] | None) -> Visitor:
+def bearer(name: str, profiles: tuple[str, ...] | None, console: ConsoleRole | None = None) -> Visitor:
     """Who shows a token with a name: sessions of his own, apart from those of the daemon's user."""
-    return Visitor(owner=f"{TOKENS}{name}: ", token=name, profiles=profiles)
+    return Visitor(owner=f"{TOKENS}{name}: ", token=name, profiles=profiles, console=console)
 
 
 def _configured(listen: HttpListen) -> Iterator[KnownToken]:
@@ -130,4 +131,4 @@ def _configured(listen: HttpListen) -> Iterator[KnownToken]:
         yield KnownToken(digest(listen.tokens), Visitor())
         return
     for token in listen.tokens or ():
-        yield KnownToken(digest(token.value), bearer(token.name, token.profiles))
+        yield KnownToken(digest(token.value), bearer(token.name, token.profiles, token.console))

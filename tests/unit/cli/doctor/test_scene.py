@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.doctor.scene import UNKNOWN, gather
+from daemon.cli.doctor.scene import UNKNOWN, gather, is_daemon
 from tests.unit.cli.daemons import SILENCE, down, fake_control, status_of
 from tests.unit.cli.doctor.scenes import listening, process
 
@@ -151,3 +151,20 @@ def test_a_scene_shows_no_secret(house: House) -> None:
 
 def test_without_a_daemon_servers_get_their_environment_from_here(house: House) -> None:
     assert house.look(LANG="C").inherited["LANG"] == "C"
+
+
+@pytest.mark.parametrize(
+    ("line", "ours"),
+    [
+        ("mcpd run", True),
+        ("/usr/bin/python3 /home/me/.local/bin/mcpd run --config x", True),
+        ("/usr/bin/python3 -P -m daemon run --detached", True),
+        ("mcpd connect", False),
+        ("/usr/sbin/dbus-daemon --system run", False),
+        ("python -m daemon status run", False),
+        ("vim daemon/run mcpd", False),
+        ("", False),
+    ],
+)
+def test_only_a_daemon_of_ours_is_looked_into(line: str, ours: bool) -> None:
+    assert is_daemon(line.split()) is ours

@@ -59,7 +59,7 @@ class Play:
             self.stage.lists("alpha", tool("echo", description=f"Form {self.form}."), "add")
         elif step == "revoke":
             self.granted = None
-            (state,) = self.stage.sessions._unnamed
+            (state,) = self.stage.sessions.own
             state.grants.revoke([("alpha", "echo")])
         elif self.questions:
             await self.answer(client, step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemon.surfaces.arguments.examples import MAX_ITEMS, MAX_TEXT, example_of
@@ -92,5 +92,6 @@ JSON = st.recursive(
 
 
 @given(JSON)
+@example({"type": "string", "minLength": -(2**63) - 1})
 def test_whatever_stands_in_a_schema_an_example_is_made(schema: object) -> None:
     example_of(schema)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daemon.surfaces.arguments.validators import (
     MAX_COMPILED,
     MAX_COUNTED,
     MAX_DEPTH,
     MAX_ERRORS,
+    MAX_WORK,
     PATTERN_VISITS,
+    QUICK_DEPTH,
     TOO_MUCH,
     Extent,
     Validator,
@@ -221,6 +226,57 @@ def test_a_value_nested_very_deeply_is_too_much() -> None:
 
 def test_a_property_called_like_a_keyword_is_a_property() -> None:
     assert Work({"properties": {"id": {"type": "string"}, "$ref": {"type": "string"}}}).of({"id": 1}) < TOO_MUCH
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"required": ["a"]}, {}),
+        ({"required": ["a"]}, {"b": "a"}),
+        ({}, nested(QUICK_DEPTH)),
+        (laughs(levels=20, times=2), {}),
+        ({"properties": {"a": {"enum": [*range(1000)]}}}, {"a": "x" * 1000}),
+    ],
+)
+def test_what_is_wrong_deep_or_may_take_long_is_not_proven_from_its_bytes(
+    schema: dict[str, Any], value: object
+) -> None:
+    assert Validator(schema).proven(msgspec.json.encode(value)) is None
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"{} {}", b'{"a":1e999}', b'{"a":"\\ud800"}', b"\xff", b"{" * 9])
+def test_what_is_no_json_is_not_proven(raw: bytes) -> None:
+    assert Validator({}).proven(raw) is None
+
+
+VALUES = st.recursive(
+    st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(
+    VALUES,
+    st.sampled_from(
+        [
+            {"type": "object"},
+            {"properties": {"a": {"type": "string", "pattern": "^x*$"}}, "additionalProperties": False},
+            {"$defs": {"n": {"properties": {"a": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"},
+            laughs(levels=9, times=2),
+        ]
+    ),
+    st.sampled_from([0, 2]),
+)
+def test_what_is_proven_from_its_bytes_took_little_work_and_is_right(
+    value: object, schema: dict[str, Any], indent: int
+) -> None:
+    raw = msgspec.json.format(msgspec.json.encode(value), indent=indent)
+    proven = Validator(schema).proven(raw)
+    if proven is not None:
+        assert proven == value
+        assert Work(schema).of(value) <= MAX_WORK
+        assert Validator(schema).proves(value)
 
 
 def test_long_strings_are_work_for_a_verdict_and_none_for_telling_what_is_wrong() -> None:

@@ -64,6 +64,7 @@ def a_door(listener: socket.socket, state: Path, http: HttpListen) -> HttpDoor:
         count=lambda _reason: None,
         serve=serve,
         outbox=Outbox(),
+        console=lambda: None,
     )
     return HttpDoor(needs)
 

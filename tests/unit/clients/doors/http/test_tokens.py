@@ -19,7 +19,7 @@ from daemon.safety.redact import HIDDEN
 from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY
 
 if TYPE_CHECKING:
-    from daemon.operators.base import Access
+    from daemon.operators.clients import Access
 
 
 @pytest.fixture

@@ -1,0 +1,102 @@
+"""`python -m bench.calls.peers NAME=COMMAND...`: mcpd's calls beside those of other proxies, in one run.
+
+    python -m bench.calls.peers 'fastmcp=fastmcp run {config} --no-banner' 'modular=modular-mcp {config}'
+
+COMMAND is a proxy that speaks MCP over stdio; `{config}` becomes a file with `mcpServers`, the one echo server.
+What is called is its tool whose name ends with `echo_0`, or else what `--wrapped` says: the `name` of its
+meta-tool and the `arguments` of that, in which "$ARGUMENTS" stands for the tool's own. The last column is the
+median of each round's own ratio to direct.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.calls.daemons import servers
+from bench.calls.rounds import Case, measured
+from bench.calls.targets import CATEGORY, CONNECT, FEW_TOOLS, SOCKET, Direct, Mcpd, over_stdio
+from bench.calls.wires import Request
+from bench.running import Unmeasurable, running
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.calls.targets import Target
+    from bench.calls.wires import Wire
+
+ROUNDS = 15
+SECONDS = 0.3
+"""Of each turn."""
+
+
+class Peer:
+    """Another proxy, in front of the same server."""
+
+    pid = None
+
+    def __init__(self, name: str, command: Sequence[str], wrapped: Mapping[str, object] | None) -> None:
+        """Name it; `wrapped` is what its meta-tool is called with, where it has one."""
+        self.name = name
+        self._command = command
+        self._wrapped = wrapped
+        self._tool = ""
+
+    def connect(self, number: int) -> Wire:
+        """A copy of it, as is usual for such a proxy."""
+        wire = over_stdio(self._command, {})
+        names = [tool["name"] for tool in wire.ask("tools/list", {})["tools"]]
+        self._tool = next((name for name in names if name.endswith("echo_0")), "")
+        if not self._tool and self._wrapped is None:
+            raise Unmeasurable(f"{self.name} lists no echo_0 and needs --wrapped: {', '.join(names)}")
+        return wire
+
+    def request(self, number: int, arguments: Mapping[str, object], tool: str) -> Request:
+        """By the tool's name, or through the meta-tool."""
+        if self._wrapped is None:
+            return Request.of(self._tool, arguments)
+        said = json.dumps(self._wrapped["arguments"]).replace('"$ARGUMENTS"', json.dumps(arguments))
+        return Request.of(str(self._wrapped["name"]), json.loads(said))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("peers", nargs="+", metavar="NAME=COMMAND")
+    parser.add_argument("--wrapped", action="append", default=[], metavar="NAME=JSON")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    asked = parser.parse_args()
+    config = {
+        "mcpServers": {name: {**each, "description": "Echo."} for name, each in servers([FEW_TOOLS]).items()}
+    }
+    wrapped = {name: json.loads(said) for name, _, said in (each.partition("=") for each in asked.wrapped)}
+    with ExitStack() as stack:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcpd-"))) / "peer.json"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        daemon = stack.enter_context(running(config))
+        peers = [
+            Peer(name, shlex.split(command.replace("{config}", str(path))), wrapped.get(name))
+            for name, _, command in (each.partition("=") for each in asked.peers)
+        ]
+        targets: list[Target] = [
+            Direct(),
+            *(Mcpd(way, daemon, way) for way in (SOCKET, CATEGORY, CONNECT)),
+            *peers,
+        ]
+        names = tuple(target.name for target in targets)
+        cases = [Case(name=f"{window} in flight, 100 B", targets=names, window=window) for window in (1, 32)]
+        rows = measured(targets, cases, asked.rounds, SECONDS)
+    print("| calls | target | p50 us | calls/s | to direct |\n|---|---|---|---|---|")
+    for row in rows:
+        p50 = "-" if row.p50_us is None else f"{row.p50_us:.1f}"
+        to_direct = row.p50_ratio if row.p50_ratio is not None else row.rate_ratio
+        print(f"| {row.case} | {row.target} | {p50} | {row.rate:,.0f} | {to_direct or 0:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""`mcpd events`: what happened to servers, sessions and the daemon; asking starts nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from datetime import date, datetime, timedelta
+from datetime import time as clock_time
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.control import ask_with, guarded
+from daemon.cli.following import follow, news, note
+from daemon.cli.options import add_control, add_json, count, length_in, parser
+from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    import argparse
+
+Json = dict[str, Any]
+
+SHOWN = 100
+"""The most events that are shown at first, unless -n or --since asks for more: some screens full."""
+
+MOST = 10_000
+"""The most events that can be asked for at once: as many as are kept of a server."""
+
+LASTING = {"crashloop", "failed", "needs_auth"}
+"""States that a server stays in until somebody does something: their events are red."""
+
+GOOD = {"ready", "daemon-started"}
+
+_ANSI = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold": "1"}
+
+
+def main(argv: list[str]) -> int:
+    """Show events, oldest first.
+
+    Returns:
+        0: shown, also if Ctrl-C ended it; 1: no such kind, server or session; 2: usage; 3: the daemon is
+            not reachable.
+    """
+    options = _parser().parse_args(argv)
+    return guarded(lambda: _follow(options) if options.follow else _show(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "events",
+        "Show what happened, oldest first: servers that started and ended, and why; tools that came, went and"
+        " changed; restarts, logins, switches, reloads; sessions; starts and stops of mcpd itself. Of SERVER"
+        " alone, or of one INSTANCE of it. Events are kept for 30 days, and no more than 10,000 of each server,"
+        " over restarts of mcpd. Changes nothing.",
+        examples=(
+            "mcpd events",
+            "mcpd events git --since 12h",
+            "mcpd events git -f",
+            "mcpd events --kind lists-changed --kind ended --since 2026-11-22",
+            "mcpd events --json | jq -r 'select(.cause == \"killed\") | .server'",
+        ),
+        exits={0: "shown, also if Ctrl-C ended it", 1: "no such kind of events, server or session"},
+    )
+    made.add_argument(
+        "server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` shows it"
+    )
+    made.add_argument(
+        "-f", "--follow", action="store_true", help="go on with each new event, over restarts, until Ctrl-C"
+    )
+    made.add_argument(
+        "--since",
+        metavar="WHEN",
+        type=moment,
+        help="only what happened since 90s, 30m, 1h or 2d ago, since today, yesterday or 22:00,"
+        " or a local time: 2026-11-22, 2026-11-22T22:00",
+    )
+    made.add_argument(
+        "--kind", metavar="KIND", action="append", default=[], help="only this kind; may be given several times"
+    )
+    made.add_argument("--session", metavar="KEY", help="only of this session: its key, or '#4'")
+    made.add_argument(
+        "-n",
+        "--last",
+        metavar="N",
+        type=count,
+        help=f"no more than the last N (default: {SHOWN}; with --since {MOST:,})",
+    )
+    add_json(made)
+    add_control(made)
+    return made
+
+
+def moment(text: str) -> float:
+    """A point in time, in seconds since the epoch: a length of time before now, or a local time.
+
+    That is ISO 8601, `today`, `yesterday`, or a time of day, which means when it was last so late.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none of these.
+    """
+    now = time.time()
+    if (ago := length_in(text)) is not None:
+        return now - ago
+    if text in {"today", "yesterday"}:
+        return _midnight(now, days=0 if text == "today" else 1)
+    if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
+        found = _last_time(now, text)
+        if found is not None:
+            return found
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        import argparse  # noqa: PLC0415 - loaded by now: by options
+
+        why = f"{text!r} is no time: write 90s, 30m, 1h, 2d, today, yesterday, 22:00, or 2026-11-22T22:00"
+        raise argparse.ArgumentTypeError(why) from None
+
+
+def _midnight(now: float, *, days: int) -> float:
+    """When the local day began that was some days ago."""
+    return datetime.combine(_day(now) - timedelta(days=days), clock_time()).timestamp()
+
+
+def _day(now: float) -> date:
+    return datetime.fromtimestamp(now).astimezone().date()
+
+
+def _last_time(now: float, clock: str) -> float | None:
+    """When it was last so late: today, or yesterday; None if it never is."""
+    hours, minutes, *seconds = map(int, clock.split(":"))
+    try:
+        wanted = clock_time(hours, minutes, seconds[0] if seconds else 0)
+    except ValueError:
+        return None
+    at = datetime.combine(_day(now), wanted)
+    return at.timestamp() if at.timestamp() <= now else (at - timedelta(days=1)).timestamp()
+
+
+def _show(options: argparse.Namespace) -> int:
+    answer = ask_with(options, "events", _asked(options))
+    EventLines(options).show_all(answer["events"])
+    if not answer["events"]:
+        whom = f" to {options.server}" if options.server else ""
+        note(f"nothing is known to have happened{whom}.")
+    return 0
+
+
+def _asked(options: argparse.Namespace) -> Json:
+    most = options.last or (SHOWN if options.since is None else MOST)
+    return {
+        "server": options.server,
+        "session": options.session,
+        "since": options.since or 0.0,
+        "kinds": options.kind,
+        "limit": min(most, MOST),
+    }
+
+
+def _follow(options: argparse.Namespace) -> int:
+    """Print what there is and then each new event, until Ctrl-C."""
+    asked, lines = _asked(options), EventLines(options)
+
+    def after(seen: Json) -> Json:
+        return news(options, "events", {**asked, "limit": MOST, "after": seen["next"]})
+
+    return follow(ask_with(options, "events", asked), after, lambda answer: lines.show_all(answer["events"]))
+
+
+class EventLines:
+    """Prints events, a line each; the date where it changes."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Start with nothing printed."""
+        self._as_json: bool = options.json
+        self._colour = (
+            sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        )
+        self._day = time.strftime("%Y-%m-%d")
+
+    def show_all(self, events: list[Json]) -> None:
+        """Print events, oldest first."""
+        for event in events:
+            self.put(event)
+        sys.stdout.flush()
+
+    def put(self, entry: Json) -> None:
+        """Print one entry."""
+        if self._as_json:
+            # ASCII: nothing in it can move a cursor except DEL, which JSON leaves as it is.
+            print(json.dumps(self.as_object(entry)).replace("\x7f", "\\u007f"))
+            return
+        if "at" in entry and (heading := self.heading(entry["at"])):
+            print(self.painted(heading, "bold"))
+        print(self.line(entry))
+
+    def as_object(self, entry: Json) -> Json:
+        """An entry as programs get it."""
+        return entry
+
+    def heading(self, at: float) -> str:
+        """The date, if it is another one than before; today's is not said at first."""
+        before, self._day = self._day, time.strftime("%Y-%m-%d", time.localtime(at))
+        return "" if before == self._day else time.strftime("%A, %Y-%m-%d", time.localtime(at))
+
+    def line(self, entry: Json) -> str:
+        """An event as a line: when, and what."""
+        return f"{self.clock(entry['at'])}  {self.painted(visible(entry['message']), _style(entry))}"
+
+    def clock(self, at: float) -> str:
+        """The local time of day."""
+        return self.painted(time.strftime("%H:%M:%S", time.localtime(at)), "dim")
+
+    def painted(self, text: str, style: str) -> str:
+        """The text in a colour, on a terminal that has some."""
+        return f"\x1b[{_ANSI[style]}m{text}\x1b[0m" if self._colour and style else text
+
+
+def _style(event: Json) -> str:
+    if event["isBad"]:
+        return "red" if event["details"].get("state") in LASTING else "yellow"
+    return "green" if event["kind"] in GOOD else ""

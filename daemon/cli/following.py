@@ -1,0 +1,68 @@
+"""Following what the daemon tells: asked again and again for what comes after the last answer, until Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.control import DaemonUnreachable, ask_with
+from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+WAIT_SECONDS = 20.0
+"""Seconds that the daemon waits for something to tell before it answers that there is nothing."""
+
+GATHER_SECONDS = 0.1
+"""Seconds between an answer and the next question: of a server that writes without end, much comes at once."""
+
+AWAY_SECONDS = 0.5
+"""Seconds between two looks for a daemon that is away: it may be restarting."""
+
+Json = dict[str, Any]
+
+
+def follow(first: Json, after: Callable[[Json], Json], show: Callable[[Json], object]) -> int:
+    """Show an answer and all that come after it; a daemon that is away is reported once and waited for.
+
+    Args:
+        first: the first answer.
+        after: asks for what comes after an answer.
+        show: prints an answer.
+
+    Returns:
+        0, once Ctrl-C has ended it.
+    """
+    seen, away = first, False
+    try:
+        show(seen)
+        while True:
+            sys.stdout.flush()
+            time.sleep(AWAY_SECONDS if away else GATHER_SECONDS)
+            try:
+                seen = after(seen)
+            except DaemonUnreachable as error:
+                if not away:
+                    note(f"{error.since_known}. Waiting for it.")
+                away = True
+                continue
+            if away:
+                note("the daemon is back.")
+            away = False
+            show(seen)
+    except KeyboardInterrupt:
+        return 0
+
+
+def news(options: argparse.Namespace, method: str, params: Json) -> Json:
+    """Ask the daemon, and have it wait until there is something to answer."""
+    wanted = {**params, "wait": WAIT_SECONDS}
+    return ask_with(options, method, wanted, timeout=options.timeout + WAIT_SECONDS)
+
+
+def note(text: str) -> None:
+    """Print a remark about what is shown to stderr, because programs read stdout."""
+    print(f"mcpd: {visible(text)}", file=sys.stderr, flush=True)

@@ -1,0 +1,167 @@
+"""`mcpd status --watch`: the status as a screen that is kept current and answers keys.
+
+prompt_toolkit holds the terminal: it writes only the cells that have changed, follows its size and reads keys.
+What is shown is a frame of `watch_view`; the daemon is asked by a thread (`watch_poll`). Where there is no such
+terminal, the status is printed again and again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import FormattedTextControl, Layout, Window
+from prompt_toolkit.output import ColorDepth
+
+from daemon.cli.watch_keys import WatchChoices, WatchPage
+from daemon.cli.watch_view import Size, frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TextIO
+
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
+    from rich.segment import Segment
+    from rich.style import Style
+
+    from daemon.cli.watch_poll import Picture, StatusPoll
+
+Json = dict[str, Any]
+
+CLOCK_SECONDS = 1.0
+"""How often the screen is drawn for the sake of its clock and its ages."""
+
+ESCAPE_SECONDS = 0.05
+"""How long a lone Esc waits for the rest of a sequence: terminals send those in one piece."""
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end it as `q` does, so that the terminal is given back; SIGINT comes as a key."""
+
+_NAMES = {"<sigint>": "c-c", "c-m": "enter", "c-j": "enter", "c-h": "backspace"}
+"""The keys that prompt_toolkit names by the control character that terminals send for them."""
+
+
+def watch(show: Callable[[], int], every: float) -> int:
+    """Print the status every so many seconds until Ctrl-C; returns the last exit status."""
+    code = 0
+    try:
+        while True:
+            code = show()
+            sys.stdout.flush()
+            time.sleep(every)
+    except KeyboardInterrupt:
+        return code
+
+
+def has_screen(environ: Mapping[str, str], *streams: TextIO) -> bool:
+    """Whether these are a terminal whose cursor can be moved."""
+    return environ.get("TERM", "dumb") not in {"", "dumb", "unknown"} and all(each.isatty() for each in streams)
+
+
+def watch_screen(
+    poll: StatusPoll, server: str | None = None, *, terminal: tuple[Input, Output] | None = None
+) -> Picture:
+    """Show what `poll` finds out until the person leaves; returns what was known then.
+
+    Args:
+        poll: not started yet.
+        server: the one to begin with; None: the table of all.
+        terminal: keys and screen; None means those of this process.
+    """
+    choices = WatchChoices() if server is None else WatchChoices(page=WatchPage.SERVER, selected=server)
+    poll.see(server)
+    screen = _application(poll, choices, terminal)
+    before = {number: signal.signal(number, lambda *_: _leave(screen)) for number in _ENDING}
+    poll.start(lambda: _told(screen, poll))
+    try:
+        screen.run()
+    except (EOFError, KeyboardInterrupt):
+        # The terminal is gone, or Ctrl-C came as a signal.
+        pass
+    finally:
+        poll.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return poll.picture
+
+
+def _leave(screen: Application[Any], fault: Exception | None = None) -> None:
+    # Once: a second time is refused, and whoever is impatient presses `q` twice.
+    if not screen.is_done:
+        screen.exit(exception=fault) if fault is not None else screen.exit()
+
+
+def _told(screen: Application[None], poll: StatusPoll) -> None:
+    """Draw again; called by the thread that asks."""
+    fault, loop = poll.fault, screen.loop
+    if fault is not None and loop is not None:
+        loop.call_soon_threadsafe(lambda: _leave(screen, fault))
+    screen.invalidate()
+
+
+def _application(
+    poll: StatusPoll, choices: WatchChoices, terminal: tuple[Input, Output] | None
+) -> Application[None]:
+    keys = KeyBindings()
+
+    # Eagerly, and all of them: prompt_toolkit has keys of its own for the lines that it edits elsewhere.
+    @keys.add(Keys.Any, eager=True)
+    def pressed(event: KeyPressEvent) -> None:
+        press = event.key_sequence[0]
+        if press.key == Keys.ControlZ:
+            event.app.suspend_to_background()
+            return
+        servers = poll.picture.status["servers"] if poll.picture.status is not None else {}
+        name = str(getattr(press.key, "value", press.key))
+        choices.press(_NAMES.get(name, name), servers)
+        chosen = choices.current(choices.shown(servers)) if choices.page is WatchPage.SERVER else None
+        poll.see(chosen)
+        if choices.left:
+            _leave(event.app)
+
+    def fragments() -> StyleAndTextTuples:
+        rows, columns = screen.output.get_size()
+        try:
+            lines = frame(poll.picture, choices, now=time.time(), size=Size(columns, rows))
+        except Exception as fault:  # noqa: BLE001 - raised again by `run`: prompt_toolkit would print and go on
+            _leave(screen, fault)
+            return []
+        ends = [*([[("", "\n")]] * (len(lines) - 1)), []]
+        return [part for line, end in zip(lines, ends, strict=True) for part in (*_formatted(line), *end)]
+
+    read, write = terminal or (None, None)
+    screen: Application[None] = Application(
+        Layout(Window(FormattedTextControl(fragments), wrap_lines=False, always_hide_cursor=True)),
+        key_bindings=keys,
+        full_screen=True,
+        refresh_interval=CLOCK_SECONDS,
+        color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else ColorDepth.DEPTH_4_BIT,
+        input=read,
+        output=write,
+    )
+    screen.ttimeoutlen = screen.timeoutlen = ESCAPE_SECONDS
+    return screen
+
+
+def _formatted(line: list[Segment]) -> StyleAndTextTuples:
+    return [(_style(each.style), each.text) for each in line]
+
+
+@cache
+def _style(style: Style | None) -> str:
+    """A style of rich's as prompt_toolkit writes it; the colours that we use have the same names in both."""
+    if style is None:
+        return ""
+    words = [word for word in ("bold", "dim", "italic", "underline", "reverse") if getattr(style, word)]
+    if style.color is not None and style.color.name != "default":
+        words.append(f"fg:ansi{style.color.name.replace('_', '')}")
+    return " ".join(words)

@@ -1,0 +1,209 @@
+"""ASGI applications over exchanges: one request each, its body read whole, its response with backpressure.
+
+Source: the ASGI specification, HTTP connection scope, version 2.4. Differences: `path` is as the client sent,
+since a decoded `%2F` in a name would look like a separator; a task is cancelled when its client leaves, so
+`http.disconnect` is never received.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import attrs
+import trio
+from loguru import logger
+
+from daemon.clients.doors.http.exchange import PLAIN
+from daemon.clients.doors.http.head import Refusal
+from daemon.errors import leaf
+from daemon.wire.writing import STUCK_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+
+    from daemon.clients.doors.http.exchange import HttpExchange
+    from daemon.clients.doors.http.head import Head
+    from daemon.wire.outbox import Outbox
+
+    Message = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+
+BODY_BYTES = 64 * 1024
+"""Longest body of a request: forms of a console have a few hundred bytes."""
+
+WAITING_BYTES = 64 * 1024
+"""Bytes that may wait for a client when more of a stream is made: what it does not read is not made either."""
+
+
+PATH = "/ui"
+"""Where pages for people are."""
+
+
+def is_console(head: Head) -> bool:
+    """Whether a request is for a page for people."""
+    return head.path == PATH or head.path.startswith(f"{PATH}/")
+
+
+def is_own_page(head: Head, origin: str) -> bool:
+    """Whether a request for such a page comes from another one of them: same host, same port."""
+    authority = origin.partition("://")[2].lower()
+    return is_console(head) and bool(authority) and authority == head.headers.get("host", "").lower()
+
+
+class WebApplication(Protocol):
+    """An ASGI application that knows its visitors."""
+
+    def knows(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request with these headers comes from somebody who was let in."""
+
+    def revoked(self, token: str) -> None:
+        """Let nobody in any longer who came by a token with this name."""
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+
+@attrs.frozen
+class AsgiRequest:
+    """One request, on its way to an application and back."""
+
+    exchange: HttpExchange
+    """The request and where its response goes."""
+    application: WebApplication
+    """What answers it."""
+    address: str
+    """The client's address."""
+    outbox: Outbox = attrs.field(kw_only=True)
+    """The daemon's outbox."""
+    scheme: str = attrs.field(default="http", kw_only=True)
+    """`https` under TLS."""
+
+    def start(self, spawn: Callable[..., None]) -> None:
+        """Serve it in a task of its own, once its body is there.
+
+        Raises:
+            Refusal: 411 or 413, its body is longer than is read, or may be.
+        """
+        exchange = self.exchange
+        if exchange.length is None:
+            raise Refusal(HTTPStatus.LENGTH_REQUIRED, "say how long the body is: Content-Length\n")
+        if exchange.length > BODY_BYTES:
+            text = f"the body is longer than {BODY_BYTES} bytes\n"
+            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+        if exchange.length:
+            exchange.on_body = lambda body: spawn(self.serve, body)
+        else:
+            spawn(self.serve, b"")
+
+    async def serve(self, body: bytes) -> None:
+        """Have the application answer; a fault of ours costs this one response."""
+        response = _Response(self.exchange, self.outbox)
+        with trio.CancelScope() as scope:
+            self.exchange.on_gone = scope.cancel
+            if not self.exchange.is_open:
+                return
+            try:
+                await self.application(self._scope(), _receiving(body), response.send)
+            except Exception as error:  # noqa: BLE001 - the boundary of a request
+                plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+                if not isinstance(plain, ClientStuck):
+                    logger.opt(exception=plain).error("a fault of mcpd's own while serving a page")
+            finally:
+                response.end()
+
+    def _scope(self) -> Message:
+        head = self.exchange.head
+        path, _, query = head.target.partition("?")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "method": head.method,
+            "scheme": self.scheme,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in head.headers.items()],
+            "client": (self.address, 0),
+            "server": None,
+        }
+
+
+class ClientStuck(OSError):
+    """A client that takes nothing of its response."""
+
+
+class _Response:
+    """The response of one request, as an application sends it."""
+
+    def __init__(self, exchange: HttpExchange, outbox: Outbox) -> None:
+        self._exchange = exchange
+        self._outbox = outbox
+        self._begun: tuple[HTTPStatus, dict[str, str]] | None = None
+        self._streams = False
+
+    async def send(self, message: Message) -> None:
+        """Take a message of ASGI.
+
+        Raises:
+            ClientStuck: the client has taken nothing for `STUCK_SECONDS`.
+        """
+        if message["type"] == "http.response.start":
+            names = ((name.decode("ascii"), value.decode("latin-1")) for name, value in message["headers"])
+            self._begun = HTTPStatus(message["status"]), dict(names)
+        else:
+            await self._send(message.get("body", b""), more=message.get("more_body", False))
+
+    async def _send(self, body: bytes, *, more: bool) -> None:
+        assert self._begun is not None, "a body comes after its head"
+        if not more and not self._streams:
+            self._exchange.respond(self._begun[0], (body,), self._begun[1])
+        elif not self._streams:
+            self._streams = True
+            self._exchange.open_stream(self._begun[1])
+        if body and self._streams:
+            self._exchange.send((body,))
+        self._outbox.flush()
+        if more:
+            await self._room()
+
+    async def _room(self) -> None:
+        written = trio.Event()
+        self._exchange.on_written = written.set
+        if self._exchange.waiting <= WAITING_BYTES:
+            return
+        with trio.move_on_after(STUCK_SECONDS):
+            await written.wait()
+            return
+        raise ClientStuck
+
+    def end(self) -> None:
+        """End what is not complete: with an error if nothing was said yet, else with the connection."""
+        exchange = self._exchange
+        exchange.on_written = None
+        if exchange.is_open and not self._streams:
+            text = b"a fault of mcpd's own: see its log\n"
+            exchange.respond(HTTPStatus.INTERNAL_SERVER_ERROR, (text,), PLAIN)
+        elif exchange.is_open:
+            exchange.connection.close_when_done()
+            exchange.finish()
+        self._outbox.flush()
+
+
+def _receiving(body: bytes) -> Receive:
+    bodies = [body]
+
+    async def receive() -> Message:
+        if bodies:
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+        return await _never()
+
+    return receive
+
+
+async def _never() -> NoReturn:
+    """Wait for the client to leave, which cancels the task."""
+    await trio.sleep_forever()

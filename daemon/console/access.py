@@ -1,0 +1,181 @@
+"""Who may see the console: links that let somebody in once, and the sessions that begin with them.
+
+Secrets are kept as digests, in memory only: they end with the daemon. Everything here is bounded, so that
+whoever may ask for links, or sign in, cannot fill the daemon's memory.
+"""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import attrs
+from loguru import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import trio
+
+SECRET_BYTES = 32
+"""Random bytes of a link's and of a cookie's secret: nobody guesses 256 bits."""
+
+LINK_SECONDS = 60.0
+"""Seconds that a link is valid: the time in which a browser opens, or somebody copies it into one."""
+
+MAX_LINKS = 16
+"""Links that are valid at once, the newest: each is somebody about to open a browser."""
+
+IDLE_SECONDS = 12 * 3600.0
+"""Seconds without a request after which a session ends: a working day."""
+
+MAX_SESSIONS = 64
+"""Sessions at once, those used last: browsers of the few people who operate a daemon."""
+
+MAX_NOTICES = 4
+"""Notices that wait for a session's next page, the newest; there is one for each form that was sent."""
+
+BY_LINK = "a link"
+"""By what somebody came in who had a link, as pages and the log say it."""
+
+
+@attrs.frozen
+class Notice:
+    """What came of a form, shown on the next page."""
+
+    text: str
+    """A sentence."""
+    is_error: bool = False
+    """Whether it was refused."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class ConsoleSession:
+    """A browser that was let in."""
+
+    who: str
+    """Who uses it, for the log and the page: by which link or token they came in."""
+    token: str = ""
+    """The name of the token that they signed in with; empty: a link."""
+    may_change: bool
+    """Whether they may change anything."""
+    form_token: str = attrs.field(repr=False, factory=lambda: secrets.token_urlsafe(SECRET_BYTES))
+    """What each form of the session's pages carries, and no page of another site can know."""
+    used: float
+    """When it made its last request, on the clock of `ConsoleSessions`."""
+    notices: list[Notice] = attrs.field(factory=list)
+    """What its next page is to tell."""
+    has_ended: bool = False
+    """Whether it is over."""
+    waits: set[trio.CancelScope] = attrs.field(factory=set, repr=False)
+    """What it waits for, and will not any longer when it has ended."""
+
+    def end(self) -> None:
+        """End it, and whatever it waits for."""
+        self.has_ended = True
+        for scope in self.waits:
+            scope.cancel()
+
+    def tell(self, notice: Notice) -> None:
+        """Show something on the next page."""
+        self.notices = [*self.notices, notice][-MAX_NOTICES:]
+
+    def take_notices(self) -> list[Notice]:
+        """What is to be shown now, and not again."""
+        notices, self.notices = self.notices, []
+        return notices
+
+
+@attrs.frozen
+class _Link:
+    may_change: bool
+    until: float
+
+
+class ConsoleSessions:
+    """The links that are valid, and the sessions."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Start with nobody.
+
+        Args:
+            clock: returns monotonic seconds.
+        """
+        self._clock = clock
+        self._links: dict[bytes, _Link] = {}
+        self._sessions: dict[bytes, ConsoleSession] = {}
+
+    def __iter__(self) -> Iterator[ConsoleSession]:
+        """The sessions, those used longest ago first."""
+        return iter(self._sessions.values())
+
+    def __len__(self) -> int:
+        """How many sessions there are."""
+        return len(self._sessions)
+
+    def invite(self, *, may_change: bool) -> str:
+        """Make the secret of a link, which lets one browser in, once."""
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        self._links[_digest(secret)] = _Link(may_change, self._clock() + LINK_SECONDS)
+        while len(self._links) > MAX_LINKS:
+            del self._links[next(iter(self._links))]
+        return secret
+
+    def enter(self, secret: str) -> str | None:
+        """Let in who shows a link's secret; returns the cookie, or None if it counts no longer."""
+        link = self._links.pop(_digest(secret), None)
+        if link is None or self._clock() >= link.until:
+            return None
+        return self.begin(BY_LINK, may_change=link.may_change)
+
+    def begin(self, who: str, *, token: str = "", may_change: bool) -> str:
+        """Begin a session; returns its cookie."""
+        cookie = secrets.token_urlsafe(SECRET_BYTES)
+        session = ConsoleSession(who=who, token=token, may_change=may_change, used=self._clock())
+        self._sessions[_digest(cookie)] = session
+        while len(self._sessions) > MAX_SESSIONS:
+            self._sessions.pop(next(iter(self._sessions))).end()
+        logger.info("console: signed in by {}, {}", who, "to control" if may_change else "to read")
+        return cookie
+
+    def find(self, cookie: str) -> ConsoleSession | None:
+        """The session of a cookie, which is used now; None if there is none, or it was idle for too long."""
+        key = _digest(cookie)
+        session = self._sessions.get(key)
+        if session is None or self.has_ended(session):
+            return None
+        session.used = self._clock()
+        self._sessions[key] = self._sessions.pop(key)
+        return session
+
+    def has_ended(self, session: ConsoleSession) -> bool:
+        """Whether a session is over; one that was idle for too long ends here."""
+        if not session.has_ended and self._clock() - session.used >= IDLE_SECONDS:
+            self._end(lambda each: each is session)
+        return session.has_ended
+
+    def end(self, session: ConsoleSession) -> None:
+        """End a session: its user signs out."""
+        self._end(lambda each: each is session)
+
+    def revoke(self, token: str) -> int:
+        """End the sessions of a token that counts no longer; returns how many there were."""
+        return self._end(lambda each: each.token == token)
+
+    def end_all(self) -> int:
+        """End all sessions, and make all links invalid; returns how many sessions there were."""
+        self._links.clear()
+        return self._end(lambda _each: True)
+
+    def _end(self, ends: Callable[[ConsoleSession], bool]) -> int:
+        ended = [key for key, session in self._sessions.items() if ends(session)]
+        for key in ended:
+            session = self._sessions.pop(key)
+            session.end()
+            logger.info("console: a session has ended, signed in by {}", session.who)
+        return len(ended)
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode(errors="surrogatepass")).digest()

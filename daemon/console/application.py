@@ -1,0 +1,287 @@
+"""The console as an ASGI application: who is let in, which page or action an address means, and how it fails.
+
+Loaded at the first request, in a thread. Without a session nothing is served but static files, links that let
+somebody in, and the form for tokens. Nothing is changed without the token that forms of the session carry.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlencode
+
+import trio
+from loguru import logger
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Match, Route
+
+from daemon.console.access import Notice
+from daemon.console.guarding import cookie_in, refuse_foreign, refuse_foreign_form, secured, set_cookie
+from daemon.console.page import Viewer
+from daemon.console.rendering import Rendering, sent
+from daemon.console.streams import MAX_STREAMS, LiveStreams, drawn
+from daemon.console.table import ACTIONS, PAGES
+from daemon.errors import McpdError
+from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from daemon.console.access import ConsoleSession, ConsoleSessions
+    from daemon.console.live import Views
+    from daemon.console.page import ConsoleAction, ConsolePage
+    from daemon.operators.base import OperatorContext
+
+MAX_FIELDS = 100
+"""Most fields of a query or a form: a form has a few."""
+
+FORM = "application/x-www-form-urlencoded"
+
+SEE_OTHER, BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, WRONG_TYPE, FAULT, BUSY = (
+    303, 400, 401, 403, 404, 415, 500, 503
+)  # fmt: skip
+
+
+class Application:
+    """Serves the requests of browsers."""
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        sessions: ConsoleSessions,
+        views: Views,
+        sign_in: Callable[[str, str], tuple[str | None, float]] | None,
+        *,
+        pages: Sequence[ConsolePage] = PAGES,
+        actions: Sequence[ConsoleAction] = ACTIONS,
+    ) -> None:
+        """Read everything that is needed. Blocks.
+
+        Args:
+            context: the daemon that is shown.
+            sessions: who was let in.
+            views: pages that are kept up to date.
+            sign_in: lets in who shows a token, given that and an address; returns the cookie, or None and the
+                seconds that the answer is held back. None: tokens are not for here.
+            pages: all pages; the first is shown at `/ui`.
+            actions: what viewers can do.
+        """
+        self._context = context
+        self._sessions = sessions
+        self._sign_in_with = sign_in
+        self._rendering = Rendering()
+        self._streams = LiveStreams(views, sessions, self._rendering)
+        self._pages = [(Route(_address(page.path), partial(self._page, page)), page) for page in pages]
+        self._navigation = [page for page in pages if page.in_navigation]
+        made = Starlette(
+            routes=[
+                *([Route("/ui", partial(self._page, pages[0]))] if pages else ()),
+                *(route for route, _page in self._pages),
+                *(Route(_address(each.path), partial(self._act, each), methods=["POST"]) for each in actions),
+                Route("/ui/live", self._live),
+                Route("/ui/enter", self._enter),
+                Route("/ui/sign-in", self._sign_in, methods=["GET", "POST"]),
+                Route("/ui/sign-out", self._sign_out, methods=["POST"]),
+                Route("/ui/static/{digest}/{name}", self._static),
+            ],
+            exception_handlers={HTTPException: self._refused, Exception: self._refused},
+        )
+        made.router.redirect_slashes = False
+        self.serve = secured(made)
+        """The application, as ASGI has it."""
+
+    # --- coming in -----------------------------------------------------------------------------------------
+
+    async def _enter(self, request: Request) -> Response:
+        """Let in who follows a link of `mcpd ui`, once."""
+        if request.method != "GET" or "prefetch" in request.headers.get("sec-purpose", ""):
+            return Response(status_code=FORBIDDEN)  # Nobody has followed it yet.
+        cookie = self._sessions.enter(request.query_params.get("once", ""))
+        if cookie is None:
+            text = "This link was used already, or is older than a minute. `mcpd ui` makes another one."
+            raise HTTPException(FORBIDDEN, text)
+        # No redirect: its request would still be one from the page that the link was on, without the cookie.
+        response = HTMLResponse(await self._bare("entered.html", {}))
+        set_cookie(response, request, cookie)
+        return response
+
+    async def _sign_in(self, request: Request) -> Response:
+        """Let in who shows a token that may see the console."""
+        if request.method != "POST":
+            return HTMLResponse(await self._bare("sign_in.html", {"problem": ""}))
+        form = await _form(request)
+        refuse_foreign_form(request, form, None)
+        if self._sign_in_with is None:
+            raise HTTPException(NOT_FOUND)
+        address = request.client.host if request.client is not None else ""
+        cookie, delay = self._sign_in_with(form.get("token", "").strip(), address)
+        if cookie is None:
+            await trio.sleep(delay)
+            problem = "This is no token that may see the console."
+            return HTMLResponse(await self._bare("sign_in.html", {"problem": problem}), UNAUTHORIZED)
+        response = RedirectResponse("/ui", SEE_OTHER)
+        set_cookie(response, request, cookie)
+        return response
+
+    async def _sign_out(self, request: Request) -> Response:
+        session = self._session(request)
+        refuse_foreign_form(request, await _form(request), session)
+        self._sessions.end(session)
+        response = RedirectResponse("/ui/sign-in", SEE_OTHER)
+        set_cookie(response, request, "")
+        return response
+
+    def _session(self, request: Request) -> ConsoleSession:
+        refuse_foreign(request)
+        session = self._sessions.find(cookie_in(request.headers, tls=request.url.scheme == "https"))
+        if session is None:
+            raise HTTPException(UNAUTHORIZED)
+        return session
+
+    # --- pages and what is done on them --------------------------------------------------------------------
+
+    async def _page(self, page: ConsolePage, request: Request) -> Response:
+        session = self._session(request)
+        viewer = self._viewer(session, request.path_params, request.url.query)
+        here = _here(request.url.path, request.url.query)
+        try:
+            snapshot = await drawn(page, viewer, self._rendering)
+        except McpdError as error:
+            raise HTTPException(NOT_FOUND, str(error)) from None
+        name = self._streams.views.keep((page, here, session.may_change), snapshot)
+        values = {
+            "pages": self._navigation,
+            "who": session.who,
+            "may_change": session.may_change,
+            "version": self._context.facts.version,
+            "page": page,
+            "title": page.title,
+            "path": viewer.path,
+            "query": viewer.query,
+            "notices": session.take_notices(),
+            "live": urlencode({"at": here, "since": name}),
+        }
+        html = await trio.to_thread.run_sync(self._rendering.page, page.template, snapshot, values)
+        return HTMLResponse(sent(html, session.form_token, here))
+
+    async def _act(self, action: ConsoleAction, request: Request) -> Response:
+        session = self._session(request)
+        form = await _form(request)
+        refuse_foreign_form(request, form, session)
+        if not session.may_change:
+            raise HTTPException(FORBIDDEN, "You may look at everything here and change nothing.")
+        viewer = self._viewer(session, request.path_params, "")
+        fields = {name: value for name, value in form.items() if name not in {"form_token", "back"}}
+        logger.info("console: {}: {}", session.who, visible(unquote(request.url.path)))
+        try:
+            notice = Notice(await action.act(viewer, fields))
+        except McpdError as error:
+            notice = Notice(str(error), is_error=True)
+        session.tell(notice)
+        return RedirectResponse(self._back(form.get("back", "")), SEE_OTHER)
+
+    def _back(self, wanted: str) -> str:
+        """Where to go after an action: to the page that its form was on, and nowhere else."""
+        return wanted if self._match(wanted.partition("?")[0]) is not None else "/ui"
+
+    def _match(self, path: str) -> tuple[ConsolePage, Mapping[str, str]] | None:
+        if path == "/ui" and self._pages:
+            return self._pages[0][1], {}
+        for route, page in self._pages:
+            match, found = route.matches({"type": "http", "method": "GET", "path": path, "root_path": ""})
+            if match is Match.FULL:
+                return page, found["path_params"]
+        return None
+
+    def _viewer(self, session: ConsoleSession, path: Mapping[str, str], query: str) -> Viewer:
+        try:
+            fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        except ValueError:
+            raise HTTPException(BAD_REQUEST, "This address has too many fields.") from None
+        return Viewer(
+            context=self._context,
+            may_change=session.may_change,
+            query=fields,
+            path={name: unquote(value) for name, value in path.items()},
+        )
+
+    # --- live ----------------------------------------------------------------------------------------------
+
+    async def _live(self, request: Request) -> ASGIApp:
+        """A stream of what changes of a page, as server-sent events."""
+        session = self._session(request)
+        here = request.query_params.get("at", "")
+        path, _, query = here.partition("?")
+        found = self._match(path)
+        if found is None:
+            raise HTTPException(NOT_FOUND, "There is no such page.")
+        if request.method != "GET":
+            return Response(media_type="text/event-stream")
+        if self._streams.full:
+            raise HTTPException(BUSY, f"{MAX_STREAMS} pages are kept up to date already.")
+        page, parameters = found
+        viewer = self._viewer(session, parameters, query)
+        since = request.query_params.get("since", "")
+
+        async def stream(_scope: Scope, _receive: Receive, send: Send) -> None:
+            async def tell(text: str) -> None:
+                await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+            headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self._streams.run(tell, session, page, viewer, here=here, since=since)
+
+        return stream
+
+    # --- the rest ------------------------------------------------------------------------------------------
+
+    async def _static(self, request: Request) -> Response:
+        found = self._rendering.static.get(request.url.path)
+        if found is None:
+            raise HTTPException(NOT_FOUND)
+        headers = {"cache-control": "public, max-age=31536000, immutable"}
+        return Response(found.content, media_type=found.kind, headers=headers)
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):
+            error = HTTPException(FAULT, "A fault of mcpd's own: its log says more (`mcpd logs`).")
+        if error.status_code == UNAUTHORIZED:
+            return HTMLResponse(await self._bare("sign_in.html", {"problem": ""}), UNAUTHORIZED)
+        text = "There is no such page." if error.detail == "Not Found" else error.detail
+        html = await self._bare(
+            "error.html", {"status": error.status_code, "text": text, "pages": self._navigation}
+        )
+        return HTMLResponse(html, error.status_code, error.headers)
+
+    async def _bare(self, template: str, values: Mapping[str, object]) -> str:
+        """A page for whoever has no session, or met an error."""
+        about = {"takes_tokens": self._sign_in_with is not None, **values}
+        return await trio.to_thread.run_sync(self._rendering.page, template, None, about)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form.
+
+    Raises:
+        HTTPException: it is none.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        raise HTTPException(WRONG_TYPE, "This is not how a form is sent.")
+    try:
+        body = (await request.body()).decode()
+        return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError:
+        raise HTTPException(BAD_REQUEST, "This form cannot be read.") from None
+
+
+def _address(path: str) -> str:
+    return f"/ui{path}" if path != "/" else "/ui/"
+
+
+def _here(path: str, query: str) -> str:
+    return f"{path}?{query}" if query else path

@@ -1,0 +1,249 @@
+"""What charts share: numbers and times in words, scales, and the figure around a drawing."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import attrs
+from markupsafe import Markup
+
+from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+WIDTH, HEIGHT = 1000, 200
+"""The units that a drawing has; the browser stretches them to the space that there is."""
+
+STYLES = 6
+"""Quantity that the stylesheet tells apart; more in one chart are not readable."""
+
+_GRID = f'<path class="grid" d="M0 0H{WIDTH}M0 {HEIGHT // 2}H{WIDTH}M0 {HEIGHT}H{WIDTH}"/>'
+"""Lines at the bottom, the middle and the top, where the labels stand."""
+
+ROWS = 60
+"""Rows of the table of numbers: more times are left out evenly, the last is kept."""
+
+_STEPS = (1.0, 2.0, 5.0, 10.0)
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
+_DAY = 86_400.0
+
+
+@attrs.frozen(kw_only=True)
+class Quantity:
+    """One quantity over time."""
+
+    name: str
+    """What the legend calls it."""
+    values: Sequence[float | None]
+    """A value for each of the chart's moments; None: nothing is known then, and nothing is drawn."""
+
+
+@attrs.frozen(kw_only=True)
+class Chart:
+    """What is to be drawn."""
+
+    id: str
+    """The id of its figure, for which there is only one in a page."""
+    title: str
+    """What it shows: `Time of calls`."""
+    unit: str = ""
+    """The unit of its values: `ms`."""
+    moments: Sequence[float]
+    """The times of the values, in seconds since the epoch, rising."""
+    series: Sequence[Quantity]
+    """What is drawn, at most `STYLES` of them."""
+    since: float | None = None
+    """Where the axis begins; None: with the first moment."""
+    until: float | None = None
+    """Where it ends; None: with the last moment."""
+    most: float | None = None
+    """The value at the top, such as 100 %; None: a round number above all values."""
+
+    @property
+    def begin(self) -> float:
+        """Where the axis begins."""
+        return self.since if self.since is not None else min(self.moments, default=0.0)
+
+    @property
+    def end(self) -> float:
+        """Where it ends; always behind its begin."""
+        end = self.until if self.until is not None else max(self.moments, default=0.0)
+        return end if end > self.begin else self.begin + 1.0
+
+    def x(self, moment: float) -> float:
+        """The place of a moment, from 0 to `WIDTH`."""
+        return min(max((moment - self.begin) / (self.end - self.begin), 0.0), 1.0) * WIDTH
+
+
+def ceiling(most: float) -> float:
+    """The smallest round number that is not below a value; 1 if that is 0."""
+    if not (math.isfinite(most) and most > 0):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(most))
+    return next(step * power for step in _STEPS if step * power >= most or step == _STEPS[-1])
+
+
+def y(value: float, most: float) -> float:
+    """The height of a value, from `HEIGHT` at 0 down to 0 at `most`."""
+    return HEIGHT - min(max(value / most, 0.0), 1.0) * HEIGHT
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """A number for people, with three digits that count: `12.4 M tokens`."""
+    if value is None or not math.isfinite(value):
+        return "\N{EN DASH}"
+    for size, prefix in _PREFIXES:
+        if abs(value) >= size:
+            return " ".join(filter(None, (f"{value / size:.3g}", prefix, unit)))
+    digits = f"{value:.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
+    return f"{digits} {unit}".strip()
+
+
+def clock(moment: float, span: float) -> str:
+    """A time as an axis of `span` seconds names it: with the day where it covers more than one."""
+    at = datetime.fromtimestamp(moment).astimezone()
+    return f"{at:%d %b}" if span > 7 * _DAY else f"{at:%d %b %H:%M}" if span > _DAY else f"{at:%H:%M}"
+
+
+def moment(at: float) -> str:
+    """A time to the second, for a table of what happened."""
+    return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def top(chart: Chart, values: Iterable[float]) -> float:
+    """The value at the top of a chart that shows these values."""
+    return ceiling(max(values, default=0.0)) if chart.most is None else chart.most
+
+
+def figure(chart: Chart, drawing: str, *, most: float, kind: str) -> Markup:
+    """The figure around a drawing: the axes, the key, the numbers in words and as a table.
+
+    Args:
+        chart: what was drawn.
+        drawing: the elements within the SVG.
+        most: the value at the top.
+        kind: a class for the stylesheet.
+    """
+    said = in_words(chart)
+    if not any(map(known, chart.series)):
+        return _empty(chart, kind, said)
+    labels = Markup("").join(
+        Markup("<span>{}</span>").format(number(value, chart.unit)) for value in (most, most / 2, 0.0)
+    )
+    key = Markup("").join(
+        Markup('<li class="{}">{}</li>').format(style, visible(series.name))
+        for series, style in styled(chart.series)
+    )
+    return Markup(
+        '<figure class="chart chart-{kind}" id="{id}"><figcaption>{title}</figcaption>'
+        '<ul class="chart-key">{key}</ul>'
+        '<div class="chart-plot"><div class="chart-y" aria-hidden="true">{labels}</div>{svg}</div>'
+        '<div class="chart-x" aria-hidden="true">{times}</div>{table}</figure>'
+    ).format(
+        kind=kind,
+        id=chart.id,
+        title=visible(chart.title),
+        key=key,
+        labels=labels,
+        svg=svg(chart.id, chart.title, said, _GRID + drawing, height=HEIGHT),
+        times=times(chart.begin, chart.end),
+        table=_table(chart),
+    )
+
+
+def _empty(chart: Chart, kind: str, said: str) -> Markup:
+    return Markup(
+        '<figure class="chart chart-{}" id="{}"><figcaption>{}</figcaption><p class="empty">{}</p></figure>'
+    ).format(kind, chart.id, visible(chart.title), said)
+
+
+def svg(name: str, title: str, said: str, drawing: str, *, height: int) -> Markup:
+    """A drawing as an image with a title and a description, stretched to the space that there is.
+
+    Args:
+        name: an id that only it has.
+        title: what it shows.
+        said: the same with the numbers, in words.
+        drawing: its elements, which must be safe.
+        height: the units of its height.
+    """
+    return Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" preserveAspectRatio="none"'
+        ' role="img" aria-labelledby="{id}-title {id}-desc"><title id="{id}-title">{title}</title>'
+        '<desc id="{id}-desc">{said}</desc>{drawing}</svg>'
+    ).format(
+        width=WIDTH,
+        height=height,
+        id=name,
+        title=visible(title),
+        said=visible(said),
+        drawing=Markup(drawing),  # noqa: S704 - made of numbers
+    )
+
+
+def times(begin: float, end: float) -> Markup:
+    """The labels of the axis of time: where it begins, its middle and its end."""
+    return Markup("").join(
+        Markup("<span>{}</span>").format(clock(moment, end - begin))
+        for moment in (begin, (begin + end) / 2, end)
+    )
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """The numbers of a chart as a table that unfolds."""
+    head = Markup("").join(Markup('<th scope="col">{}</th>').format(visible(each)) for each in header)
+    body = Markup("").join(
+        Markup('<tr><th scope="row">{}</th>{}</tr>').format(
+            visible(first), Markup("").join(Markup("<td>{}</td>").format(visible(each)) for each in rest)
+        )
+        for first, *rest in rows
+    )
+    return Markup(
+        '<details class="chart-numbers"><summary>Numbers</summary>'
+        '<div class="scrolls" tabindex="0" role="group" aria-label="Numbers"><table>'
+        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div></details>"
+    ).format(head, body)
+
+
+def styled(series: Sequence[Quantity]) -> Iterator[tuple[Quantity, str]]:
+    """The series that are drawn, each with its class."""
+    return ((each, f"s{at}") for at, each in enumerate(series[:STYLES], start=1))
+
+
+def known(series: Quantity) -> list[float]:
+    """The values of a series that can be drawn."""
+    return [value for value in series.values if value is not None and math.isfinite(value)]
+
+
+def in_words(chart: Chart) -> str:
+    """What a chart shows, for those who do not see it."""
+    parts = [_series_in_words(each, chart.unit) for each in chart.series if known(each)]
+    if not parts:
+        return "Nothing was counted yet."
+    span = chart.end - chart.begin
+    return f"From {clock(chart.begin, span)} to {clock(chart.end, span)}. {' '.join(parts)}"
+
+
+def _series_in_words(series: Quantity, unit: str) -> str:
+    values = known(series)
+    if len(values) == 1:
+        return f"{series.name}: {number(values[0], unit)}, once."
+    last, least, most = (number(value, unit) for value in (values[-1], min(values), max(values)))
+    return f"{series.name}: last {last}, between {least} and {most}."
+
+
+def _table(chart: Chart) -> Markup:
+    number_of, span = len(chart.moments), chart.end - chart.begin
+    step = max(1, math.ceil(number_of / ROWS))
+    shown = [*range(number_of - 1, -1, -step)]
+    rows = (
+        (
+            clock(chart.moments[at], max(span, _DAY + 1) if span > _DAY else span),
+            *(number(series.values[at], chart.unit) for series in chart.series),
+        )
+        for at in shown
+    )
+    return table(("Time", *(series.name for series in chart.series)), rows)

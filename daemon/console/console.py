@@ -1,0 +1,105 @@
+"""The console before anybody asks for a page: its sessions, and what loads the rest at the first request."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import trio
+
+from daemon.clients.doors.http.attempts import Attempts
+from daemon.config.listen import ConsoleRole
+from daemon.console.access import ConsoleSessions
+from daemon.console.live import ChangeSignal, Views
+from daemon.kit.later import later
+from daemon.operators.calls import is_any_under_way
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from daemon.clients.doors.http.asgi import Message, Receive, Send
+    from daemon.clients.visitor import Visitor
+    from daemon.console.application import Application
+    from daemon.console.guarding import cookie_in
+    from daemon.operators.base import OperatorContext
+else:  # 150 ms and 10 MB with Starlette and Jinja
+    Application = later("daemon.console.application", "Application")
+    cookie_in = later("daemon.console.guarding", "cookie_in")
+
+
+class Console:
+    """Lets people in, and serves pages to them."""
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        *,
+        address: Callable[[], Awaitable[str]],
+        match: Callable[[str], Visitor | None] | None,
+    ) -> None:
+        """Start with nobody.
+
+        Args:
+            context: the daemon, as operators' commands see it.
+            address: returns where the console is served, as in `http://127.0.0.1:7337`, and has it served.
+            match: returns who shows a token; None: tokens are not for here.
+        """
+        self._context = context
+        self._sessions = ConsoleSessions(time.monotonic)
+        seldom, calls = (context.registry.catalog, context.history.newest), context.counters.recent.newest
+        self._views = Views(ChangeSignal(*seldom, calls=calls, busy=partial(is_any_under_way, context)))
+        self._address = address
+        self._match = match
+        self._attempts = Attempts(time.monotonic)
+        self._application: Application | None = None
+        self._loading = trio.Lock()
+
+    async def link(self, *, may_change: bool) -> str:
+        """Make a link that lets one browser in, once.
+
+        Raises:
+            OSError: the console cannot be served.
+        """
+        address = await self._address()
+        await self._load()
+        return f"{address}/ui/enter?{urlencode({'once': self._sessions.invite(may_change=may_change)})}"
+
+    def end_all(self) -> int:
+        """End all sessions; returns how many there were."""
+        return self._sessions.end_all()
+
+    def revoked(self, token: str) -> None:
+        """End the sessions of a token that counts no longer."""
+        self._sessions.revoke(token)
+
+    def knows(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request with these headers belongs to a session."""
+        if not self._sessions:
+            return False
+        return any(self._sessions.find(cookie_in(headers, tls=tls)) is not None for tls in (False, True))
+
+    def sign_in(self, token: str, address: str) -> tuple[str | None, float]:
+        """Let in who shows a token; returns the cookie, or None and for how long the answer is held back."""
+        visitor = self._match(token) if self._match is not None and token else None
+        if visitor is None or not visitor.console:
+            self._attempts.say(address, "a token that may not see the console")
+            return None, self._attempts.failed(address)
+        may_change = visitor.console is ConsoleRole.CONTROL
+        return self._sessions.begin(f"token {visitor.token}", token=visitor.token, may_change=may_change), 0.0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request, as ASGI has it."""
+        application = await self._load()
+        await application.serve(scope, receive, send)
+
+    async def _load(self) -> Application:
+        async with self._loading:
+            if self._application is None:
+                self._application = await trio.to_thread.run_sync(self._made)
+            return self._application
+
+    def _made(self) -> Application:
+        sign_in = None if self._match is None else self.sign_in
+        return Application(self._context, self._sessions, self._views, sign_in)

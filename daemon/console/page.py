@@ -1,0 +1,75 @@
+"""A page of the console: its address, its title, and the fragments that it is made of.
+
+A fragment is a piece of HTML with an id. The page is drawn whole for a browser that asks for it, with or
+without JavaScript. To a browser that stays, only fragments that have changed are sent, so a page says how it is
+made of them and nothing about what changes when (`live`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from daemon.operators.base import OperatorContext
+
+
+@attrs.frozen(kw_only=True)
+class Viewer:
+    """Who looks at a page, and at what of it."""
+
+    context: OperatorContext
+    """The daemon, as operators' commands see it."""
+    may_change: bool
+    """Whether its controls work for the viewer; without, they are not drawn."""
+    query: Mapping[str, str] = attrs.field(factory=dict)
+    """The query of the address: filters, orders, what is unfolded."""
+    path: Mapping[str, str] = attrs.field(factory=dict)
+    """The variable parts of the address: `{"server": "git"}`."""
+
+
+@attrs.frozen(kw_only=True)
+class Fragment:
+    """A piece of a page that is replaced when it changes."""
+
+    id: str
+    """Its id in the page; the template draws one element that has it."""
+    template: str
+    """The template, relative to `templates/`."""
+    values: Mapping[str, object]
+    """What the template is given. Compared with those of before: nothing that always differs, such as an age
+    in seconds, belongs in here; give a time, which the template shows with `since`."""
+
+
+@attrs.frozen(kw_only=True)
+class ConsolePage:
+    """A page of the console."""
+
+    path: str
+    """Its address below `/ui`, with variables as Starlette writes them: `/servers/{server}`."""
+    title: str
+    """What the browser and the navigation call it."""
+    template: str
+    """The template of what stands around its fragments, relative to `templates/`; extends `layout.html`. Where
+    `fragments("ID")` stands in it, those of the holder with that id are drawn, inside an element with it."""
+    fragments: Callable[[Viewer], Awaitable[Mapping[str, Sequence[Fragment]]]]
+    """Its fragments in order, by the id of the element that holds them. Raises `McpdError` if there is none."""
+    calls_every: float | None = 5.0
+    """Seconds between two computations while calls are made and nothing else happens, so that those who look
+    cost calls little; None: it shows nothing that calls change."""
+    in_navigation: bool = True
+    """Whether the navigation of all pages has it."""
+
+
+@attrs.frozen(kw_only=True)
+class ConsoleAction:
+    """Something that a viewer who may change things does with a form: `POST` to its address."""
+
+    path: str
+    """Its address below `/ui`: `/servers/{server}/restart`."""
+    act: Callable[[Viewer, Mapping[str, str]], Awaitable[str]]
+    """Does it, by an operator's command, given the fields of the form; returns a sentence that says what was
+    done. Raises `McpdError` to refuse: the viewer is shown its text."""

@@ -1,0 +1,248 @@
+"""The page of savings: what loading on demand has spared models, and what it has cost, over time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from daemon.console.charts.areas import areas
+from daemon.console.charts.bars import bars
+from daemon.console.charts.figure import Chart, Quantity
+from daemon.console.charts.lines import lines
+from daemon.console.page import ConsolePage, Fragment
+from daemon.console.pages.links import session_page
+from daemon.counting.summary import INSTEAD, SPARED, in_all
+from daemon.counting.tally import tokens_in
+from daemon.kit.wording import BYTES_PER_TOKEN
+from daemon.operators.tools import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from markupsafe import Markup
+
+    from daemon.console.page import Viewer
+    from daemon.operators.base import OperatorContext
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+CLIENTS = 100
+"""Connections whose savings are shown, the largest."""
+
+
+@attrs.frozen(kw_only=True)
+class Period:
+    """A time that the charts cover."""
+
+    title: str
+    step: int
+    """Seconds of each of its parts."""
+    parts: int
+
+
+SPANS = {
+    "hour": Period(title="Hour", step=MINUTE, parts=60),
+    "day": Period(title="Day", step=HOUR, parts=24),
+    "week": Period(title="Week", step=HOUR, parts=7 * 24),
+    "month": Period(title="30 days", step=DAY, parts=30),
+    "season": Period(title="90 days", step=DAY, parts=90),
+}
+"""Spans by their word in the address. The hour is told by the minute, of this daemon's life alone; the others
+by the hour, over restarts and for all daemons on the store."""
+
+USUAL = "day"
+
+Counts = dict[str, list[float | None]]
+"""What was counted in each part, by name; None: nothing was running that could count."""
+
+
+async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+    context = viewer.context
+    word = viewer.query.get("span", USUAL)
+    word = word if word in SPANS else USUAL
+    span = SPANS[word]
+    moments = _moments(span, context.wall())
+    counts = _of_minutes(context, moments) if word == "hour" else await _of_hours(context, span, moments)
+    drawn = {name: draw(moments, counts, span) for name, draw in _CHARTS.items()}
+    return {
+        "savings-spans": [
+            Fragment(
+                id="savings-span",
+                template="savings_spans.html",
+                values={"now": word, "spans": [(each, about.title) for each, about in SPANS.items()]},
+            )
+        ],
+        "savings-sums": [Fragment(id="savings-sum", template="savings_sums.html", values=_sums(context))],
+        "savings-charts": [
+            Fragment(
+                id=f"chart-of-{name}", template="savings_chart.html", values={"name": name, "chart": chart}
+            )
+            for name, chart in drawn.items()
+        ],
+        "savings-surfaces": _surfaces(context),
+        "savings-clients": _clients(context),
+    }
+
+
+SAVINGS_PAGE = ConsolePage(
+    path="/savings", title="Savings", template="savings.html", fragments=_fragments, calls_every=10.0
+)
+
+
+def _moments(span: Period, now: float) -> list[float]:
+    """When the parts of a span begin, the last one being under way; days are those of this machine's clock."""
+    offset = 0.0
+    if span.step == DAY:
+        shift = datetime.fromtimestamp(now).astimezone().utcoffset()
+        offset = shift.total_seconds() if shift is not None else 0.0
+    last = (now + offset) // span.step * span.step - offset
+    return [last - span.step * back for back in range(span.parts - 1, -1, -1)]
+
+
+def _of_minutes(context: OperatorContext, moments: Sequence[float]) -> Counts:
+    known = {minute.at: minute for minute in context.counters.series.daemon()}
+    found = [known.get(int(moment)) for moment in moments]
+    fields = {
+        "tokensNotSent": "tokens_not_sent",
+        "loads": "loads",
+        "loadHits": "load_hits",
+        "loadMisses": "load_misses",
+        "invalidations": "invalidations",
+        "extraRoundTrips": "extra_round_trips",
+    }
+    return {
+        name: [None if each is None else getattr(each, field) for each in found]
+        for name, field in fields.items()
+    }
+
+
+async def _of_hours(context: OperatorContext, span: Period, moments: Sequence[float]) -> Counts:
+    counted = await context.archive.hours(moments[0])
+    sums: dict[str, dict[int, float]] = {}
+    for name in (*_NAMES, SPARED, INSTEAD):
+        parts = sums.setdefault(name, {})
+        for at, count in counted.get(name, ()):
+            part = int((at - moments[0]) // span.step)
+            parts[part] = parts.get(part, 0) + count
+    return {name: [parts.get(at, 0) for at in range(len(moments))] for name, parts in sums.items()}
+
+
+_NAMES = ("loads", "loadHits", "loadMisses", "invalidations", "extraRoundTrips")
+
+
+def _tokens(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
+    """What all tools would have taken, divided into what was sent in their place and what was not."""
+    end = moments[-1] + span.step
+    if SPARED not in counts:
+        net = Quantity(name="not sent", values=counts["tokensNotSent"])
+        title = "Tokens that models were spared, by the minute"
+        return bars(Chart(id="tokens", title=title, moments=moments, series=(net,), until=end))
+    pairs = [*zip(counts[SPARED], counts[INSTEAD], strict=True)]
+    shown = Quantity(name="shown when asked for", values=[instead for _spared, instead in pairs])
+    spared = Quantity(
+        name="never shown", values=[max((spared or 0) - (instead or 0), 0) for spared, instead in pairs]
+    )
+    title = "Tokens left out of lists: those a model asked for later, and those it never needed"
+    return areas(Chart(id="tokens", title=title, moments=moments, series=(shown, spared)))
+
+
+def _hit_rate(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
+    rates = [
+        100 * (hits or 0) / found if (found := (hits or 0) + (misses or 0)) else None
+        for hits, misses in zip(counts["loadHits"], counts["loadMisses"], strict=True)
+    ]
+    title = "Calls that found their tool loaded already (hit rate)"
+    series = (Quantity(name="hit rate", values=rates),)
+    end = moments[-1] + span.step
+    return lines(
+        Chart(id="hit-rate", title=title, unit="%", moments=moments, series=series, until=end, most=100.0)
+    )
+
+
+def _round_trips(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
+    series = (Quantity(name="calls of meta-tools", values=counts["extraRoundTrips"]),)
+    title = "Extra round trips: calls to find and load tools"
+    end = moments[-1] + span.step
+    return bars(Chart(id="round-trips", title=title, moments=moments, series=series, until=end))
+
+
+def _loads(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
+    series = (
+        Quantity(name="loaded", values=counts["loads"]),
+        Quantity(name="became invalid", values=counts["invalidations"]),
+    )
+    end = moments[-1] + span.step
+    title = "Tools that were loaded, and loaded tools that became invalid"
+    return bars(Chart(id="loads", title=title, moments=moments, series=series, until=end))
+
+
+_CHARTS: dict[str, Callable[[Sequence[float], Counts, Period], Markup]] = {
+    "tokens": _tokens,
+    "hit-rate": _hit_rate,
+    "loads": _loads,
+    "round-trips": _round_trips,
+}
+
+
+def _sums(context: OperatorContext) -> dict[str, object]:
+    """What was saved since counting began, and what every list spares now."""
+    totals = context.archive.totals
+    counted: Any = in_all(totals.known, totals.since)
+    surface, view = view_of(context)
+    return {
+        "since": round(counted["since"] or context.facts.started_at),
+        "spared": counted.get(SPARED, 0),
+        "instead": counted.get(INSTEAD, 0),
+        "net": counted["estimatedTokensNotSent"],
+        "hit_rate": counted["loadHitRate"],
+        "invalidation_rate": counted["invalidationRate"],
+        "invalidations": sum(counted.get("invalidations", {}).values()),
+        "loads": counted.get("loads", 0),
+        "round_trips": counted.get("extraRoundTrips", 0),
+        "all_tools": tokens_in(view.offer.listing_bytes),
+        "shown": tokens_in(sum(map(len, surface.list_tools(view)))),
+        "bytes_per_token": BYTES_PER_TOKEN,
+    }
+
+
+def _surfaces(context: OperatorContext) -> list[Fragment]:
+    """Each surface of which lists were sent in this life of the daemon."""
+    return [
+        _row(
+            f"surface-{name}",
+            {
+                "name": name,
+                "address": "",
+                "lists": lists.count,
+                "shown": tokens_in(lists.sent),
+                "all_tools": tokens_in(lists.full),
+                "net": tokens_in(lists.spared - lists.instead),
+            },
+        )
+        for name, lists in context.counters.tally.lists.items()
+        if lists.count
+    ]
+
+
+def _clients(context: OperatorContext) -> list[Fragment]:
+    """Each open connection, that was spared most first."""
+    live: Iterable[Any] = context.clients.statistics()
+    known = sorted(live, key=lambda each: -(each.tokens_not_sent or 0))
+    return [
+        _row(
+            f"client-{each.number}",
+            {
+                "name": each.client or "unnamed",
+                "address": session_page(each.key or f"#{each.number}"),
+                "surface": each.surface,
+                "net": each.tokens_not_sent,
+            },
+        )
+        for each in known[:CLIENTS]
+    ]
+
+
+def _row(element: str, values: Mapping[str, object]) -> Fragment:
+    return Fragment(id=element, template="savings_row.html", values={"element": element, **values})

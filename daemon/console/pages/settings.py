@@ -1,0 +1,238 @@
+"""The page of settings: switches of loading on demand, the model that writes summaries, where things are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from daemon.config.files import files_beside
+from daemon.config.listen import without_values
+from daemon.config.parse import load_with_notes
+from daemon.console.page import ConsoleAction, ConsolePage, Fragment
+from daemon.console.pages.links import element_id
+from daemon.errors import ConfigError, InvalidArguments
+from daemon.kit.wording import counted
+from daemon.operators.base import NoParams
+from daemon.operators.lazy import LAZY, LazyParams
+from daemon.operators.reload import RELOAD
+from daemon.operators.summaries import SUMMARIES, SummariesParams
+from daemon.surfaces.table import SURFACES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from daemon.console.page import Viewer
+    from daemon.operators.base import OperatorContext
+
+MAX_NOTES = 50
+"""Notes on the configuration that are shown: more are those of a file that was meant for something else."""
+
+MAX_WORD = 300
+"""Characters of a profile's or a model's name that a form may send."""
+
+_SHOWS = {
+    "auto": "the surface that fits the client",
+    "category": "a tool for each category of tools, and one that calls them",
+    "browse": "tools that list categories, describe tools and call them",
+    "search": "a tool that finds tools, and one that calls them",
+    "load": "tools that load others, which are then listed",
+    "full": "every tool, with its whole description",
+}
+
+
+async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+    context, may_change = viewer.context, viewer.may_change
+    switches: Any = await LAZY.run(context, LazyParams())
+    model: Any = await SUMMARIES.run(context, SummariesParams()) if context.summary_model is not None else {}
+    return {
+        "settings-master": [
+            Fragment(
+                id="master-switch",
+                template="settings_master.html",
+                values={"on": switches["lazy"], "may_change": may_change},
+            )
+        ],
+        "settings-profiles": [
+            _profile(name, told, master=switches["lazy"], may_change=may_change)
+            for name, told in switches["profiles"].items()
+        ],
+        "settings-summaries": [_summaries(context, model, may_change=may_change)],
+        "settings-machine": [_machine(context)],
+        "settings-file": [await _file(context, may_change=may_change)],
+    }
+
+
+SETTINGS_PAGE = ConsolePage(
+    path="/settings", title="Settings", template="settings.html", fragments=_fragments, calls_every=None
+)
+
+
+def _profile(name: str, told: Mapping[str, Any], *, master: bool, may_change: bool) -> Fragment:
+    element = element_id("profile", name)
+    values = {
+        "element": element,
+        "name": name,
+        "on": told["on"],
+        "master": master,
+        "surface": told["surface"],
+        "shows": _SHOWS.get(told["surface"], ""),
+        "configured": told["configured"],
+        "categories": told["categories"],
+        "description": told["description"] or "",
+        "sessions": told["sessions"],
+        "may_change": may_change,
+    }
+    return Fragment(id=element, template="settings_profile.html", values=values)
+
+
+def _summaries(context: OperatorContext, model: Mapping[str, Any], *, may_change: bool) -> Fragment:
+    asked = None if context.summary_model is None else context.summary_model()
+    state = model.get("state")
+    values = {
+        "state": state,
+        "last_error": context.redact((state or {}).get("last_error", "")),
+        "prompt": model.get("prompt", ""),
+        "sends": model.get("sends", ""),
+        "offered": None if asked is None or asked.offered is None else list(asked.offered),
+        "tested": None if asked is None else asked.tested,
+        "may_change": may_change,
+    }
+    return Fragment(id="summaries", template="settings_summaries.html", values=values)
+
+
+def _machine(context: OperatorContext) -> Fragment:
+    """Where things are kept, and how people and programs come in: names alone, no token."""
+    facts, persistence, http = context.facts, context.archive.persistence.value, context.config.listen.http
+    doors = {
+        name: {"open": each["open"], "places": each["places"], "refused": sum(each["refused"].values())}
+        for name, each in context.clients.connections().items()
+    }
+    values = {
+        "version": facts.version,
+        "pid": facts.pid,
+        "started_at": facts.started_at,
+        "socket": facts.socket,
+        "control_socket": facts.control_socket,
+        "state": facts.state,
+        "log": facts.log,
+        "persistence": str(persistence.state),
+        "reason": context.redact(persistence.reason),
+        "where": context.redact(persistence.where),
+        "waiting": persistence.waiting,
+        "doors": doors,
+        "http": None if http is None else http.address,
+        "tokens": _tokens(context),
+        "token_problem": "" if context.access is None else context.access.problem,
+    }
+    return Fragment(id="machine", template="settings_machine.html", values=values)
+
+
+def _tokens(context: OperatorContext) -> list[dict[str, object]]:
+    """Tokens by name with when each was last shown, those of the configuration and those that were used."""
+    used = {} if context.access is None else context.access.used
+    configured = without_values(context.config.listen.http) or []
+    names = dict.fromkeys([*(str(each["name"] or "") for each in configured), *used])
+    return [{"name": name, "used": used.get(name)} for name in names]
+
+
+async def _file(context: OperatorContext, *, may_change: bool) -> Fragment:
+    path = Path(context.facts.directory or ".", context.facts.config)
+    faults, notes = await trio.to_thread.run_sync(_check, path, context.facts.environ)
+    values = {
+        "path": context.facts.config,
+        "faults": [context.redact(each) for each in faults[:MAX_NOTES]],
+        "notes": [context.redact(each) for each in notes[:MAX_NOTES]],
+        "watched": context.config.watch,
+        "may_change": may_change,
+    }
+    return Fragment(id="file", template="settings_file.html", values=values)
+
+
+_without_faults: dict[Path, tuple[object, list[str]]] = {}
+"""Notes on a file without faults, with what it was like: a large one takes a tenth of a second to read."""
+
+
+def _check(path: Path, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Faults and notes of the file as it is now. Blocks."""
+    was = _stamps(path)
+    known = _without_faults.get(path)
+    if known is not None and known[0] == was is not None:
+        return [], known[1]
+    try:
+        notes = [str(note) for note in load_with_notes(path, environ, SURFACES).notes]
+    except ConfigError as error:
+        return [str(fault) for fault in error.faults], []
+    _without_faults[path] = was, notes
+    return [], notes
+
+
+def _stamps(path: Path) -> tuple[object, ...] | None:
+    """What files are like that a configuration consists of; None if one is missing."""
+    try:
+        found = [each.stat() for each in (path, *files_beside(path))]
+    except OSError:
+        return None
+    return tuple((each.st_mtime_ns, each.st_ctime_ns, each.st_size, each.st_ino) for each in found)
+
+
+# --- what is done on it -------------------------------------------------------------------------------------
+
+
+async def _throw(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    on, profile = fields.get("on", ""), _word(fields.get("profile", "")) or None
+    if on not in {"on", "off"}:
+        raise InvalidArguments("a switch is thrown on or off")
+    report: Any = await LAZY.run(viewer.context, LazyParams(on=on == "on", profile=profile))
+    what = "Loading on demand" if profile is None else f"Loading on demand of profile {profile}"
+    return _noted(f"{what} is switched {on}", report["changed"], report["note"])
+
+
+async def _list_models(viewer: Viewer, _fields: Mapping[str, str]) -> str:
+    report: Any = await SUMMARIES.run(viewer.context, SummariesParams(models=True))
+    return f"The endpoint offers {counted(len(report['models']), 'model')}."
+
+
+async def _choose_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    model = _word(fields.get("model", ""))
+    if not model:
+        raise InvalidArguments("choose a model")
+    report: Any = await SUMMARIES.run(viewer.context, SummariesParams(model=model))
+    return _noted(f"{model} writes summaries from now on", report["changed"])
+
+
+async def _test_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    report: Any = await SUMMARIES.run(viewer.context, SummariesParams(test=fields.get("question", "").strip()))
+    test = report["test"]
+    return f"The model has answered in {test['seconds']:.1f} s: its answer stands below."
+
+
+async def _reload(viewer: Viewer, _fields: Mapping[str, str]) -> str:
+    report: Any = await RELOAD.run(viewer.context, NoParams())
+    names = ("added", "removed", "enabled", "disabled", "restarted", "changed", "sections")
+    done = [f"{name}: {', '.join(report[name])}" for name in names if report[name]]
+    again = report["needsRestartOfDaemon"]
+    if again:
+        done.append(f"needs a new start of mcpd: {', '.join(again)}")
+    return f"The configuration was read: {'; '.join(done) or 'nothing has changed'}."
+
+
+def _word(written: str) -> str:
+    if len(written) > MAX_WORD:
+        raise InvalidArguments(f"a name has at most {MAX_WORD} characters")
+    return written
+
+
+def _noted(said: str, changed: Mapping[str, Any], note: str = "") -> str:
+    where = f"{'stood already' if changed['already'] else 'written'} at {changed['place']} in {changed['file']}"
+    return f"{said} ({where}){f'. Note: {note}' if note else ''}."
+
+
+SETTINGS_ACTIONS = (
+    ConsoleAction(path="/settings/lazy", act=_throw),
+    ConsoleAction(path="/settings/models", act=_list_models),
+    ConsoleAction(path="/settings/model", act=_choose_model),
+    ConsoleAction(path="/settings/test", act=_test_model),
+    ConsoleAction(path="/settings/reload", act=_reload),
+)

@@ -1,0 +1,229 @@
+"""The page of all tools: categories with counts, the tools of one, or what a model would find.
+
+There may be five thousand: at most `PER_PAGE` are ever shown at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from daemon.catalog.categories import Member
+from daemon.config.model import DEFAULT_PROFILE
+from daemon.console.page import ConsoleAction, ConsolePage, Fragment
+from daemon.console.pages.events import changes
+from daemon.console.pages.links import element_id, server_page, tool_page, with_query
+from daemon.errors import InvalidArguments, McpdError, UnknownCategory
+from daemon.kit.wording import counted
+from daemon.operators.search import SEARCH, SearchParams
+from daemon.operators.switch import SWITCH, SwitchParams
+from daemon.surfaces.answers import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.console.page import Viewer
+    from daemon.model import ToolKey
+    from daemon.operators.base import OperatorContext
+
+PER_PAGE = 200
+"""Tools that are shown at once: a page of 200 KB holds as many with a line of description each."""
+
+FOUND = 50
+"""Most tools that a search shows: a model is shown fewer."""
+
+LONGEST_NUMBER = 5
+"""Digits of a page's number: more tools than any catalog has."""
+
+WIDTH = 160
+"""Characters of a description in a list; the tool's page has all."""
+
+
+async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+    context, query = viewer.context, viewer.query
+    words, category, server = (query.get(name, "") for name in ("q", "category", "server"))
+    shown: dict[str, Any]
+    if words:
+        shown = await _found(viewer, words, category or None)
+    elif category or server:
+        shown = _listed(viewer, category, server, _number(query.get("page")))
+    else:
+        shown = {"title": "", "rows": [], "notes": [], "before": "", "after": ""}
+    return {
+        "categories": [] if words or category or server else [_categories(context), await changes(context)],
+        "tools-notes": [
+            Fragment(id="notes", template="tools_notes.html", values={**shown, "rows": len(shown["rows"])})
+        ],
+        "tools": [Fragment(id=row["element"], template="tools_row.html", values=row) for row in shown["rows"]],
+    }
+
+
+TOOLS_PAGE = ConsolePage(path="/tools", title="Tools", template="tools.html", fragments=_fragments)
+
+
+async def _switch(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    off = "disable" in fields
+    name = fields.get("disable") or fields.get("enable") or ""
+    if "/" not in name:
+        raise InvalidArguments("name the tool, as SERVER/TOOL")
+    told: Any = await SWITCH.run(viewer.context, SwitchParams(name, off))
+    note = f" {told['note']}." if told["note"] else ""
+    return f"{told['server']}/{told['tool']} is switched {'off' if off else 'on'}.{note}"
+
+
+SWITCH_TOOL = ConsoleAction(path="/tools/switch", act=_switch)
+
+
+def loaded_by(context: OperatorContext) -> Counter[ToolKey]:
+    """By how many sessions in use each tool is loaded, whether that is still valid or not."""
+    named = [record.loaded.tools for record, _users in context.clients.in_use()]
+    own = [each.own.tools for each in context.clients.statistics() if each.key is None]
+    return Counter(key for loaded in (*named, *own) for key in loaded)
+
+
+def why_off(catalog: Catalog, key: ToolKey) -> str:
+    """Who has switched a tool off, or its server; empty if it is on."""
+    entry = catalog.servers[key[0]]
+    if entry.disabled:
+        return f"server {key[0]} is switched off"
+    if key in catalog.switched_tools:
+        return "switched off by an operator"
+    return "switched off in the configuration" if key in catalog.off else ""
+
+
+def _categories(context: OperatorContext) -> Fragment:
+    catalog = context.catalog
+    return Fragment(
+        id="category-list",
+        template="tools_categories.html",
+        values={"categories": [*(_category(catalog, name) for name in catalog.categories), *_off(catalog)]},
+    )
+
+
+def _off(catalog: Catalog) -> Iterator[dict[str, object]]:
+    """Servers that are switched off: no category has them, and who looks for their tools must find them."""
+    shown = {server for category in catalog.categories.values() for server in category.servers}
+    for name, entry in catalog.servers.items():
+        if entry.disabled and name not in shown:
+            count = len(entry.tools or ())
+            yield {
+                "name": name,
+                "address": with_query("/tools", server=name),
+                "description": "its server is switched off",
+                "servers": [{"name": name, "address": server_page(name)}],
+                "tools": count,
+                "off": count,
+                "unavailable": 0,
+            }
+
+
+def _category(catalog: Catalog, name: str) -> dict[str, object]:
+    category = catalog.categories[name]
+    count = len(category.members)
+    if category.whole:
+        # One server's complete list: nothing has to be looked at tool by tool.
+        server = category.servers[0]
+        off = sum(key[0] == server for key in {*catalog.switched_tools, *catalog.off})
+        off = count if catalog.servers[server].disabled else off
+        unavailable = 0 if catalog.servers[server].usable else count
+    else:
+        keys = [(member.server, member.tool) for member in category.members.values()]
+        off = sum(bool(why_off(catalog, key)) for key in keys if key[0] in catalog.servers)
+        unavailable = sum(key[0] not in catalog.servers or not catalog.servers[key[0]].usable for key in keys)
+    return {
+        "name": name,
+        "address": with_query("/tools", category=name),
+        "description": one_line(category.description, WIDTH),
+        "servers": [{"name": each, "address": server_page(each)} for each in category.servers],
+        "tools": count,
+        "off": off,
+        "unavailable": unavailable,
+    }
+
+
+def _listed(viewer: Viewer, name: str, server: str, page: int) -> dict[str, Any]:
+    """The tools of a category, or of a server whatever category they are in."""
+    context = viewer.context
+    catalog = context.catalog
+    if name:
+        if name not in catalog.categories:
+            raise UnknownCategory(f"there is no category {name!r}", category=name)
+        members = list(catalog.categories[name].members.values())
+    else:
+        members = list(_members_of(context, server))
+    start = (page - 1) * PER_PAGE
+    counts = loaded_by(context)
+    rows = [
+        _row(viewer, (each.server, each.tool), counts, described=each.description)
+        for each in members[start : start + PER_PAGE]
+        if each.server in catalog.servers
+    ]
+    kept = {"category": name, "server": server}
+    last = start + PER_PAGE >= len(members)
+    return {
+        "title": name or server,
+        "rows": rows,
+        "notes": [f"{start + 1} to {start + len(rows)} of {len(members):,} tools"] if rows else ["No tools"],
+        "before": with_query("/tools", **kept, page=page - 1) if page > 1 else "",
+        "after": "" if last else with_query("/tools", **kept, page=page + 1),
+    }
+
+
+def _members_of(context: OperatorContext, server: str) -> Iterator[Member]:
+    entry = context.catalog.servers.get(server)
+    if entry is None:
+        raise context.unknown(server)
+    for tool in entry.tools or ():
+        yield Member(server=server, tool=tool, enabled=True, description=None, listed=True)
+
+
+async def _found(viewer: Viewer, words: str, category: str | None) -> dict[str, Any]:
+    context = viewer.context
+    profile = viewer.query.get("profile") or DEFAULT_PROFILE
+    params = SearchParams([words], category=category, limit=FOUND, profile=profile)
+    try:
+        told: Any = await SEARCH.run(context, params)
+    except McpdError as error:
+        return {"title": f"Found for “{words}”", "rows": [], "notes": [str(error)], "before": "", "after": ""}
+    counts, names = loaded_by(context), context.catalog.names.owners
+    rows = []
+    for hit in told["tools"]:
+        key = names.get(hit["name"], (hit["server"], hit["name"]))
+        if key[0] in context.catalog.servers:
+            rows.append({**_row(viewer, key, counts, described=hit["description"]), "score": hit["score"]})
+    notes = (
+        [f"{counted(told['total'], 'tool fits', 'tools fit')}, best first, as a model finds them"]
+        if rows
+        else ["No tool fits"]
+    )
+    if told["suggestions"]:
+        notes.append(f"A model is told to try: {', '.join(told['suggestions'])}")
+    return {"title": f"Found for “{words}”", "rows": rows, "notes": notes, "before": "", "after": ""}
+
+
+def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: str | None) -> dict[str, Any]:
+    catalog = viewer.context.catalog
+    entry, known = catalog.servers[key[0]], (catalog.servers[key[0]].tools or {}).get(key[1])
+    own = known.description if known is not None else ""
+    off = why_off(catalog, key)
+    state = "off" if off else "on" if entry.usable and known is not None else "unavailable"
+    return {
+        "element": element_id("tool", *key),
+        "key": "/".join(key),
+        "server": {"name": key[0], "address": server_page(key[0])},
+        "tool": key[1],
+        "address": tool_page(*key),
+        "description": one_line(own if described is None else described, WIDTH),
+        "state": state,
+        "why": off or ("" if state == "on" else f"server {key[0]} is {entry.status.state}"),
+        "loaded": counts[key],
+        "score": None,
+        "may_change": viewer.may_change,
+    }
+
+
+def _number(word: str | None) -> int:
+    """A page's number; 1 for what is none."""
+    sound = word is not None and word.isascii() and word.isdecimal() and len(word) <= LONGEST_NUMBER
+    return max(1, int(word or 1)) if sound else 1

@@ -1,0 +1,175 @@
+// What pages do beside being read: they stay up to date, ages stay fresh, and what destroys asks first.
+// Without this script everything can be read, and every form works.
+"use strict";
+
+(() => {
+  const MINUTE = 60, HOUR = 3600, DAY = 86400;
+
+  // --- ages ------------------------------------------------------------------------------------------------
+
+  // As `ago` of the server has it.
+  const words = (seconds) => {
+    const whole = Math.max(0, Math.floor(seconds));
+    if (whole < MINUTE) return `${whole} s`;
+    if (whole < HOUR) return `${Math.floor(whole / MINUTE)} min`;
+    return whole < 2 * DAY ? `${Math.floor(whole / HOUR)} h` : `${Math.floor(whole / DAY)} d`;
+  };
+
+  const freshen = (within) => {
+    const now = Date.now() / 1000;
+    for (const each of within.querySelectorAll("time[data-since], time[data-age], time[data-until]")) {
+      const at = Date.parse(each.dateTime) / 1000;
+      let text = words(now - at);
+      if ("since" in each.dataset) text = `${text} ago`;
+      if ("until" in each.dataset) text = `in ${words(at - now)}`;
+      if (each.textContent !== text) each.textContent = text;
+    }
+  };
+
+  setInterval(() => freshen(document), 5000);
+
+  // --- asking first ----------------------------------------------------------------------------------------
+
+  const made = (name, text, attributes = {}) => {
+    const element = document.createElement(name);
+    element.textContent = text;
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    return element;
+  };
+
+  // The dialog holds a copy of the form: the page may replace the original meanwhile.
+  const ask = (form, button) => {
+    const dialog = document.createElement("dialog");
+    const question = made("p", form.dataset.confirm, { id: "question" });
+    const copy = form.cloneNode(true);
+    copy.removeAttribute("data-confirm");
+    copy.className = "controls";
+    for (const each of copy.querySelectorAll("button")) each.remove();
+    const cancel = made("button", "Cancel", { type: "button" });
+    const go = made("button", button ? button.textContent : "Go on", { type: "submit", class: "destructive" });
+    if (button && button.name) { go.name = button.name; go.value = button.value; }
+    cancel.addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", () => { dialog.remove(); if (button && button.isConnected) button.focus(); });
+    copy.append(cancel, go);
+    dialog.setAttribute("aria-labelledby", "question");
+    dialog.append(question, copy);
+    document.body.append(dialog);
+    dialog.showModal();
+    cancel.focus();
+  };
+
+  document.addEventListener("submit", (event) => {
+    if (event.target.dataset.confirm) {
+      event.preventDefault();
+      ask(event.target, event.submitter);
+    }
+  });
+
+  // --- keeping what a person is doing when a piece of the page is replaced -------------------------------
+
+  const CONTROLS = "a[href], button, input, select, textarea, summary, [tabindex]";
+  const FIELDS = "input:not([type=hidden]), select, textarea";
+
+  const isChanged = (field) => {
+    if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+    if (field.tagName === "SELECT") return [...field.options].some((each) => each.selected !== each.defaultSelected);
+    return field.value !== field.defaultValue;
+  };
+
+  const twin = (old, before, after, selector) => {
+    if (old.id) return after.querySelector(`#${CSS.escape(old.id)}`);
+    return [...after.querySelectorAll(selector)][[...before.querySelectorAll(selector)].indexOf(old)];
+  };
+
+  const replace = (before, after) => {
+    const active = document.activeElement;
+    const focused = before.contains(active) ? twin(active, before, after, CONTROLS) : null;
+    for (const old of before.querySelectorAll(FIELDS)) {
+      const field = twin(old, before, after, FIELDS);
+      if (!field || field.name !== old.name || !isChanged(old)) continue;
+      if (old.type === "checkbox" || old.type === "radio") field.checked = old.checked;
+      else field.value = old.value;
+    }
+    for (const old of before.querySelectorAll("details")) {
+      const details = twin(old, before, after, "details");
+      if (details) details.open = old.open;
+    }
+    const scrolled = [...before.querySelectorAll("*")].filter((each) => each.scrollTop || each.scrollLeft)
+      .map((each) => [twin(each, before, after, "*"), each.scrollTop, each.scrollLeft]);
+    const selection = active && "selectionStart" in active ? [active.selectionStart, active.selectionEnd] : null;
+    before.replaceWith(after);
+    for (const [element, top, left] of scrolled) if (element) { element.scrollTop = top; element.scrollLeft = left; }
+    if (focused) {
+      focused.focus({ preventScroll: true });
+      try { if (selection && selection[0] !== null) focused.setSelectionRange(...selection); } catch { /* has none */ }
+    }
+  };
+
+  // --- staying up to date ----------------------------------------------------------------------------------
+
+  const parsed = (html) => {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    return template.content.firstElementChild;
+  };
+
+  const update = (holder, { order, changed = {} }) => {
+    for (const [id, html] of Object.entries(changed)) {
+      const before = document.getElementById(id), after = parsed(html);
+      if (!after) continue;
+      freshen(after);
+      after.classList.add("arrived");
+      if (before && holder.contains(before)) replace(before, after);
+      else holder.append(after);
+    }
+    if (!order) return;
+    const wanted = new Set(order);
+    for (const each of [...holder.children]) if (!wanted.has(each.id)) each.remove();
+    order.forEach((id, at) => {
+      const element = document.getElementById(id), there = holder.children[at];
+      if (!element || element === there) return;
+      const active = element.contains(document.activeElement) ? document.activeElement : null;
+      holder.insertBefore(element, there || null);
+      if (active) active.focus({ preventScroll: true });
+    });
+  };
+
+  const live = document.body.dataset.live, state = document.getElementById("live-state");
+  let source = null, address = live;
+
+  const say = (text) => { if (state && state.textContent !== text) state.textContent = text; };
+
+  const follow = () => {
+    if (!live || source || document.hidden) return;
+    source = new EventSource(address);
+    // From here on the browser has more than the page that was sent: whoever comes back is told everything.
+    address = live.replace(/([?&])since=[^&]*/, "$1since=");
+    source.onopen = () => { document.body.dataset.state = "live"; say(""); };
+    source.onmessage = (event) => {
+      for (const [id, changes] of Object.entries(JSON.parse(event.data))) {
+        const holder = document.getElementById(id);
+        if (holder) update(holder, changes);
+      }
+    };
+    source.addEventListener("over", () => {
+      leave();
+      address = null;
+      say("This page is no longer kept up to date: its session or what it shows has ended. Reload it.");
+    });
+    source.onerror = () => {
+      document.body.dataset.state = "lost";
+      const gone = source && source.readyState === EventSource.CLOSED;
+      say(gone ? "The daemon does not know this browser any longer. Run mcpd ui to open the console again."
+        : "The daemon does not answer; this page shows how it was. Trying again.");
+      if (gone) leave();
+    };
+  };
+
+  const leave = () => { if (source) source.close(); source = null; };
+
+  // A browser has six connections to a daemon: pages that nobody sees take none.
+  document.addEventListener("visibilitychange", () => { if (document.hidden) leave(); else if (address) follow(); });
+  window.addEventListener("pagehide", leave);
+  window.addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
+  follow();
+})();

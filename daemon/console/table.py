@@ -1,0 +1,44 @@
+"""The table of all pages and actions of the console; a new one is a file and a line here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.console.pages.calls import CALLS_PAGE, CANCEL_CALL
+from daemon.console.pages.events import EVENTS_PAGE
+from daemon.console.pages.savings import SAVINGS_PAGE
+from daemon.console.pages.server import SERVER
+from daemon.console.pages.server_actions import SERVER_ACTIONS
+from daemon.console.pages.servers import SERVERS
+from daemon.console.pages.session import SESSION_ACTIONS, SESSION_PAGE
+from daemon.console.pages.sessions import SESSIONS_PAGE
+from daemon.console.pages.settings import SETTINGS_ACTIONS, SETTINGS_PAGE
+from daemon.console.pages.tool import DESCRIBE_TOOL, TOOL_PAGE
+from daemon.console.pages.tools import SWITCH_TOOL, TOOLS_PAGE
+
+if TYPE_CHECKING:
+    from daemon.console.page import ConsoleAction, ConsolePage
+
+PAGES: tuple[ConsolePage, ...] = (
+    SERVERS,
+    SERVER,
+    TOOLS_PAGE,
+    TOOL_PAGE,
+    SESSIONS_PAGE,
+    SESSION_PAGE,
+    CALLS_PAGE,
+    EVENTS_PAGE,
+    SAVINGS_PAGE,
+    SETTINGS_PAGE,
+)
+"""In the order of the navigation; the first is shown at `/ui`."""
+
+ACTIONS: tuple[ConsoleAction, ...] = (
+    *SERVER_ACTIONS,
+    SWITCH_TOOL,
+    DESCRIBE_TOOL,
+    *SESSION_ACTIONS,
+    CANCEL_CALL,
+    *SETTINGS_ACTIONS,
+)
+"""What viewers can do, on all pages."""

@@ -1,0 +1,71 @@
+"""Events that may come by the thousand, such as refusals: noted at once, then once a minute with a count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daemon.history.event import Event, EventKind
+
+GATHER_SECONDS = 60.0
+"""Seconds whose events of one sort become one event with a count: a flood makes 1,440 a day."""
+
+MAX_SORTS = 100
+"""The most sorts that are told apart, more than there are doors and reasons; further ones go by kind."""
+
+Sort: TypeAlias = "tuple[EventKind, str, object, object]"
+
+
+class Gathering:
+    """Notes the first event of a sort, and once a minute how many there were since."""
+
+    def __init__(self, note: Callable[[Event], None]) -> None:
+        """Begin without any.
+
+        Args:
+            note: takes the events that are made of them.
+        """
+        self._note = note
+        self._since: dict[Sort, tuple[Event, int]] = {}
+        self._some = trio.Event()
+
+    def add(self, event: Event) -> None:
+        """Take an event of a kind that has a `count`; never blocks."""
+        why = event.details.get("reason") or event.details.get("bound")
+        sort = (event.kind, event.server, event.details.get("door"), why)
+        if sort not in self._since and len(self._since) >= MAX_SORTS:
+            sort = (event.kind, "", None, None)
+        if sort in self._since:
+            self._since[sort] = event, self._since[sort][1] + 1
+            return
+        self._since[sort] = event, 0
+        self._some.set()
+        self._tell(event, 1)
+
+    async def run(self) -> None:
+        """Note how many there were, each minute in which there were some, until cancelled; then the rest."""
+        try:
+            while True:
+                await self._some.wait()
+                await trio.sleep(GATHER_SECONDS)
+                self._tell_all()
+                if not self._since:
+                    self._some = trio.Event()
+        finally:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        gathered, self._since = self._since, {}
+        for sort, (event, count) in gathered.items():
+            if count:
+                # It goes on, perhaps: the next one is counted as well.
+                self._since[sort] = event, 0
+                self._tell(event, count)
+
+    def _tell(self, event: Event, count: int) -> None:
+        self._note(attrs.evolve(event, details={**event.details, "count": count}))

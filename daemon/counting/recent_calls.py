@@ -1,0 +1,135 @@
+"""The last thousand calls, and the last errors of each server: who called what, how long, with what outcome.
+
+They are taken from what the log of calls gathers (`host.call_log.CallLogger`), so a call pays nothing for them.
+Arguments and results are never kept. Names of tools, and texts of errors, are kept as they came, bounded: who
+shows them takes secrets out (`config.redaction`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import attrs
+
+from daemon.catalog.remembered import is_anonymous
+from daemon.counting.tally import MAX_SERVERS
+from daemon.kit.latest import keep_latest
+from daemon.kit.mailbox import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from daemon.host.call_log import EndedCall
+
+    Digest = tuple[int, list["RecentCall"]]
+    """How many calls have ended, and the newest of them."""
+
+KEPT = 1000
+"""Calls that are kept: the last minutes of a busy daemon, in half a megabyte."""
+
+FAILURES = 10
+"""Errors of each server that are kept: what it has failed with lately, not how often."""
+
+NAME = 256
+"""The most characters of the name of a tool that are kept: a client may have made it up."""
+
+TEXT = 500
+"""The most characters of what a server says about an error that are kept: enough to find its cause."""
+
+
+class RecentCall(NamedTuple):
+    """A call that has ended, or another request of a client's that went to a server."""
+
+    at: float
+    """When it ended, in seconds since the epoch, to a quarter of a second."""
+    session: int | None
+    """The number of its client's connection; None: an operator's (`mcpd call`)."""
+    key: str | None
+    """The key of its session; None if that has none."""
+    client: str
+    """The name and version of its client; empty if it gave none."""
+    token: str
+    """The name of the token that its client has shown; empty if none, or one without a name."""
+    server: str
+    """The server that it went to, by its name in the configuration; empty if mcpd answered it itself."""
+    tool: str
+    """The server's own name of the tool; else what the log calls it, such as a meta-tool with what it was asked
+    for. Up to `NAME` characters."""
+    seconds: float
+    """How long it took, from the client's request to its answer."""
+    outcome: str
+    """`ok`, an error code, or `isError` if the tool says in its result that it failed."""
+
+
+@attrs.frozen(kw_only=True)
+class CallFailure:
+    """An error that a call of a server ended with."""
+
+    at: float
+    """When, in seconds since the epoch."""
+    tool: str
+    """The server's own name of the tool, with up to `NAME` characters."""
+    code: str
+    """The error code, or `isError` if the tool says in its result that it failed."""
+    text: str
+    """What the client was told, with up to `TEXT` characters: may quote the server, and hold a secret."""
+
+
+def named_key(key: str | None) -> str | None:
+    """The key of a session as operators may see it: one that nobody has chosen is worth the session."""
+    return None if key is None or is_anonymous(key) else key
+
+
+class RecentCalls:
+    """The newest calls of all clients and operators, and the newest errors of each server.
+
+    `mcpd status SERVER` shows `failures(SERVER)` as its last errors.
+    """
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        """Start without any.
+
+        Args:
+            wall: returns seconds since the epoch.
+        """
+        self.newest = Watch(0)
+        """The number of the newest call."""
+        self._calls: deque[RecentCall] = deque(maxlen=KEPT)
+        self._failures: dict[str, deque[CallFailure]] = {}
+        self._wall = wall
+
+    def after(self, number: int) -> Sequence[tuple[int, RecentCall]]:
+        """The kept calls with a higher number, oldest first, each with its number, which counts from 1."""
+        first = self.newest.value - len(self._calls) + 1
+        return [(each, call) for each, call in enumerate(self._calls, first) if each > number]
+
+    def failures(self, server: str) -> Sequence[CallFailure]:
+        """The last `FAILURES` errors of a server, all its instances together, oldest first."""
+        return tuple(self._failures.get(server, ()))
+
+    def digest(self, notes: Sequence[EndedCall]) -> Digest:
+        """The calls to keep of those that have ended within the last moments; for a worker thread."""
+        at = self._wall()
+        kept = islice(notes, max(0, len(notes) - KEPT), None)
+        return len(notes), [
+            RecentCall(
+                *(at, caller.number, named_key(key), caller.name, caller.visitor.token),
+                *(server, (tool or label)[:NAME], seconds, outcome),
+            )
+            for caller, key, label, seconds, outcome, server, tool in kept
+        ]
+
+    def publish(self, digest: Digest) -> None:
+        """Keep calls that were digested; on the event loop."""
+        count, calls = digest
+        self._calls.extend(calls)
+        self.newest.set(self.newest.value + count)
+
+    def failed(self, server: str, tool: str, code: str, text: str) -> None:
+        """Keep an error that a call of a server has ended with just now."""
+        failure = CallFailure(at=self._wall(), tool=tool[:NAME], code=code, text=text[:TEXT])
+        if server not in self._failures:
+            keep_latest(self._failures, server, deque(maxlen=FAILURES), MAX_SERVERS)
+        self._failures[server].append(failure)

@@ -1,0 +1,71 @@
+"""How much of an event is kept: what servers say has no bound of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from daemon.history.event import Detail, Event
+
+TEXT = 2048
+"""The most characters of an event's text: a reason quotes some lines of a server at most."""
+
+DETAIL = 500
+"""The most characters of a text among the details, such as a line of stderr or a name."""
+
+NAMES = 100
+"""The most entries of a list, or of a mapping, among the details: `mcpd tools` has all tools."""
+
+LEVELS = 3
+"""How deep details nest: a list by kind of change by kind of list."""
+
+
+def bounded(event: Event, redact: Callable[[str, int], str]) -> Event:
+    """The event without secrets, and no larger than the bounds above.
+
+    Args:
+        event: the event.
+        redact: takes secrets out of a text and cuts it to a number of characters.
+    """
+    return attrs.evolve(
+        event,
+        server=redact(event.server, DETAIL),
+        instance=redact(event.instance, DETAIL),
+        session=redact(event.session, DETAIL),
+        text=redact(event.text, TEXT),
+        cause_data={
+            name: redact(value, DETAIL) if isinstance(value, str) else value
+            for name, value in event.cause_data.items()
+        },
+        details=_mapping(event.details, redact, LEVELS),
+    )
+
+
+def _mapping(
+    details: Mapping[str, Detail], redact: Callable[[str, int], str], levels: int
+) -> dict[str, Detail]:
+    kept: dict[str, Detail] = {}
+    for name, value in list(details.items())[:NAMES]:
+        kept[redact(name, DETAIL)] = _value(value, redact, levels)
+        if isinstance(value, (list, tuple)) and len(value) > NAMES:
+            kept[f"{name}More"] = len(value) - NAMES
+    if len(details) > NAMES:
+        kept["more"] = len(details) - NAMES
+    return kept
+
+
+def _value(value: Detail, redact: Callable[[str, int], str], levels: int) -> Detail:
+    if isinstance(value, str):
+        return redact(value, DETAIL)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if levels == 0:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [_value(each, redact, levels - 1) for each in value[:NAMES]]
+    assert isinstance(value, dict), "a detail is what JSON has"
+    return _mapping(value, redact, levels - 1)

@@ -1,0 +1,116 @@
+"""The history of this daemon's life, in memory: the newest events, in order, for readers and for the store."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.history.bounds import bounded
+from daemon.kit.mailbox import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from daemon.history.event import Event
+    from daemon.history.query import EventQuery
+
+KEPT = 10_000
+"""Events that are kept in memory: a busy hour of fifty servers, in a few megabytes. What the store has not
+taken by then it never gets."""
+
+
+def _cut(_server: str, text: str, most: int) -> str:
+    return text[:most]
+
+
+async def _nothing_stored(_query: EventQuery) -> Sequence[Event] | None:
+    return None
+
+
+class History:
+    """Takes events, numbers them, and keeps the newest."""
+
+    def __init__(
+        self,
+        wall: Callable[[], float],
+        life: str = "",
+        redact: Callable[[str, str, int], str] = _cut,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            wall: returns seconds since the epoch.
+            life: names this life of this daemon among others on the same store.
+            redact: takes the secrets that a server (empty: the daemon) may know out of a text, and cuts it to a
+                number of characters.
+        """
+        self.newest: Watch[Event | None] = Watch(None)
+        """The newest event; None before the first."""
+        self.news: Watch[object] = Watch(None)
+        """Another object whenever there may be new events, here or from others in the store."""
+        self.life = life
+        """The name of this life."""
+        self.listeners: list[Callable[[Event], None]] = []
+        """Called with each event as it is kept; they must neither block nor raise."""
+        self.stored: Callable[[EventQuery], Awaitable[Sequence[Event] | None]] = _nothing_stored
+        """Reads events of all lives from the store; None if that cannot be read now."""
+        self.is_shared = False
+        """Whether other daemons write to the same store."""
+        self._events: deque[Event] = deque(maxlen=KEPT)
+        self._wall = wall
+        self._redact = redact
+        self._number = 0
+
+    @property
+    def number(self) -> int:
+        """The number of the newest event, which is the count of all."""
+        return self._number
+
+    def note(self, event: Event) -> None:
+        """Take an event, without its secrets; never blocks."""
+        self._number += 1
+        kept = bounded(event, lambda text, most: self._redact(event.server, text, most))
+        noted = attrs.evolve(kept, number=self._number, life=self.life, at=event.at or self._wall())
+        self._events.append(noted)
+        for listener in self.listeners:
+            listener(noted)
+        self.newest.set(noted)
+        self.news.set(noted)
+
+    def now(self) -> float:
+        """The time by which events are dated, in seconds since the epoch."""
+        return self._wall()
+
+    def after(self, number: int) -> list[Event]:
+        """The kept events with a higher number, oldest first."""
+        newest = list(islice(reversed(self._events), max(0, self._number - number)))
+        return newest[::-1]
+
+    async def recent(self, query: EventQuery) -> list[Event]:
+        """The events that somebody asks for, oldest first: from memory, and from the store what that lacks."""
+        kept = [event for event in self.after(query.seen.get(self.life, 0)) if query.matches(event)]
+        if not self.is_shared and not query.oldest and len(kept) >= query.limit:
+            return kept[-query.limit :]
+        if not self.is_shared and self._reaches_back(query):
+            return kept[: query.limit]
+        stored = await self.stored(query) or ()
+        together = joined(stored, kept)
+        return together[: query.limit] if query.oldest else together[-query.limit :]
+
+    def _reaches_back(self, query: EventQuery) -> bool:
+        """Whether the caller has had everything that is not in memory: a later event of this life."""
+        seen = query.seen.get(self.life)
+        return query.oldest and seen is not None and seen >= self._number - len(self._events)
+
+
+def joined(stored: Iterable[Event], kept: Iterable[Event]) -> list[Event]:
+    """Events from both places in the order in which they happened, each once."""
+    found = {(event.life, event.number): event for event in (*stored, *kept)}
+    return sorted(found.values(), key=_order)
+
+
+def _order(event: Event) -> tuple[float, str, int]:
+    return event.at, event.life, event.number

@@ -1,0 +1,261 @@
+"""Events in words: one English sentence each, for the terminal, the journal and the console alike.
+
+What servers have said is quoted as it is: whoever shows a sentence makes it safe to show.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.history.event import EventKind
+from daemon.kit.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from daemon.history.event import Event
+
+NAMED = 10
+"""The most names of a list that a sentence has; the event has up to a hundred."""
+
+QUOTED = 120
+"""The most characters of a server's last line that a sentence has; the event has ten lines."""
+
+AT_ONCE = 0.05
+"""Seconds of a pause from which it is worth telling how long it is."""
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+LISTS = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "resourceTemplates": "resource templates",
+}
+"""The lists of a server, as details have them, and in words."""
+
+_ARGUMENTS = {
+    "argumentsCame": "added",
+    "argumentsWent": "removed",
+    "argumentsChanged": "changed",
+    "argumentsRequired": "now required",
+}
+"""What has happened to arguments of a tool, as details have it, and in words."""
+
+_RESTARTED_BY = {
+    "operator": "an operator asked for it",
+    "configuration": "its configuration has changed",
+    "login": "there is another login",
+}
+
+
+def sentence(event: Event) -> str:
+    """What happened, with the name of whom it happened to: `git: ended: killed by SIGKILL after 2h 3m`."""
+    told = phrase(event)
+    whom = event.instance or event.server or (f"session {event.session}" if event.session else "")
+    return f"{whom}: {told}" if whom else told
+
+
+def phrase(event: Event) -> str:
+    """What happened, for a place where it is clear to whom."""
+    return _WORDED[event.kind](event, event.details)
+
+
+def span(seconds: float) -> str:
+    """A length of time in its two largest units: `1.4 s`, `42 s`, `2m 5s`, `2h 3m`, `9d 1h`."""
+    if seconds < 10:  # noqa: PLR2004 - below, tenths of a second say something
+        return f"{seconds:.1f} s"
+    if seconds < MINUTE:
+        return f"{seconds:.0f} s"
+    units = ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "m"), (MINUTE, "m", 1, "s"))
+    unit, name, part, smaller = next(each for each in units if seconds >= each[0])
+    whole, rest = divmod(int(seconds), unit)
+    return f"{whole}{name} {rest // part}{smaller}" if rest // part else f"{whole}{name}"
+
+
+def _number(details: Mapping[str, object], name: str) -> float | None:
+    value = details.get(name)
+    return value if isinstance(value, (int, float)) else None
+
+
+def _with_reason(words: str, event: Event) -> str:
+    return f"{words}: {event.text}" if event.text else words
+
+
+def _started(event: Event, _details: Mapping[str, object]) -> str:
+    return f"run {event.run} begins"
+
+
+def _ready(_event: Event, details: Mapping[str, object]) -> str:
+    if details.get("again"):
+        return "ready again"
+    seconds, pid = _number(details, "seconds"), details.get("pid")
+    took = "" if seconds is None else f" after {span(seconds)}"
+    away = _number(details, "awaySeconds")
+    missed = "" if away is None else f"; was away {span(away)}"
+    return f"ready{took}" + (f" (pid {pid})" if pid else "") + missed
+
+
+def _ended(event: Event, details: Mapping[str, object]) -> str:
+    if details.get("asked"):
+        return f"ended for a restart{_served(details, '')}"
+    why = event.text.removesuffix(".") or "no reason is known"
+    last_words = "" if event.cause is None else _last_words(details)
+    told = f"ended: {why}{_served(details, why)}{last_words}"
+    pause, state = _number(details, "retrySeconds"), details.get("state")
+    if pause is None:
+        return f"{told}; {state}" if state else told
+    again = f"next start in {span(pause)}" if pause >= AT_ONCE else "starts again at once"
+    return f"{told}; {again}" + (f" ({state})" if state not in {"backoff", None} else "")
+
+
+def _served(details: Mapping[str, object], why: str) -> str:
+    """How long it had served; after a comma, if what stands before is longer than a clause."""
+    served = _number(details, "seconds")
+    how_long = "before it was ready" if served is None else f"after {span(served)}"
+    return f"{',' if any(mark in why for mark in '.,:;`') else ''} {how_long}"
+
+
+def _last_words(details: Mapping[str, object]) -> str:
+    """What it wrote last to stderr; a program that ends by itself says there why."""
+    lines = details.get("stderr")
+    if not isinstance(lines, (list, tuple)) or not (words := str(lines[-1]).strip()):
+        return ""
+    return f" (its last line: {words[:QUOTED]}{'…' if len(words) > QUOTED else ''})"
+
+
+def _restarted(event: Event, details: Mapping[str, object]) -> str:
+    by = str(details.get("by", ""))
+    return f"restarted: {event.text or _RESTARTED_BY.get(by, by)}"
+
+
+def _lists_changed(_event: Event, details: Mapping[str, object]) -> str:
+    differ = details.get("toolsDiffer")
+    told = [
+        words
+        for name, noun in LISTS.items()
+        if (words := _changes(noun, details.get(name), differ if name == "tools" else None))
+    ]
+    renamed = details.get("renamed")
+    if isinstance(renamed, dict) and renamed:
+        told.append(f"renamed: {_some([f'{old} to {new}' for old, new in renamed.items()])}")
+    return "; ".join(told)
+
+
+def _changes(noun: str, found: object, differ: object) -> str:
+    """The changes of one list, and what of its tools has changed; empty if there are none."""
+    if not isinstance(found, dict):
+        return ""
+    words = {"came": "added", "went": "removed", "changed": "changed"}
+    told = [
+        f"{words[how]} {_some(_explained(names, differ), int(found.get(f'{how}More', 0)))}"
+        for how in words
+        if (names := found.get(how))
+    ]
+    return f"{noun} {'; '.join(told)}" if told else ""
+
+
+def _explained(names: Sequence[object], differ: object) -> list[str]:
+    """Names, those of changed tools with what of them has changed: `current (argument place added)`."""
+    if not isinstance(differ, dict):
+        return [str(name) for name in names]
+    return [f"{name} ({words})" if (words := _differences(differ.get(name))) else str(name) for name in names]
+
+
+def _differences(found: object) -> str:
+    """What of one tool has changed."""
+    if not isinstance(found, dict):
+        return ""
+    told = [
+        f"{'argument' if len(names) == 1 else 'arguments'} {_some(names)} {how}"
+        for what, how in _ARGUMENTS.items()
+        if (names := found.get(what))
+    ]
+    members = [str(name) for name in found.get("members", ()) if not told or name != "inputSchema"]
+    return ", ".join([*members, *told])
+
+
+def _some(names: Sequence[object], more: int = 0) -> str:
+    more += max(0, len(names) - NAMED)
+    return ", ".join(map(str, names[:NAMED])) + (f" and {more} more" if more else "")
+
+
+def _epoch(_event: Event, details: Mapping[str, object]) -> str:
+    return f"what models are offered of it is another version now (epoch {details.get('epoch')})"
+
+
+def _switched(_event: Event, details: Mapping[str, object]) -> str:
+    return f"an operator switched {details.get('what')} {'on' if details.get('on') else 'off'}"
+
+
+def _reloaded(event: Event, details: Mapping[str, object]) -> str:
+    if event.text:
+        return f"the configuration was refused: {event.text}"
+    told = [f"{what}: {_some(names)}" for what, names in details.items() if isinstance(names, list) and names]
+    return f"the configuration was read: {'; '.join(told) or 'nothing has changed'}"
+
+
+def _refused(event: Event, details: Mapping[str, object]) -> str:
+    count = int(_number(details, "count") or 1)
+    words = _with_reason(f"{counted(count, 'connection')} refused at {details.get('door')}", event)
+    return words if event.text else f"{words}: {str(details.get('reason', '')).replace('_', ' ')}"
+
+
+def _overloaded(event: Event, details: Mapping[str, object]) -> str:
+    count = int(_number(details, "count") or 1)
+    bound = f" ({details['bound']})" if details.get("bound") else ""
+    return _with_reason(f"{counted(count, 'call')} refused, overloaded{bound}", event)
+
+
+def _session_began(_event: Event, details: Mapping[str, object]) -> str:
+    shown = ", ".join(f"{name} {details[name]}" for name in ("profile", "surface") if details.get(name))
+    return f"{details.get('client') or 'a client'} connected" + (f" ({shown})" if shown else "")
+
+
+def _session_ended(_event: Event, details: Mapping[str, object]) -> str:
+    told = f"{details.get('client') or 'the client'} left"
+    if (seconds := _number(details, "seconds")) is not None:
+        told += f" after {span(seconds)}"
+    calls = _number(details, "calls")
+    return told if calls is None else f"{told} and {counted(int(calls), 'call')}"
+
+
+def _daemon_started(event: Event, details: Mapping[str, object]) -> str:
+    told = f"mcpd {details.get('version')} starts (pid {details.get('pid')})"
+    if not details.get("unclean"):
+        return told
+    last = _number(details, "lastAt")
+    heard = "" if last is None else f": it was last heard of {span(max(0.0, event.at - last))} before"
+    return f"{told}; the one before did not stop in order{heard}"
+
+
+def _daemon_stopped(_event: Event, details: Mapping[str, object]) -> str:
+    seconds = _number(details, "seconds")
+    return "mcpd stops" if seconds is None else f"mcpd stops after {span(seconds)}"
+
+
+_K = EventKind
+
+_WORDED: Mapping[EventKind, Callable[[Event, Mapping[str, object]], str]] = {
+    _K.STARTED: _started,
+    _K.READY: _ready,
+    _K.DEGRADED: lambda event, _details: _with_reason("degraded", event),
+    _K.ENDED: _ended,
+    _K.RESTARTED: _restarted,
+    _K.STATE: lambda event, details: _with_reason(str(details.get("state")), event),
+    _K.LISTS_CHANGED: _lists_changed,
+    _K.EPOCH: _epoch,
+    _K.LOGIN: lambda event, details: _with_reason(f"login {details.get('outcome')}", event),
+    _K.SWITCHED: _switched,
+    _K.RELOADED: _reloaded,
+    _K.SIGNAL: lambda _event, details: f"mcpd got {details.get('signal')}",
+    _K.REFUSED: _refused,
+    _K.OVERLOADED: _overloaded,
+    _K.INSTANCE_BEGAN: lambda event, _details: _with_reason("instance begun", event),
+    _K.INSTANCE_ENDED: lambda event, _details: _with_reason("instance ended", event),
+    _K.SESSION_BEGAN: _session_began,
+    _K.SESSION_ENDED: _session_ended,
+    _K.DAEMON_STARTED: _daemon_started,
+    _K.DAEMON_STOPPED: _daemon_stopped,
+    _K.LOST: lambda _event, details: f"{details.get('count')} events are lost: the store took no more",
+}

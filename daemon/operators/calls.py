@@ -1,0 +1,280 @@
+"""`mcpd calls`: calls that have no answer yet, and the last thousand that have."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import count
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import msgspec
+import trio
+
+from daemon.config.labels import server_of
+from daemon.counting.recent_calls import KEPT, named_key
+from daemon.counting.tally import OK, OPERATOR
+from daemon.operators.base import Command
+from daemon.operators.clients import OperatorCall
+from daemon.operators.events import refuse_unknown_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daemon.clients.call import ClientCall
+    from daemon.counting.recent_calls import RecentCall
+    from daemon.operators.base import OperatorContext
+
+MAX_SHOWN = 1000
+"""Calls in flight that are shown, the oldest: more than anybody reads, and told in a few milliseconds."""
+
+LISTED = 50
+"""Ended calls that are shown unless more are asked for: what fits on two screens."""
+
+MAX_WAIT = 25.0
+"""The longest wait for a call to end, in seconds: a control connection on which nothing is asked for 30 s is
+closed."""
+
+_numbers = count(1)
+"""Never repeated while the daemon runs: a late cancel cannot hit another call."""
+
+
+class WaitsFor(StrEnum):
+    """What a call waits for."""
+
+    SERVER = "server"
+    """For its server to come up, or to list its tools again."""
+    TURN = "turn"
+    """For a place at its server: it was not sent yet."""
+    ANSWER = "answer"
+    """For the answer: it was sent."""
+    CLIENT = "client"
+    """For what its server, or mcpd, has asked of its client or of that client's user."""
+    STORE = "store"
+    """For what it has loaded to be stored, and its client to ask for its new list."""
+
+
+@attrs.frozen(kw_only=True)
+class CallUnderWay:
+    """A call that has no answer yet, or another request that goes to a server."""
+
+    id: int
+    """Names it until it ends; never given to another call of this daemon."""
+    session: int | None
+    """The number of its client's connection; None: an operator's (`mcpd call`)."""
+    key: str | None
+    """The key of its session; None if that has none."""
+    client: str
+    """The name and version of its client; empty if it gave none."""
+    token: str
+    """The name of the token that its client has shown; empty if none, or one without a name."""
+    server: str
+    """The server that it is for, by its name in the configuration; empty as long as that is not known."""
+    instance: str
+    """The instance of it, by its own name; empty where clients share one."""
+    method: str
+    """The method of MCP: `tools/call`, or that of another request that is passed on."""
+    tool: str
+    """The server's own name of the tool; what the client calls as long as that is not known."""
+    since: float
+    """When it began, in seconds since the epoch."""
+    age: float
+    """For how many seconds it has been waited for."""
+    waits_for: WaitsFor
+    """What it waits for."""
+    sent: bool
+    """Whether its server may have seen it."""
+
+
+class CallsParams(msgspec.Struct):
+    """Which calls are wanted, and of those that have ended which the caller has."""
+
+    server: str | None = None
+    """Of this server or instance; None: of all. Those that have ended are known by their server only."""
+    session: str | None = None
+    """Of this session, by its key or `#` and the number of its connection; None: of all."""
+    errorsOnly: bool = False  # noqa: N815 - the wire's name
+    """Only those that ended with an error, and none in flight."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=KEPT)] = LISTED
+    """The most calls that have ended, the newest."""
+    after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The number of the last ended call that the caller has."""
+    source: str = ""
+    """The source that `after` counts in; a number from another one, such as an earlier daemon, is ignored."""
+    wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
+    """Seconds to wait for a call after `after` to end, if none has."""
+
+
+async def calls(context: OperatorContext, params: CallsParams) -> dict[str, object]:
+    """The calls without an answer, and those that have ended after the ones that the caller has.
+
+    Raises:
+        UnknownServer: no server has that name, and no instance of one.
+        InvalidArguments: there is no such session, and none of its calls is kept.
+    """
+    name = params.server
+    if name is not None and name not in context.actors and server_of(name) not in context.catalog.servers:
+        raise context.unknown(name)
+    source, recent = f"{context.facts.pid}.{context.facts.started_at}", context.counters.recent
+    after = params.after if params.source == source else 0
+    if not (
+        params.after or _ended(context, params, 0) or _in_session(in_flight(context, name), params.session)
+    ):
+        await refuse_unknown_session(context, params.session or "")
+    with trio.move_on_after(params.wait):
+        found = _ended(context, params, after)
+        while not found:
+            await recent.newest.wait_changed(recent.newest.value)
+            found = _ended(context, params, after)
+    waiting = [] if params.errorsOnly else _in_session(in_flight(context, name), params.session)
+    return {
+        "inFlight": [told(each) for each in waiting[:MAX_SHOWN]],
+        "inFlightMore": max(0, len(waiting) - MAX_SHOWN),
+        "recent": [_ended_call(context, number, call) for number, call in found[-params.limit :]],
+        "next": recent.newest.value,
+        "source": source,
+    }
+
+
+CALLS = Command("calls", CallsParams, calls)
+
+
+def in_flight(context: OperatorContext, server: str | None = None) -> list[CallUnderWay]:
+    """The calls without an answer, oldest first, of all clients and operators; also those that are parked.
+
+    Args:
+        context: the daemon.
+        server: a server or an instance, whose calls alone are wanted; None: all.
+    """
+    found = [under_way(each, context) for each in _every(context)]
+    return sorted(
+        (each for each in found if server is None or server in {each.server, each.instance}),
+        key=lambda each: (each.since, each.id),
+    )
+
+
+def is_any_under_way(context: OperatorContext) -> bool:
+    """Whether any call has no answer yet, of a client, an operator, or parked."""
+    return any(True for _ in _every(context))
+
+
+def find(context: OperatorContext, number: int) -> ClientCall | OperatorCall | None:
+    """The call that operators know by a number; None if it has ended, or there never was one."""
+    every = (each for each in _every(context) if each.shown_as is not None and each.shown_as[0] == number)
+    return next(every, None)
+
+
+def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> CallUnderWay:
+    """A call as it is now; it gets its number when it is first looked at."""
+    age = trio.current_time() - call.started
+    if call.shown_as is None:
+        # Once: it would differ by a little each time, and whoever compares would see a change.
+        call.shown_as = next(_numbers), context.wall() - age
+    number, since = call.shown_as
+    facts = _of_operator(call, context) if isinstance(call, OperatorCall) else _of_client(call, context)
+    return CallUnderWay(id=number, since=since, age=age, **facts)
+
+
+def told(call: CallUnderWay) -> dict[str, object]:
+    """A call without an answer, as JSON has it."""
+    return {
+        "id": call.id,
+        "session": call.session,
+        "key": call.key,
+        "client": call.client,
+        "token": call.token,
+        "server": call.server,
+        "instance": call.instance,
+        "method": call.method,
+        "tool": call.tool,
+        "since": round(call.since, 3),
+        "ageSeconds": round(call.age, 3),
+        "waitsFor": str(call.waits_for),
+        "sent": call.sent,
+    }
+
+
+def _every(context: OperatorContext) -> Iterator[ClientCall | OperatorCall]:
+    for session in context.clients.live():
+        yield from session.calls.open.values()
+    yield from context.clients.parked()
+    yield from context.own_calls
+
+
+def _in_session(found: list[CallUnderWay], session: str | None) -> list[CallUnderWay]:
+    return [each for each in found if session is None or session in {each.key, f"#{each.session}"}]
+
+
+def _ended(context: OperatorContext, params: CallsParams, after: int) -> list[tuple[int, RecentCall]]:
+    server = None if params.server is None else server_of(params.server)
+    return [
+        (number, call)
+        for number, call in context.counters.recent.after(after)
+        if (server is None or call.server == server)
+        and (params.session is None or params.session in {call.key, f"#{call.session}"})
+        and (call.outcome != OK or not params.errorsOnly)
+    ]
+
+
+def _ended_call(context: OperatorContext, number: int, call: RecentCall) -> dict[str, object]:
+    return {
+        "number": number,
+        "at": round(call.at, 3),
+        "session": call.session,
+        "key": call.key,
+        "client": call.client,
+        "token": call.token,
+        "server": call.server,
+        "tool": _redacted(context, call.server, call.tool),
+        "ms": round(call.seconds * 1000, 3),
+        "outcome": call.outcome,
+    }
+
+
+def _of_client(call: ClientCall, context: OperatorContext) -> dict[str, Any]:
+    client, upstream = call.calls.client, call.upstream
+    server = "" if upstream is None else upstream.of
+    return {
+        "session": call.calls.number,
+        "key": named_key(call.request.key),
+        "client": client.name,
+        "token": client.visitor.token,
+        "server": server,
+        "instance": "" if upstream is None or upstream.name == server else upstream.name,
+        "method": call.method,
+        "tool": _redacted(context, server, call.tool or call.label),
+        "waits_for": _awaited(call),
+        "sent": call.key is not None and not call.in_line,
+    }
+
+
+def _awaited(call: ClientCall) -> WaitsFor:
+    calls, upstream = call.calls, call.upstream
+    if not calls.is_open(call) or calls.server_requests.is_asked_about(call.request.id):
+        return WaitsFor.CLIENT
+    if call.finished is not None:
+        return WaitsFor.STORE
+    if upstream is None or call.key is None or call.waiting is not None:
+        return WaitsFor.SERVER
+    return WaitsFor.TURN if call.in_line else WaitsFor.ANSWER
+
+
+def _of_operator(call: OperatorCall, context: OperatorContext) -> dict[str, Any]:
+    upstream = call.upstream
+    sent = WaitsFor.TURN if call.sent.in_line else WaitsFor.ANSWER
+    return {
+        "session": None,
+        "key": None,
+        "client": OPERATOR,
+        "token": "",
+        "server": upstream.of,
+        "instance": "" if upstream.name == upstream.of else upstream.name,
+        "method": call.sent.method,
+        "tool": context.redact.of(upstream.of)(call.tool),
+        "waits_for": WaitsFor.SERVER if call.key is None else sent,
+        "sent": call.key is not None and not call.sent.in_line,
+    }
+
+
+def _redacted(context: OperatorContext, server: str, tool: str) -> str:
+    """The name of a tool without secrets: where no server is known, without those of any."""
+    return context.redact.of(server)(tool) if server else context.redact(tool)

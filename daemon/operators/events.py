@@ -1,0 +1,172 @@
+"""`mcpd events`: what happened to servers, sessions and the daemon, for as long as it is kept."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import attrs
+import msgspec
+import trio
+
+from daemon.config.labels import server_of
+from daemon.errors import InvalidArguments
+from daemon.history.encoding import as_json
+from daemon.history.event import EventKind
+from daemon.history.query import EventQuery
+from daemon.kit.wording import hint
+from daemon.operators.base import Command
+from daemon.operators.sessions import session_named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daemon.history.event import Event
+    from daemon.operators.base import OperatorContext
+
+MAX_EVENTS = 10_000
+"""The most events in one answer: as many as are kept of a server, in 5 MB."""
+
+MAX_WAIT = 25.0
+"""The most seconds that an answer waits for something to happen: less than what proxies and callers wait."""
+
+LATE_SECONDS = 60.0
+"""Seconds by which the first event of another daemon may be behind in a shared store: it writes twice a second,
+after an outage within half a minute (`state.health.BACKOFF_CAP`), and clocks of machines differ. Of a life that
+the caller has an event of, nothing is too late."""
+
+MAX_LIVES = 100
+"""The most lives that a cursor has, those heard of last: more than daemons share a store."""
+
+
+class Cursor(msgspec.Struct):
+    """What a caller has: everything up to a time, and by life the number of the last event."""
+
+    at: float = 0.0
+    lives: dict[str, int] = {}
+    since: float = 0.0
+    """From when on the first answer had everything that was known then: what was before is not news."""
+
+
+class EventsParams(msgspec.Struct):
+    """Which events are asked for."""
+
+    server: str | None = None
+    """A server with all of its instances, or one instance by its own name."""
+    session: str | None = None
+    """A session, by its key or the number of its connection (`#12`)."""
+    since: float = 0.0
+    """The earliest time, in seconds since the epoch."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of events; none: all."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_EVENTS)] = 50
+    """The most events: the newest, or with `after` those that follow."""
+    after: Cursor | None = None
+    """`next` of the answer before; None: nothing is known yet."""
+    wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)] = 0.0
+    """Seconds to wait if there is nothing new yet."""
+
+
+async def events(context: OperatorContext, params: EventsParams) -> dict[str, object]:
+    """The events that are asked for, oldest first, and where to go on.
+
+    Raises:
+        InvalidArguments: there is no such kind, or no such session.
+        UnknownServer: no server has that name, and nothing is kept of one that had.
+    """
+    history, query = context.history, _query(params)
+    now = history.now()
+    news, begun = history.news.value, Cursor(now, {history.life: history.number})
+    found = await history.recent(query)
+    if not found and params.after is None:
+        await _refuse_unknown(context, params)
+    with trio.move_on_after(params.wait):
+        while not found and params.wait:
+            news = await history.news.wait_changed(news)
+            found = await history.recent(query)
+    if params.after is None:
+        # Others may have written less than what has happened to them; what the limit left out is no news later.
+        begun.since = max(now - LATE_SECONDS, found[0].at if len(found) == params.limit else 0.0)
+    return {
+        "events": [as_json(event) for event in found],
+        "next": _after(params.after or begun, found, history.now()),
+        "more": params.after is not None and len(found) == params.limit,
+    }
+
+
+EVENTS = Command("events", EventsParams, events)
+
+
+async def _refuse_unknown(context: OperatorContext, params: EventsParams) -> None:
+    """Refuse a name that nobody has and nothing is kept of: "nothing happened" would hide a wrong name."""
+    server, session = params.server or "", params.session or ""
+    unknown = server and server not in context.actors and server_of(server) not in context.catalog.servers
+    if unknown and not await recent(context, server=server, limit=1):
+        raise context.unknown(server)
+    await refuse_unknown_session(context, session)
+
+
+async def refuse_unknown_session(context: OperatorContext, session: str) -> None:
+    """Refuse the name of a session that there is not and nothing is kept of.
+
+    Raises:
+        InvalidArguments: there is none.
+    """
+    if session and not await recent(context, session=session, limit=1):
+        await session_named(context, session)
+
+
+async def recent(
+    context: OperatorContext,
+    *,
+    server: str | None = None,
+    session: str | None = None,
+    since: float | None = None,
+    until: float = math.inf,
+    kinds: frozenset[EventKind] = frozenset(),
+    limit: int = 50,
+) -> list[Event]:
+    """The newest events, newest last: from memory, and from the store where memory does not reach back.
+
+    Args:
+        context: the daemon.
+        server: a server with all of its instances, or one instance by its own name.
+        session: a session, by its key or the number of its connection (`#12`).
+        since: the earliest time, in seconds since the epoch.
+        until: the latest time.
+        kinds: the kinds of events; none: all.
+        limit: the most events.
+    """
+    params = EventsParams(server=server, session=session, since=since or 0.0, limit=limit)
+    return await context.history.recent(attrs.evolve(_query(params), until=until, kinds=kinds))
+
+
+def _query(params: EventsParams) -> EventQuery:
+    name, after = params.server or "", params.after
+    return EventQuery(
+        server=server_of(name),
+        instance="" if server_of(name) == name else name,
+        session=params.session or "",
+        kinds=frozenset(map(_kind, params.kinds)),
+        since=params.since if after is None else max(params.since, after.since),
+        fresh=0.0 if after is None else after.at - LATE_SECONDS,
+        seen={} if after is None else after.lives,
+        limit=params.limit,
+        oldest=after is not None,
+    )
+
+
+def _kind(name: str) -> EventKind:
+    try:
+        return EventKind(name)
+    except ValueError:
+        raise InvalidArguments(f"there is no kind of events {name!r}. {hint(name, list(EventKind))}") from None
+
+
+def _after(seen: Cursor, found: Iterable[Event], now: float) -> Cursor:
+    """Where to go on: what was seen before, and what was found; another daemon's clock may be ahead."""
+    at, lives = seen.at, dict(seen.lives)
+    for event in found:
+        at = max(at, min(event.at, now))
+        lives[event.life] = max(event.number, lives.pop(event.life, 0))
+    return Cursor(at, dict(list(lives.items())[-MAX_LIVES:]), seen.since)

@@ -1,0 +1,151 @@
+"""Keys of the configuration changed where they are written, with comments, order and layout kept.
+
+`mcpd lazy`, `mcpd summaries`, `mcpd describe` and the console change the configuration with this and nothing
+else. A profile in a file of its own (`profiles.d`) is changed there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.config.files import FOLDER
+from daemon.config.jsonc import ROOT
+from daemon.config.parse import MAX_CONFIG, load_changed
+from daemon.documents.edited import spelt
+from daemon.documents.files import DocumentError, look, replace
+from daemon.documents.formats import Format, read_document
+from daemon.errors import ConfigError, Fault
+from daemon.setup.setting import UNSET, Setting
+from daemon.surfaces.table import SURFACES
+
+__all__ = ["UNSET", "KeyPlace", "Setting", "SettingsEdit", "edited"]
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from daemon.documents.files import FoundFile
+    from daemon.documents.formats import Document
+
+_IN_PROFILE = 2
+"""Steps of a trail that lead to a profile: `profiles` and its name."""
+
+
+@attrs.frozen
+class KeyPlace:
+    """Where a key of the configuration stands."""
+
+    file: Path
+    key: str
+    """`$.profiles.reader.lazy`, as the file has it."""
+
+
+@attrs.frozen(kw_only=True)
+class _EditedFile:
+    """A file with other text, checked."""
+
+    found: FoundFile
+    """The file as it was found."""
+    text: str = attrs.field(repr=False)
+    """What it is to hold."""
+
+    def undo(self) -> None:
+        """Give the file, which was written, its former content."""
+        now = look(self.found.path)
+        if now.content != self.text.encode() or self.found.content is None:
+            raise DocumentError(f"{self.found.path} was changed by somebody else since: it stays as it is")
+        replace(now, self.found.content)
+
+
+@attrs.frozen(kw_only=True)
+class SettingsEdit:
+    """A configuration with some keys changed, checked as a whole."""
+
+    places: tuple[KeyPlace, ...]
+    """Where each key stands, in the order of the settings."""
+    changed: tuple[_EditedFile, ...]
+    """The files that do not say so already."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether anything is to be written."""
+        return bool(self.changed)
+
+    def write(self) -> None:
+        """Replace each file in one step, with its mode, its owner and links that lead to it kept; all or none.
+
+        Raises:
+            DocumentError: one cannot be written, or somebody else has written it since it was read.
+        """
+        for at, each in enumerate(self.changed):
+            try:
+                replace(each.found, each.text.encode())
+            except DocumentError:
+                for before in self.changed[:at]:
+                    before.undo()
+                raise
+
+    def undo(self) -> None:
+        """Give the files, which were written, their former content.
+
+        Raises:
+            DocumentError: one was changed since, or cannot be written.
+        """
+        for each in self.changed:
+            each.undo()
+
+
+def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]) -> SettingsEdit:
+    """Read a configuration and change keys of it, in memory. Blocks: it reads files.
+
+    Args:
+        config: the configuration file.
+        settings: what is to stand where.
+        environ: what `${VAR}` stands for.
+
+    Raises:
+        ConfigError: the configuration is faulty, or would be.
+        DocumentError: it cannot be read, or is written in a way that cannot be edited.
+    """
+    opened: dict[Path, tuple[FoundFile, Document]] = {}
+    places = []
+    for setting in settings:
+        path, trail = _holder(config, setting.trail)
+        if path not in opened:
+            opened[path] = _open(path)
+        document = opened[path][1]
+        if setting.value is UNSET:
+            document.remove(trail)
+        else:
+            document.put(trail, setting.value)
+        places.append(KeyPlace(path, spelt(trail)))
+    texts = {path: document.text() for path, (_, document) in opened.items()}
+    for path, text in texts.items():
+        if len(text.encode()) > MAX_CONFIG:
+            raise DocumentError(f"{path} would have more than {MAX_CONFIG >> 10} KiB, which mcpd does not read")
+    load_changed(config, texts, environ, SURFACES)
+    changed = tuple(
+        _EditedFile(found=found, text=texts[path])
+        for path, (found, _) in opened.items()
+        if texts[path] != found.text()
+    )
+    return SettingsEdit(places=tuple(places), changed=changed)
+
+
+def _open(path: Path) -> tuple[FoundFile, Document]:
+    found = look(path)
+    before = found.text()
+    if before is None:
+        raise ConfigError(str(path), [Fault(path=ROOT, message="there is no such file")])
+    return found, read_document(before, Format.JSON, source=str(path))
+
+
+def _holder(config: Path, trail: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    """The file in which a key stands or belongs, and its trail there."""
+    if len(trail) > _IN_PROFILE and trail[0] == "profiles" and "/" not in trail[1]:
+        own = config.parent / FOLDER / f"{trail[1]}.json"
+        if look(own).content is not None:
+            return own, trail[_IN_PROFILE:]
+    return config, trail

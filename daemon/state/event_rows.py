@@ -1,0 +1,147 @@
+"""The stored events: each written once, read by server, session and time, deleted when old or too many.
+
+They need no stamps (`stamping`): nobody changes one, and each is of one life of one daemon.
+"""
+
+# ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from daemon.history.encoding import body_of, stored_event
+from daemon.history.event import EventKind
+from daemon.state.sql import among, clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daemon.history.event import Event
+    from daemon.history.query import EventQuery
+    from daemon.state.sql import Transaction
+
+KEPT_SECONDS = 30 * 24 * 3600.0
+"""Seconds that an event is kept: a month, so that what happens once a month is seen twice."""
+
+KEPT_OF_EACH = 10_000
+"""The most events that are kept of one server, of the daemon itself, and of its sessions: 5 MB each. A server
+that never comes up makes three thousand a day."""
+
+FORGOTTEN_EVENTS = 2000
+"""The most events that are deleted in one transaction: some 20 ms, for which writers wait."""
+
+_SESSIONS = "kind LIKE 'session-%'"
+"""Clients may come and go by the thousand, which must not cost the daemon's own events their places."""
+
+_COLUMNS = ("life", "number", "at", "server", "instance", "session", "kind", "body")
+
+
+def put_events(transaction: Transaction, events: Iterable[Event]) -> None:
+    """Write events; those that are there already stay as they are."""
+    rows = [_row(event) for event in events]
+    if rows:
+        names = ", ".join(_COLUMNS)
+        values = ", ".join(f":{name}" for name in _COLUMNS)
+        put = f"INSERT INTO events ({names}) VALUES ({values}) ON CONFLICT (life, number) DO NOTHING"
+        transaction.change_each(put, rows)
+
+
+def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
+    """The stored events that are asked for, oldest first; rows that nobody here can read are left out."""
+    conditions = ["at >= :since"]
+    values: dict[str, Any] = {"since": query.since, "limit": query.limit}
+    if query.until < math.inf:
+        conditions.append("at <= :until")
+        values["until"] = query.until
+    for column in ("server", "instance", "session"):
+        if wanted := getattr(query, column):
+            conditions.append(f"{column} = :{column}")
+            values[column] = clean(wanted)
+    if query.kinds:
+        marks, kinds = among(map(str, query.kinds))
+        conditions.append(f"kind IN {marks}")
+        values.update(kinds)
+    going_on = []
+    for place, (life, number) in enumerate(query.seen.items()):
+        conditions.append(f"NOT (life = :life_{place} AND number <= :number_{place})")
+        going_on.append(f"(life = :life_{place} AND number > :number_{place})")
+        values.update({f"life_{place}": clean(life), f"number_{place}": number})
+    if query.fresh > query.since:
+        # Each by an index, however long ago the first answer was.
+        conditions.append(f"({' OR '.join(['at >= :fresh', *going_on])})")
+        values["fresh"] = query.fresh
+    order = "ASC" if query.oldest else "DESC"
+    found = transaction.rows(
+        f"SELECT * FROM events WHERE {' AND '.join(conditions)}"
+        f" ORDER BY at {order}, life {order}, number {order} LIMIT :limit",
+        values,
+    )
+    events = [event for row in found if (event := stored_event(row)) is not None]
+    return events if query.oldest else events[::-1]
+
+
+def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_EACH) -> int:
+    """Delete events from before a time, and the oldest where there are too many.
+
+    Args:
+        before: the time in seconds since the epoch.
+        transaction: the transaction to delete in.
+        most: how many may stay of each server, of the daemon itself, and of its sessions.
+
+    Returns:
+        How many were deleted: if `FORGOTTEN_EVENTS`, there may be more.
+    """
+    room = FORGOTTEN_EVENTS
+    room -= _delete(transaction, "at < :before", {"before": before}, room)
+    counts = transaction.rows(
+        f"SELECT server, {_SESSIONS} AS comes, count(*) AS many FROM events GROUP BY server, {_SESSIONS}"
+    )
+    for row in counts:
+        excess = min(row["many"] - most, room)
+        if excess > 0:
+            kind = _SESSIONS if row["comes"] else f"NOT {_SESSIONS}"
+            room -= _delete(transaction, f"server = :server AND {kind}", {"server": row["server"]}, excess)
+    return FORGOTTEN_EVENTS - room
+
+
+def last_life(host: str, socket: str, transaction: Transaction) -> tuple[float, bool] | None:
+    """When the last daemon on a socket was last heard of, and whether it stopped in order; None: no trace.
+
+    Args:
+        host: the name of its machine.
+        socket: the path of the socket that its clients connected to.
+        transaction: the transaction to read in.
+    """
+    begun = "SELECT * FROM events WHERE server = '' AND kind = :kind ORDER BY at DESC LIMIT 100"
+    for row in transaction.rows(begun, {"kind": str(EventKind.DAEMON_STARTED)}):
+        event = stored_event(row)
+        if event is None or (event.details.get("host"), event.details.get("socket")) != (host, socket):
+            continue
+        life = {"life": event.life}
+        stopped = {**life, "kind": str(EventKind.DAEMON_STOPPED)}
+        ended = transaction.scalar("SELECT count(*) FROM events WHERE life = :life AND kind = :kind", stopped)
+        return float(transaction.scalar("SELECT max(at) FROM events WHERE life = :life", life)), bool(ended)
+    return None
+
+
+def _row(event: Event) -> dict[str, Any]:
+    texts = (event.life, event.server, event.instance, event.session)
+    life, server, instance, session = map(clean, texts)
+    return {
+        "life": life,
+        "number": event.number,
+        "at": event.at,
+        "server": server,
+        "instance": instance,
+        "session": session,
+        "kind": str(event.kind),
+        "body": body_of(event),
+    }
+
+
+def _delete(transaction: Transaction, which: str, values: dict[str, Any], most: int) -> int:
+    """Delete the oldest of some events, and return how many were."""
+    oldest = f"SELECT life, number FROM events WHERE {which} ORDER BY at LIMIT :most"
+    statement = f"DELETE FROM events WHERE (life, number) IN ({oldest})"
+    return transaction.change(statement, {**values, "most": most})

@@ -1,0 +1,155 @@
+"""What the daemon is made of behind its doors: history, catalog, servers, what is kept and counted."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from daemon.actors.librarian import Librarian
+from daemon.actors.recorder import Recorder, Timing
+from daemon.actors.registry import Registry
+from daemon.actors.sampler import SampledDaemon, Sampler
+from daemon.actors.summarizing import Summarizing
+from daemon.actors.upstream import UpstreamActor
+from daemon.catalog.offer import Offers
+from daemon.clients.audience import ConnectedClients
+from daemon.clients.client import Moves
+from daemon.clients.request_states import RequestStates
+from daemon.clients.sessions import Sessions
+from daemon.counting.gathering import Gathering
+from daemon.counting.measures import RepairCounts
+from daemon.counting.recent_calls import RecentCalls
+from daemon.counting.series import Series
+from daemon.counting.summary import counters, hourly, most_called
+from daemon.counting.tally import Tally
+from daemon.history.journal import History
+from daemon.host.call_log import CallLogger
+from daemon.kit.later import later
+from daemon.state.opening import opener_of
+from daemon.surfaces.arguments.reading import Checker
+from daemon.surfaces.base import Means
+from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
+from daemon.upstreams.servers import Servers
+from daemon.wire.outbox import Outbox
+
+if TYPE_CHECKING:
+    from daemon.actors.summarizer import Summarizer
+    from daemon.config.model import Config
+    from daemon.surroundings import Surroundings
+else:  # 10 ms, needed only if a model is configured that writes summaries
+    Summarizer = later("daemon.actors.summarizer", "Summarizer")
+
+HOST_CHARACTERS = 64
+"""Characters of the host's name, as long as Linux lets it be, in the name of a daemon's life."""
+
+
+class Core:
+    """The actors that serve whoever comes, and what they share; nothing is started."""
+
+    def __init__(self, config: Config, around: Surroundings) -> None:
+        """Make everything, each part with those made before it."""
+        self.around, self.outbox = around, Outbox()
+        self.serving = trio.Event()
+        """Set once clients are served."""
+        self.history = _history(around)
+        self.gathering = Gathering(self.history.note)
+        self.registry = Registry(config, wall=time.time, reserved=META_TOOLS, note=self.history.note)
+        self.audience, self.states = ConnectedClients(), RequestStates()
+        self.servers = _servers(self, config)
+        self.upstreams, self.supervisor = self.servers.upstreams, self.servers.supervisor
+        self.librarian = Librarian(self.registry.catalog, config.search)
+        self.tally = Tally(
+            config.mcp_servers, meta_tools={each.name: each.meta_tools for each in (*SURFACES.values(), ITSELF)}
+        )
+        self.recent, self.series = RecentCalls(time.time), Series()
+        self.calls, self.mended, self.moves = CallLogger(self.recent), RepairCounts(), Moves()
+        self.sampler = _sampler(self)
+        self.recorder = _recorder(self, config)
+        self.sessions = _sessions(self)
+        summarizer = partial(Summarizer, self.registry.catalog, tell=self.registry.tell, wall=time.time)
+        self.summarizing = Summarizing(self.registry.catalog, summarizer)
+        self.means = _means(self, config)
+
+
+def _history(around: Surroundings) -> History:
+    """The history of this life, which is named by the host and the process: others may be on the same store."""
+
+    def redact(server: str, text: str, most: int) -> str:
+        return around.redact.of(server)(text, most) if server else around.redact(text, most)
+
+    life = f"{socket.gethostname()[:HOST_CHARACTERS]}/{around.facts.pid}/{os.urandom(3).hex()}"
+    history = History(time.time, life, redact)
+    history.listeners.append(around.tell_event)
+    return history
+
+
+def _servers(core: Core, config: Config) -> Servers[UpstreamActor]:
+    return Servers(
+        config,
+        make=partial(
+            UpstreamActor,
+            outbox=core.outbox,
+            opening=core.around.opening(core.outbox),
+            wall=time.time,
+            audience=core.audience,
+            settle=core.registry.settle,
+        ),
+        catalog=core.registry.catalog,
+        tell=core.registry.tell,
+        settle=core.registry.settle,
+        redact=core.around.redact,
+        wall=time.time,
+        note=core.history.note,
+    )
+
+
+def _recorder(core: Core, config: Config) -> Recorder:
+    recorder = Recorder(
+        opener_of(core.around.place, writer=os.urandom(16).hex(), wall=time.time),
+        catalog=core.registry.catalog,
+        tell=core.registry.tell,
+        settle=core.registry.settle,
+        timing=Timing(session_idle=config.state.session_idle),
+        count=lambda: counters(core.tally),
+        history=core.history,
+        count_hourly=lambda: hourly(core.tally),
+    )
+    core.history.stored, core.history.is_shared = recorder.events.find, recorder.shared
+    return recorder
+
+
+def _sampler(core: Core) -> Sampler:
+    sampled = SampledDaemon(
+        upstreams=core.upstreams,
+        actors=core.servers.actors,
+        tally=core.tally,
+        recent=core.recent,
+    )
+    return Sampler(sampled, core.series, time.time)
+
+
+def _sessions(core: Core) -> Sessions:
+    return Sessions(
+        core.registry.catalog,
+        core.recorder,
+        wall=time.time,
+        on_loaded=core.tally.loaded,
+        on_invalid=core.tally.invalidated,
+        on_left=core.servers.session_ended,
+        on_joined=core.servers.session_returned,
+    )
+
+
+def _means(core: Core, config: Config) -> Means:
+    return Means(
+        offers=Offers(),
+        checker=Checker(),
+        index=lambda: core.librarian.index.value,
+        index_characters=config.limits.index_characters,
+        most_called=lambda: most_called(core.recorder.totals.known),
+    )

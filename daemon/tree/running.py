@@ -1,0 +1,132 @@
+"""The life of the daemon: starts all actors, and stops them in order.
+
+Nurseries are nested: the core (registry, recorder, call log) around the upstreams around the doors. They start
+from the outside in and stop from the inside out, so a client's call always finds a registry, and servers
+outlive the sessions that call them. A crash in the core is a bug: it leaves `serve`, the process ends, and the
+service manager starts a new one. Signals and the watched file belong to `cli.lifetime`.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import trio
+from loguru import logger
+
+from daemon.actors.warden import Warden
+from daemon.clients.draining import drain
+from daemon.counting.summary import most_called
+from daemon.history.event import Event, EventKind
+from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping
+from daemon.tree.wiring import Wiring
+
+if TYPE_CHECKING:
+    from daemon.config.model import Config
+    from daemon.history.event import Detail
+    from daemon.surroundings import Surroundings
+
+STOP_SECONDS = 4.0
+"""Seconds that all servers together have to stop; with the drain and the kill under the promised 5 s."""
+
+
+class Tree(Wiring):
+    """The actors of one daemon, from start to stop."""
+
+    def __init__(self, config: Config, around: Surroundings) -> None:
+        """Wire everything; nothing is started."""
+        super().__init__(config, around)
+        self._recording, self._ended, self._written = trio.CancelScope(), trio.Event(), trio.Event()
+
+    async def serve(self, stop: trio.Event) -> None:
+        """Run until `stop` is set, then stop everything in order, within 5 s."""
+        around = self.around
+        async with trio.open_nursery() as core:
+            core.start_soon(self.registry.run)
+            await self._recall()
+            await self._tell_start()
+            core.start_soon(self._record)
+            core.start_soon(around.children.reap_orphans)
+            core.start_soon(self.librarian.run)
+            core.start_soon(self.calls.run)
+            core.start_soon(self.gathering.run)
+            core.start_soon(self.sampler.run)
+            core.start_soon(self.sessions.run)
+            core.start_soon(self.states.run, self.outbox.flush)
+            core.start_soon(self.summarizing.run)
+            async with trio.open_nursery() as upstreams:
+                upstreams.start_soon(self.servers.run)
+                upstreams.start_soon(around.logins.run, self.servers.restart, self.history.note)
+                async with trio.open_nursery() as doors:
+                    doors.start_soon(self.client_door.run)
+                    doors.start_soon(self.operator_door.run)
+                    doors.start_soon(self.exposition.run)
+                    doors.start_soon(self.console_opening.run)
+                    if self.http is not None:
+                        await self.http.tokens.learn()
+                        doors.start_soon(self.http.run)
+                    doors.start_soon(feed_watchdog, around.notify, around.watchdog, self.registry.settle)
+                    doors.start_soon(Warden(self.servers.actors).run)
+                    around.notify(SERVING)
+                    self.readiness = Readiness.SERVING
+                    self.serving.set()
+                    logger.info("ready: clients connect to {}", around.facts.socket)
+                    async with trio.open_nursery() as changes:
+                        # Only until the stop: the configuration does not change after it.
+                        changes.start_soon(self.reloader.run)
+                        await stop.wait()
+                        changes.cancel_scope.cancel()
+                    await self._drain()
+                    doors.cancel_scope.cancel()
+                around.children.limit_stops(STOP_SECONDS)
+                self.supervisor.announce_stop()
+                self._recording.cancel()
+                # Beside the round that is ending: what hangs there must not delay the end twice.
+                core.start_soon(self._write_the_rest)
+                upstreams.cancel_scope.cancel()
+            self._tell_stop()
+            await self._written.wait()
+            core.cancel_scope.cancel()
+
+    async def _recall(self) -> None:
+        """Restore the stored state, before a client is served or a switched-off server could be started."""
+        await self.around.children.end_leftovers()
+        await self.recorder.open()
+        self.tally.know(most_called(self.recorder.totals.known))
+        await self.registry.settle()
+
+    async def _tell_start(self) -> None:
+        """Note that the daemon starts, and whether the one before it ended as it should."""
+        facts, host = self.around.facts, socket.gethostname()
+        details: dict[str, Detail] = {"version": facts.version, "pid": facts.pid}
+        details |= {"host": host, "socket": facts.socket}
+        last = await self.recorder.events.last_life(host, facts.socket)
+        if last is not None and not last[1]:
+            details |= {"unclean": True, "lastAt": last[0]}
+        self.history.note(Event(kind=EventKind.DAEMON_STARTED, details=details))
+
+    def _tell_stop(self) -> None:
+        seconds = max(0.0, time.time() - self.around.facts.started_at)
+        self.history.note(Event(kind=EventKind.DAEMON_STOPPED, details={"seconds": seconds}))
+        self._ended.set()
+
+    async def _record(self) -> None:
+        """Write changes until the upstreams stop."""
+        with self._recording:
+            # What changes while a session is recalled must not be missed either.
+            await self.recorder.run(lambda: [*self.sessions.named, *self.sessions.recalls], self.sessions.adopt)
+
+    async def _write_the_rest(self) -> None:
+        await self.recorder.finish(self._ended.wait)
+        self._written.set()
+
+    async def _drain(self) -> None:
+        """Let balancers look elsewhere and calls in flight finish, then answer the rest with an error."""
+        self.around.notify(stopping(0 if self.http is None else self.http.drain_seconds))
+        self.readiness = Readiness.DRAINING
+        logger.info("stopping")
+        if self.http is not None:
+            await self.http.drain()
+        self.client_door.stop_accepting()
+        await drain(self.front.sessions, self.servers.actors)

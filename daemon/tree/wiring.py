@@ -1,0 +1,226 @@
+"""All actors of the daemon, wired: each is given what it needs of those made before it; nothing is started."""
+
+from __future__ import annotations
+
+import time
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.actors.console import ConsoleOpening
+from daemon.actors.exposition import Exposition
+from daemon.actors.front import Front
+from daemon.actors.reloader import Reloader
+from daemon.actors.session import Session
+from daemon.clients.context import SessionContext
+from daemon.clients.doors.unix import unix_door
+from daemon.clients.parking import parked_calls
+from daemon.clients.unloading import unload
+from daemon.counting.readings import Exporter
+from daemon.history.event import Event, EventKind
+from daemon.host.notify import Readiness
+from daemon.kit.later import later
+from daemon.operators.base import Counters, OperatorContext
+from daemon.operators.clients import Clients
+from daemon.processes.peers import Peers, own_and, shares
+from daemon.surfaces.fitting import AUTO
+from daemon.surfaces.table import SURFACES
+from daemon.tree.core import Core
+
+if TYPE_CHECKING:
+    import socket
+
+    from daemon.actors.control import Control
+    from daemon.clients.doors.http.door import HttpDoor, HttpNeeds
+    from daemon.config.diff import Plan
+    from daemon.config.model import Config
+    from daemon.console.console import Console
+    from daemon.processes.peers import Connections
+    from daemon.summaries.asking import SummaryQuestions
+    from daemon.surroundings import Surroundings
+else:
+    Control = later("daemon.actors.control", "Control", due=True)  # 30 ms, needed once an operator asks
+    SummaryQuestions = later("daemon.summaries.asking", "SummaryQuestions")
+    HttpDoor = later("daemon.clients.doors.http.door", "HttpDoor")  # 15 ms, needed only where HTTP is served
+    HttpNeeds = later("daemon.clients.doors.http.door", "HttpNeeds")
+    Console = later("daemon.console.console", "Console")  # needed once somebody looks at it
+
+CONTROL_CONNECTIONS = 32
+"""Operators' connections at once; each command is short, except for `call`."""
+
+
+class Wiring(Core):
+    """All actors of one daemon: what serves, and the doors to it."""
+
+    def __init__(self, config: Config, around: Surroundings) -> None:
+        """Wire everything, each part with those made before it; nothing is started."""
+        super().__init__(config, around)
+        self.readiness = Readiness.STARTING
+        """What probes over HTTP are told."""
+        self.reloader = Reloader(
+            read=around.file.read,
+            apply=self._apply,
+            source=around.facts.config,
+            notify=around.notify,
+            redact=around.redact,
+            note=self.history.note,
+        )
+        self.front, self.exporter = _front(self), _exporter(self)
+        self.exposition = Exposition(
+            self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
+        )
+        self.console_opening = ConsoleOpening(lambda: self.console, self.outbox)
+        self.http = None if around.http is None else _http(self, around.http)
+        self.clients = _clients(self, config)
+        gather = self.gathering.add
+        self.operators = Peers("operators", shares(CONTROL_CONNECTIONS), uids=own_and(()), gather=gather)
+        self.context = _context(self)
+        """The daemon, as operators see it."""
+        door = partial(unix_door, outbox=self.outbox, limits=config.limits)
+        self.client_door = door(around.front, self.clients, self.front.serve)
+        self.operator_door = door(around.control, self.operators, _control(self.context).serve)
+
+    @cached_property
+    def console(self) -> Console:
+        """The pages for people, made when somebody first asks for them."""
+        http = self.http
+        return Console(
+            self.context,
+            address=self._console_address,
+            match=None if http is None else http.tokens.match,
+        )
+
+    async def _console_address(self) -> str:
+        return await self.console_opening.address() if self.http is None else self.http.address
+
+    async def _apply(self, config: Config) -> Plan:
+        plan = await self.servers.apply(config)
+        self.tally.serve(self.registry.catalog.value.config.mcp_servers)
+        if self.http is not None:
+            await self.http.renew()
+        return plan
+
+    def connections(self) -> dict[str, Connections]:
+        """How many peers are connected through each door, and how many were refused."""
+        return {peers.door: peers.report() for peers in (self.clients, self.operators)}
+
+
+def _clients(wiring: Wiring, config: Config) -> Peers:
+    return Peers(
+        "clients",
+        shares(config.limits.connections),
+        uids=own_and(config.listen.uids),
+        servers=lambda: {
+            each.pid for each in wiring.servers.actors.values() if each.of in config.listen.servers
+        },
+        gather=wiring.gathering.add,
+    )
+
+
+def _front(wiring: Wiring) -> Front[Session]:
+    context = SessionContext(
+        catalog=wiring.registry.catalog,
+        upstreams=wiring.servers.named,
+        surfaces=SURFACES,
+        means=wiring.means,
+        index=wiring.librarian.index,
+        mended=wiring.mended,
+        sessions=wiring.sessions,
+        tally=wiring.tally,
+        settle_names=wiring.registry.settle_names,
+        settled=wiring.registry.settle,
+        outbox=wiring.outbox,
+        log=wiring.calls,
+        recent=wiring.recent,
+        wall=time.time,
+        redact=wiring.around.redact,
+        audience=wiring.audience,
+        states=wiring.states,
+        logins=wiring.around.logins,
+        look=wiring.recorder.look if wiring.recorder.shared else None,
+        moved=wiring.moves.of,
+        note=wiring.history.note,
+        gather=wiring.gathering.add,
+    )
+    return Front(lambda link, number, visitor: Session(link, number, context, visitor))
+
+
+def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
+    def turned_away(reason: str) -> None:
+        wiring.tally.turned_away(reason)
+        details = {"door": "http", "reason": reason}
+        wiring.gathering.add(Event(kind=EventKind.REFUSED, details=details))
+
+    needs = HttpNeeds(
+        listener=listener,
+        tls=wiring.around.tls,
+        state=Path(wiring.around.facts.state),
+        redact=wiring.around.redact,
+        catalog=wiring.registry.catalog,
+        offers=wiring.means.offers,
+        surfaces=(AUTO, *SURFACES),
+        export=wiring.exporter.text,
+        readiness=lambda: wiring.readiness,
+        count=turned_away,
+        serve=wiring.front.serve,
+        outbox=wiring.outbox,
+        console=lambda: wiring.console,
+    )
+    return HttpDoor(needs)
+
+
+def _exporter(wiring: Wiring) -> Exporter:
+    return Exporter(
+        tally=wiring.tally,
+        catalog=wiring.registry.catalog,
+        actors=wiring.servers.actors,
+        upstreams=wiring.upstreams,
+        sessions=lambda: [session.statistics() for session in wiring.front.sessions.values()],
+        persistence=wiring.recorder.persistence,
+        version=wiring.around.facts.version,
+        connections=wiring.connections,
+    )
+
+
+def _control(context: OperatorContext) -> Front[Control]:
+    return Front(lambda link, _number, _visitor: Control(link, context))
+
+
+def _context(wiring: Wiring) -> OperatorContext:
+    return OperatorContext(
+        facts=wiring.around.facts,
+        registry=wiring.registry,
+        upstreams=wiring.upstreams,
+        actors=wiring.servers.actors,
+        children=wiring.supervisor.children,
+        reload=wiring.reloader.reload,
+        archive=wiring.recorder,
+        clients=Clients(
+            live=wiring.front.sessions.values,
+            in_use=wiring.sessions.in_use,
+            moves=wiring.moves,
+            change_grants=wiring.sessions.grants.change,
+            unload=partial(unload, wiring.sessions, wiring.recorder),
+            parked=partial(parked_calls, wiring.states),
+            connections=wiring.connections,
+        ),
+        counters=Counters(
+            tally=wiring.tally,
+            mended=wiring.mended,
+            summarizer=lambda: wiring.summarizing.state,
+            export=wiring.exporter.text,
+            recent=wiring.recent,
+            series=wiring.series,
+        ),
+        means=wiring.means,
+        redact=wiring.around.redact,
+        outbox=wiring.outbox,
+        wall=time.time,
+        logins=wiring.around.logins,
+        history=wiring.history,
+        summary_model=cache(
+            lambda: SummaryQuestions(lambda: wiring.registry.catalog.value.config, wiring.around.facts.environ)
+        ),
+        access=None if wiring.http is None else wiring.http.tokens,
+        console=lambda: wiring.console,
+    )

@@ -1,0 +1,134 @@
+"""`python -m tests.browser.screenshots`: pictures of the console's pages, of a daemon that is at work.
+
+Each page of the navigation once, in light; the servers also in the dark and on a phone. The daemon's servers
+are scripted: one is broken, one keeps crashing, one is asleep; a client has loaded tools and made calls.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import sync_playwright
+
+from daemon.console.table import PAGES
+from daemon.counting.summary import INSTEAD, SPARED
+from tests.browser.driving import DESK, PHONE, chromium, console, settled
+from tests.e2e.harness import scripted
+
+if TYPE_CHECKING:
+    from tests.browser.driving import Here
+
+MAX_BYTES = 200_000
+"""Bytes of a picture: a repository is fetched by everybody."""
+
+
+def described(**tools: str) -> dict[str, Any]:
+    """A server with these tools, by name and description."""
+    return scripted(tools=[_tool(name, text) for name, text in tools.items()])
+
+
+def _tool(name: str, text: str) -> dict[str, Any]:
+    """A tool with a schema as long as those of real servers are."""
+    words = ("repository", "branch", "path", "since", "until", "author", "limit", "format")
+    about = (
+        "is optional; what the server is configured with counts where it is left out, and no more than that."
+    )
+    properties = {word: {"type": "string", "description": f"The {word} {about}"} for word in words}
+    schema = {"type": "object", "properties": properties, "required": ["repository"]}
+    return {"name": name, "description": text, "inputSchema": schema}
+
+
+MANY = {f"{verb}_{what}": f"Will {verb} the {what}s of a project, by their id or by words."
+        for verb in ("list", "get", "create", "update", "delete", "search", "export", "archive")
+        for what in ("issue", "label", "milestone", "release", "commit", "branch", "review", "comment",
+                     "pipeline", "runner", "secret", "deployment", "member", "webhook", "package", "wiki_page",
+                     "snippet", "board", "epic", "badge", "token", "tag", "fork", "mirror")}  # fmt: skip
+"""What large real servers list."""
+
+
+SERVERS: dict[str, Any] = {
+    "git": described(
+        git_log="Shows the commits of a branch, newest first.",
+        git_status="Shows which files have changed.",
+        git_diff="Shows what has changed in a file, or between two commits.",
+    ),
+    "notes": described(read_note="Reads a note.", write_note="Writes a note."),
+    "tickets": described(find_tickets="Finds tickets by their words.", close_ticket="Closes a ticket."),
+    **{
+        name: described(**dict([*MANY.items()][first : first + 64]))
+        for first, name in ((0, "forge"), (64, "builds"), (128, "wiki"))
+    },
+    "weather": {**described(forecast="Says what the weather will be."), "start": "lazy"},
+    "crashing": {"command": sys.executable, "args": ["-c", "raise SystemExit('the licence has expired')"]},
+    "missing": {"command": "/opt/tools/not-installed-server"},
+}
+
+
+def at_work(here: Here) -> None:
+    """Have a client load tools and make calls."""
+    here.daemon.ready("forge", "builds", "wiki")
+    with here.daemon.client() as client:
+        client.hello(session="/home/ann/project", surface="load")
+        client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _CLIENT})
+        client.listed()
+        client.load("git_log", "read_note")
+        for name in ("git_log", "read_note", "git_log"):
+            client.call(name, {})
+        a_day_of_savings(here)
+        photograph(here)
+
+
+def a_day_of_savings(here: Here) -> None:
+    """What working hours would have left in the store."""
+    now = int(time.time()) // 3600
+    with closing(sqlite3.connect(here.daemon.state)) as store, store:
+        for back, busy in enumerate((3, 8, 6, 9, 4, 1, 0, 2, 7, 5, 3)):
+            counts = {"loads": 2, "loadHits": 9, "loadMisses": 1, "extraRoundTrips": 3,
+                      SPARED: 14_000, INSTEAD: 1_900}  # fmt: skip
+            rows = [(now - back - 1, name, busy * each) for name, each in counts.items()]
+            store.executemany("INSERT INTO hours (hour, name, value) VALUES (?, ?, ?)", rows)
+
+
+_CLIENT = {"name": "claude-code", "version": "2.1"}
+OUTPUT = Path("docs/screenshots")
+
+
+def photograph(here: Here) -> None:
+    """Take all pictures."""
+    shown = [page for page in PAGES if page.in_navigation]
+    takes: list[tuple[str, str, dict[str, int], str]] = [
+        (page.path, page.path.strip("/"), DESK, "light") for page in shown
+    ]
+    first = shown[0].path
+    takes += [
+        (first, f"{first.strip('/')}-dark", DESK, "dark"),
+        (first, f"{first.strip('/')}-phone", PHONE, "light"),
+    ]
+    for path, name, viewport, scheme in takes:
+        page = here.signed_in(viewport=viewport, color_scheme=scheme)
+        page.goto(f"{here.address}{path}")
+        settled(page)
+        picture = page.screenshot(animations="disabled")
+        assert len(picture) <= MAX_BYTES, (name, len(picture))
+        (OUTPUT / f"{name}.png").write_bytes(picture)
+        print(f"{name}.png: {len(picture):,} bytes")  # noqa: T201 - a command
+        page.context.close()
+
+
+def main() -> None:
+    """Start everything, and take the pictures."""
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        with console(browser, {"mcpServers": SERVERS}) as here:
+            at_work(here)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""The pages of calls, savings and settings in Chromium: each control, each width, with and without a script."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.driving import DESK, PHONE, Here, accessible, console, expect_words, row, settled
+from tests.e2e.harness import scripted
+from tests.e2e.test_summaries import at_hand
+from tests.unit.summaries.endpoint_server import status, well
+from tests.waiting import WAIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+    from tests.unit.summaries.endpoint_server import EndpointServer
+
+pytestmark = pytest.mark.e2e
+
+MODELS = status(200, json.dumps({"data": [{"id": "large"}, {"id": "m"}]}).encode())
+PAGES = ("/calls", "/savings", "/savings?span=hour", "/savings?span=season", "/settings")
+
+
+@contextmanager
+def stage(browser: Browser) -> Iterator[tuple[Here, EndpointServer]]:
+    """A console with a server that can be waited for, and a model whose sentences nobody has asked for yet."""
+    with at_hand(well) as server:
+        config = {
+            "mcpServers": {
+                "git": scripted(tools=["sleep", "echo", "fail"]),
+                "notes": scripted(tools=["echo"]),
+            },
+            "profiles": {"reader": {"surface": "browse"}},
+            "summaries": {"baseUrl": server.base_url, "model": "m"},
+        }
+        with console(browser, config) as here:
+            yield here, server
+
+
+@pytest.fixture(scope="module")
+def staged(browser: Browser) -> Iterator[tuple[Here, EndpointServer]]:
+    with stage(browser) as made:
+        yield made
+
+
+def opened(here: Here, path: str, **options: object) -> Page:
+    page = here.signed_in(**options)
+    page.goto(here.address + path)
+    return page
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("path", PAGES)
+def test_each_page_is_for_everybody(
+    staged: tuple[Here, EndpointServer], path: str, size: dict[str, int]
+) -> None:
+    here, _ = staged
+    here.daemon.run("call", "notes/echo", "text=hi")
+    accessible(settled(opened(here, path, viewport=size)))
+
+
+def test_a_call_that_hangs_is_seen_and_cancelled(staged: tuple[Here, EndpointServer]) -> None:
+    here, _ = staged
+    page = settled(opened(here, "/calls"))
+    command = here.daemon.command("call", "git/sleep", "seconds=1000")
+    with subprocess.Popen(
+        command, cwd=here.daemon.code, env=here.daemon.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as caller:
+        waits = page.locator("#in-flight tr")
+        # Nothing else happens, and nothing is reloaded: it comes by itself.
+        expect(waits).to_contain_text("the answer", timeout=WAIT * 1000)
+        waits.get_by_role("button", name="Cancel the call").click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel the call").click()
+        expect_words(page, "is cancelled; its client is told")
+        said, _ = caller.communicate(timeout=WAIT)
+        assert b"cancelled" in said
+    expect(row(page, "sleep").filter(has_text="cancelled").first).to_be_visible(timeout=WAIT * 1000)
+
+
+def test_ended_calls_come_by_themselves_and_are_filtered_without_a_script(
+    staged: tuple[Here, EndpointServer],
+) -> None:
+    here, _ = staged
+    page = settled(opened(here, "/calls"))
+    here.daemon.run("call", "notes/echo", "text=hi")
+    here.daemon.run("call", "git/fail", check=None)
+    expect(page.locator("#ended tr").filter(has_text="fail").first).to_be_visible(timeout=WAIT * 1000)
+    still = opened(here, "/calls", java_script_enabled=False)
+    still.get_by_label("Server").select_option("git")
+    still.get_by_label("errors only").check()
+    still.get_by_role("button", name="Show").click()
+    names = {each.inner_text() for each in still.locator("#ended td:nth-child(2)").all()}
+    assert names == {"git"}
+
+
+def test_charts_say_their_numbers_without_a_script(staged: tuple[Here, EndpointServer]) -> None:
+    here, _ = staged
+    with here.daemon.client().hello(profile="reader") as client:
+        client.listed()
+        page = opened(here, "/savings?span=day", java_script_enabled=False)
+        expect_words(page, "How this is estimated")
+        chart = page.get_by_role("img", name="Extra round trips")
+        expect(chart).to_be_visible()
+        page.locator("#round-trips summary").click()
+        expect(page.locator("#round-trips table")).to_be_visible()
+        page.get_by_role("navigation", name="Time that the charts cover").get_by_text("Week").click()
+        assert page.url.endswith("span=week")
+
+
+def test_switches_are_thrown_with_the_keyboard_and_written(browser: Browser) -> None:
+    with stage(browser) as (here, _):
+        page = settled(opened(here, "/settings"))
+        page.get_by_role("button", name="Switch off loading on demand for profile reader").press("Enter")
+        page.get_by_role("dialog").get_by_role("button", name="Switch off").click()
+        expect_words(page, "profile reader is switched off")
+        expect(row(page, "reader")).to_contain_text("full: every tool")
+        page.get_by_role("button", name="Switch off loading on demand for all profiles").press("Enter")
+        page.get_by_role("dialog").get_by_role("button", name="Switch off").click()
+        expect_words(page, "Every profile shows every tool")
+        assert here.daemon.ask("status")["daemon"]["lazy"] is False
+        written = json.loads(here.daemon.config.read_text())
+        assert (written["lazy"], written["profiles"]["reader"]["lazy"]) == (False, False)
+        here.daemon.run("lazy", "on")
+        expect_words(page, "Each profile shows what its own switch")
+        page.get_by_role("button", name="Read it again").click()
+        expect_words(page, "The configuration was read")
+
+
+def test_a_model_is_listed_chosen_and_tried(staged: tuple[Here, EndpointServer]) -> None:
+    here, server = staged
+    here.daemon.run("disable", "git")
+    here.daemon.run("disable", "notes")
+    page = settled(opened(here, "/settings"))
+    server.behave(MODELS)
+    page.get_by_role("button", name="List the models of this endpoint").click()
+    expect_words(page, "The endpoint offers 2 models")
+    page.get_by_label("Model", exact=True).select_option("large")
+    page.get_by_role("button", name="Choose").click()
+    expect_words(page, "large writes summaries from now on")
+    server.behave(well)
+    page.get_by_role("button", name="Ask the model").click()
+    expect_words(page, "Does boil_water well.")
+    accessible(page)
+    assert json.loads(here.daemon.config.read_text())["summaries"]["model"] == "large"
+    for name in ("git", "notes"):
+        here.daemon.run("enable", name)
+
+
+def test_who_may_only_look_has_no_controls(staged: tuple[Here, EndpointServer]) -> None:
+    here, _ = staged
+    page = here.signed_in("--read-only")
+    for path in ("/settings", "/calls"):
+        page.goto(here.address + path)
+        assert page.locator("main form[method=post]").count() == 0

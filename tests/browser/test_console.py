@@ -1,0 +1,332 @@
+"""The console in Chromium: coming in, keeping others out, staying up to date, being used without a mouse."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from daemon.console.table import PAGES
+from tests.browser.driving import DESK, PHONE, accessible, console, expect_words, row, settled
+from tests.e2e.harness import free_port, running, scripted
+from tests.waiting import WAIT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+    from tests.browser.driving import Here
+
+pytestmark = pytest.mark.e2e
+
+SHOWN = [page.path for page in PAGES if page.in_navigation]
+
+
+@contextmanager
+def another_site(html: str) -> Iterator[str]:
+    """A page of somebody else, on another port and under another name; returns its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(html.encode())
+
+        def log_message(self, *_args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://localhost:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join(WAIT)
+        server.server_close()
+
+
+# --- coming in ----------------------------------------------------------------------------------------------
+
+
+def test_a_link_lets_one_browser_in_and_no_second_one(here: Here) -> None:
+    link = here.link()
+    first, second = here.context().new_page(), here.context().new_page()
+    first.goto(link)
+    first.wait_for_url(here.address)
+    assert "Servers" in first.title()
+    answer = second.goto(link)
+    assert answer is not None
+    assert answer.status == 403
+    expect_words(second, "used already")
+    assert first.context.cookies()[0]["httpOnly"]
+    assert first.evaluate("document.cookie") == ""
+
+
+def test_a_link_on_a_page_of_another_site_lets_in(here: Here) -> None:
+    with another_site(f'<a href="{here.link()}">the console</a>') as address:
+        page = here.context().new_page()
+        page.goto(address)
+        page.get_by_text("the console").click()
+        page.wait_for_url(here.address)
+
+
+def test_without_a_link_there_is_only_a_word_on_how_to_get_one(here: Here) -> None:
+    page = here.context().new_page()
+    answer = page.goto(f"{here.address}/servers")
+    assert answer is not None
+    assert answer.status == 401
+    expect_words(page, "mcpd ui")
+    assert "git" not in page.content()
+    accessible(page)
+
+
+def test_signing_out_ends_it_in_this_browser_only(here: Here) -> None:
+    page, other = here.signed_in(), here.signed_in()
+    page.get_by_role("button", name="Sign out").click()
+    page.goto(here.address)
+    expect_words(page, "You are not signed in")
+    other.reload()
+    assert "Servers" in other.title()
+
+
+def test_a_token_of_the_configuration_signs_in_to_read(browser: Browser) -> None:
+    value = "of-the-wall-display-0123456789"
+    listed = [{"name": "wall", "value": value, "console": "read"}, {"name": "ci", "value": f"{value}-ci"}]
+    http = {"address": f"127.0.0.1:{free_port()}", "tokens": listed}
+    with console(browser, {"listen": {"http": http}}) as opened:
+        page = opened.context().new_page()
+        page.goto(f"{opened.address}/sign-in")
+        page.get_by_label("token").fill(f"{value}-ci")
+        page.get_by_role("button", name="Sign in").click()
+        expect_words(page, "no token that may see the console")
+        page.get_by_label("token").fill(value)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(opened.address)
+        expect_words(page, "signed in by token wall · read only")
+        page.context.close()
+
+
+# --- keeping others out -------------------------------------------------------------------------------------
+
+
+def test_who_may_only_look_has_no_controls_and_cannot_forge_them(here: Here) -> None:
+    page = here.signed_in("--read-only")
+    expect_words(page, "read only")
+    assert page.locator("main form[method=post]").count() == 0
+    token = page.locator("input[name=form_token]").first.get_attribute("value")
+    form: dict[str, str | float | bool] = {"form_token": str(token)}
+    answer = page.request.post(
+        f"{here.address}/servers/git/restart", form=form, headers={"origin": here.address.removesuffix("/ui")}
+    )
+    assert answer.status == 403
+
+
+FORGED = """
+<form id="f" method="post" action="{address}/servers/git/restart"><input name="form_token" value="x"></form>
+<script>document.getElementById("f").submit()</script>
+"""
+
+
+def test_a_form_of_another_site_does_nothing(here: Here) -> None:
+    page = here.signed_in()
+    before = here.daemon.ask("status")["servers"]["git"]["pid"]
+    with another_site(FORGED.replace("{address}", here.address)) as address:
+        page.goto(address)
+        page.wait_for_url(f"{here.address}/servers/git/restart")
+        # Refused by its origin or, without a cookie, as somebody who is not signed in.
+        assert "not signed in" in page.content() or "may use the console" in page.content()
+    assert here.daemon.ask("status")["servers"]["git"]["pid"] == before
+
+
+def test_no_page_shows_it_in_a_frame(here: Here) -> None:
+    page = here.signed_in()
+    with another_site(f'<iframe src="{here.address}"></iframe>') as address:
+        page.goto(address)
+        frame = page.frames[-1]
+        assert "Servers" not in frame.content()
+
+
+def test_nothing_is_loaded_from_elsewhere_and_nothing_breaks_the_policy(here: Here) -> None:
+    page = here.signed_in()
+    asked: list[str] = []
+    told: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    for path in SHOWN:
+        page.goto(f"{here.address}{path}")
+        settled(page)
+    assert {each for each in asked if not each.startswith((here.address, "data:,"))} == set()
+    assert told == []
+
+
+def test_what_servers_say_is_shown_and_not_run(browser: Browser) -> None:
+    attack = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\u202etxet"
+    tool = {"name": "attack", "description": attack, "inputSchema": {"type": "object", "title": attack}}
+    with console(
+        browser, {"mcpServers": {"git": scripted(tools=[tool]), "notes": scripted(tools=["x"])}}
+    ) as opened:
+        page = opened.signed_in()
+        for path in ("tools?server=git", "tools/git/attack", "servers/git"):
+            page.goto(f"{opened.address}/{path}")
+            assert "owned" not in page.title()
+            assert page.locator("main script, main img").count() == 0
+        page.goto(f"{opened.address}/tools?server=git")
+        expect_words(page, "<script>document.title='owned'</script>")
+        expect_words(page, "\\u{202e}")
+        page.context.close()
+
+
+# --- staying up to date -------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_killed_is_seen_to_go_and_to_come_back(browser: Browser) -> None:
+    with console(browser) as opened:
+        page = settled(opened.signed_in())
+        expect(row(page, "git")).to_contain_text("ready")
+        pid = opened.daemon.ask("status")["servers"]["git"]["pid"]
+        page.evaluate("window.never_reloaded = true")
+        os.kill(pid, signal.SIGKILL)
+        eventually(
+            lambda: opened.daemon.ask("status")["servers"]["git"]["pid"] not in {None, pid}, opened.daemon.said
+        )
+        expect(row(page, "git")).to_contain_text("ready")
+        opened.daemon.run("disable", "git")
+        expect(row(page, "git")).to_contain_text("disabled", timeout=WAIT * 1000)
+        assert page.evaluate("window.never_reloaded")
+        page.context.close()
+
+
+def test_what_a_person_does_survives_a_change(browser: Browser) -> None:
+    with console(browser) as opened:
+        page = settled(opened.signed_in())
+        page.get_by_role("button", name="Restart notes").focus()
+        opened.daemon.run("disable", "git")
+        expect(row(page, "git")).to_contain_text("disabled", timeout=WAIT * 1000)
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Restart notes"
+        page.context.close()
+
+
+def test_a_page_says_when_the_daemon_is_gone(browser: Browser) -> None:
+    with console(browser) as opened:
+        page = settled(opened.signed_in())
+        assert opened.daemon.stop() == 0
+        expect_words(page, "does not answer")
+        page.context.close()
+
+
+def test_ending_all_sessions_ends_what_is_open(browser: Browser) -> None:
+    with console(browser) as opened:
+        page = settled(opened.signed_in())
+        assert opened.daemon.run("ui", "--end") == "ended: 1\n"
+        expect_words(page, "no longer kept up to date")
+        page.context.close()
+
+
+# --- for everybody ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", SHOWN)
+@pytest.mark.parametrize(
+    ("viewport", "scheme"), [(DESK, "light"), (DESK, "dark"), (PHONE, "light"), (PHONE, "dark")]
+)
+def test_axe_finds_nothing(here: Here, path: str, viewport: dict[str, int], scheme: str) -> None:
+    page = here.signed_in(viewport=viewport, color_scheme=scheme)
+    page.goto(f"{here.address}{path}")
+    accessible(page)
+    page.context.close()
+
+
+@pytest.mark.parametrize("path", SHOWN)
+def test_everything_is_read_without_a_script(here: Here, path: str) -> None:
+    with_script, without = here.signed_in(), here.signed_in(java_script_enabled=False)
+    for page in (with_script, without):
+        page.goto(f"{here.address}{path}")
+    headings = [page.get_by_role("heading").all_inner_texts() for page in (with_script, without)]
+    assert headings[0] == headings[1] != []
+    for page in (with_script, without):
+        page.context.close()
+
+
+def test_a_form_works_without_a_script(browser: Browser) -> None:
+    with console(browser) as opened:
+        page = opened.signed_in(java_script_enabled=False)
+        page.get_by_role("button", name="Refresh the list of tools of git").click()
+        page.wait_for_url(f"{opened.address}*")
+        expect(page.get_by_role("status").first).to_be_visible()
+        page.context.close()
+
+
+def focused(page: Page) -> str:
+    return str(page.evaluate("(document.activeElement.textContent || '').trim()"))
+
+
+def test_what_destroys_asks_first_and_the_keyboard_is_enough(browser: Browser) -> None:
+    with console(browser) as opened:
+        page = settled(opened.signed_in())
+        before = opened.daemon.ask("status")["servers"]["git"]["pid"]
+        page.keyboard.press("Tab")
+        assert focused(page) == "Skip to the content"
+        page.keyboard.press("Enter")
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.getAttribute('aria-label')") == "Restart git":
+                break
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        accessible(page)
+        assert focused(page) == "Cancel"
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        assert opened.daemon.ask("status")["servers"]["git"]["pid"] == before
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Restart git"
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"{opened.address}*")
+        eventually(
+            lambda: opened.daemon.ask("status")["servers"]["git"]["pid"] not in {None, before},
+            opened.daemon.said,
+        )
+        page.context.close()
+
+
+def test_nothing_listens_before_somebody_asks(browser: Browser) -> None:
+    with running({"mcpServers": {"git": scripted(tools=["x"])}}, forked=False) as daemon:
+        assert "console:" not in daemon.said()
+        port = int(daemon.run("ui", "--print").split(":")[2].partition("/")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=WAIT):
+            pass
+        assert "console: served on" in daemon.said()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/calls", "No call waits for an answer."),
+        ("/sessions", "No client is connected."),
+        ("/savings", "No list of tools was sent yet."),
+        ("/servers?q=nonesuch", "No server fits this filter."),
+    ],
+)
+def test_a_table_without_rows_is_a_sentence(here: Here, path: str, said: str) -> None:
+    page = here.signed_in()
+    page.goto(f"{here.address}{path}")
+    expect(page.get_by_text(said)).to_be_visible()
+    assert page.evaluate(
+        "[...document.querySelectorAll('.scroll')]"
+        ".every((each) => each.querySelector('tbody > tr') || !each.checkVisibility())"
+    )
+    page.goto(f"{here.address}/servers")
+    expect(page.get_by_text("No server fits this filter.")).to_be_hidden()
+    page.context.close()

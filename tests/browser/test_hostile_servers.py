@@ -1,0 +1,138 @@
+"""What hostile servers, clients and addresses write stays text in Chromium, on pages and in streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.browser.driving import console, expect_words, settled
+from tests.e2e.harness import scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+    from tests.browser.driving import Here
+
+pytestmark = pytest.mark.e2e
+
+SCRIPT = "window.owned = true"
+ATTACK = (
+    f"<script>{SCRIPT}</script><img src=x onerror='{SCRIPT}'><svg onload='{SCRIPT}'>"
+    f"<a href='javascript:{SCRIPT}'></textarea></title></bdi>"
+    f"<form action=/ui/evil>\"'>{{{{ 7 * 7 }}}}{{% raw %}}"
+)
+"""Markup, handlers, SVG, ends of what it may stand in, and a template."""
+
+NAME = f"a/{ATTACK}"[:128]
+TOOL: dict[str, Any] = {
+    "name": NAME,
+    "title": ATTACK,
+    "description": ATTACK,
+    "inputSchema": {
+        "type": "object",
+        "properties": {ATTACK: {"type": "string", "description": ATTACK, "default": ATTACK, "enum": [ATTACK]}},
+    },
+}
+SERVERS = {
+    "git": scripted(tools=["act", TOOL], stderr=f"{ATTACK}\n", name=ATTACK),
+    "notes": scripted(tools=["x"]),
+    "refusing": scripted(on={"initialize": {"error": {"code": 1, "message": ATTACK}}}),
+}
+CLIENT = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": ATTACK, "version": ATTACK},
+}
+KEY = ATTACK[:200]
+
+FOREIGN = "script:not([src]), main img, [onerror], [onload], a[href^=javascript], form[action$=evil]"
+"""Elements that no page of the console has."""
+
+COME_BACK = """
+dispatchEvent(new Event("pagehide"));
+dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true}));
+"""
+"""Has a page follow a stream anew, which tells all of it."""
+
+PATHS = (
+    "/servers",
+    "/servers/git",
+    "/servers/refusing",
+    "/tools?server=git",
+    f"/tools?q={quote(ATTACK)}",
+    f"/tools/git/{quote(NAME, safe='')}",
+    "/sessions",
+    f"/sessions/{quote(KEY, safe='')}",
+    "/calls",
+    "/events",
+    f"/calls?session={quote(ATTACK)}",
+    "/savings",
+    "/settings",
+    f"/servers/{quote(ATTACK, safe='')}",
+    f"/{quote(ATTACK, safe='')}",
+)
+
+
+@pytest.fixture(scope="module")
+def attacked(browser: Browser) -> Iterator[Here]:
+    """A console that shows what the most hostile have written."""
+    with console(browser, {"mcpServers": SERVERS}) as opened:
+        with opened.daemon.client().hello(session=KEY, surface="load") as client:
+            client.ask("initialize", CLIENT)
+            client.load(NAME)
+            client.call(ATTACK, {})
+            yield opened
+        for context in browser.contexts:
+            context.close()
+
+
+def assert_harmless(page: Page) -> None:
+    assert page.evaluate("window.owned") is None
+    assert page.locator(FOREIGN).count() == 0
+    assert "49" not in page.title()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_others_write_stays_text(attacked: Here, path: str) -> None:
+    page = attacked.signed_in()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(f"{attacked.address}{path}")
+    assert_harmless(page)
+    if page.locator("body[data-live]").count():
+        settled(page)
+        page.evaluate(COME_BACK)
+        page.locator(".arrived").first.wait_for()
+        assert_harmless(page)
+    assert faults == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("spelled", ["\\u0022\\u003e\\u003cimg/src=x\\u003e", "\\", "\\n\\ndata:x"])
+def test_what_an_address_spells_is_no_escape_in_what_a_stream_brings(attacked: Here, spelled: str) -> None:
+    page = attacked.signed_in()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(f"{attacked.address}/servers?x={spelled}")
+    settled(page)
+    attacked.daemon.run("disable", "notes")
+    page.locator("tr", has_text="notes").locator(".chip.disabled").wait_for()
+    attacked.daemon.run("enable", "notes")
+    page.locator("tr", has_text="notes").locator(".chip.ready").wait_for()
+    assert_harmless(page)
+    assert faults == []
+    back = page.locator("main input[name=back]").first.get_attribute("value")
+    assert back is not None
+    assert back.endswith(f"?x={spelled}")
+    page.context.close()
+
+
+def test_a_name_with_markup_is_shown_as_it_is(attacked: Here) -> None:
+    page = attacked.signed_in()
+    page.goto(f"{attacked.address}/tools?server=git")
+    expect_words(page, NAME[:40])
+    page.context.close()

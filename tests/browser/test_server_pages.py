@@ -1,0 +1,137 @@
+"""The pages of servers in Chromium: what was killed is seen to be, and everything can be done there."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.driving import PHONE, accessible, console, expect_words, row, settled
+from tests.e2e.harness import changeable, scripted
+from tests.waiting import WAIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+    from tests.browser.driving import Here
+
+pytestmark = pytest.mark.e2e
+
+PATHS = ("/servers", "/servers?only=trouble&sort=name", "/servers/git", "/servers/broken")
+
+
+@pytest.fixture(scope="module")
+def own(browser: Browser) -> Iterator[Here]:
+    """A daemon of these tests' own: they switch its servers off."""
+    servers: dict[str, Any] = {
+        # Longer away than a page is old: that it is away can be seen.
+        "git": {**scripted(tools=["git_log"]), "restart": {"base": 3}},
+        "notes": changeable({"name": "read_note", "description": "Reads a note."}),
+        "broken": {"command": "/nonexistent/server"},
+    }
+    with console(browser, {"mcpServers": servers}) as opened:
+        yield opened
+
+
+_REMEMBER_STATES = """() => {
+    const seen = () => document.querySelector("#server-overview .chip").textContent;
+    window.states = [seen()];
+    new MutationObserver(() => { if (seen() !== window.states.at(-1)) window.states.push(seen()); })
+        .observe(document.querySelector("main"), {childList: true, subtree: true, characterData: true});
+}"""
+"""Has a page keep each state that it shows."""
+
+
+def test_a_server_that_is_killed_is_seen_to_be_and_to_come_back(own: Here) -> None:
+    page = settled(own.signed_in())
+    page.goto(f"{own.address}/servers/git")
+    settled(page)
+    before = own.daemon.ask("status")["servers"]["git"]
+    page.evaluate("window.never_reloaded = true")
+    page.evaluate(_REMEMBER_STATES)
+    os.kill(before["pid"], signal.SIGKILL)
+    # Nobody but the page is asked from here on: it has to see the end, and the new beginning.
+    expect(page.locator("#server-overview")).to_contain_text("1 restart since", timeout=WAIT * 1000)
+    expect(page.locator("#server-numbers")).not_to_contain_text(str(before["pid"]), timeout=WAIT * 1000)
+    expect(page.locator("#server-overview .chip")).to_have_text("ready", timeout=WAIT * 1000)
+    assert page.evaluate("window.never_reloaded")
+    states = page.evaluate("window.states")
+    assert states[0] == states[-1] == "ready"
+    assert {*states} - {"ready"}, "it was seen to be away"
+    after = own.daemon.ask("status")["servers"]["git"]
+    expect(page.locator("#server-numbers")).to_contain_text(str(after["pid"]))
+
+
+def test_a_server_is_switched_off_and_on_restarted_and_refreshed(own: Here) -> None:
+    page = settled(own.signed_in())
+    notes = row(page, "notes")
+    notes.get_by_role("button", name="Disable notes").click()
+    page.get_by_role("dialog").get_by_role("button", name="Disable").click()
+    expect_words(page, "notes is switched off.")
+    notes.get_by_role("button", name="Enable notes").click()
+    expect_words(page, "notes was switched on and is ready.")
+    settled(page)
+    notes.get_by_role("button", name="Restart notes").click()
+    page.get_by_role("dialog").get_by_role("button", name="Restart").click()
+    expect_words(page, "notes was restarted and is ready.")
+    notes.get_by_role("button", name="Refresh the list of tools of notes").click()
+    expect_words(page, "notes has listed 2 tools: nothing has changed.")
+
+
+def test_what_helps_is_said_and_the_worst_comes_first(own: Here) -> None:
+    page = own.signed_in()
+    first = page.locator("tbody tr").first
+    expect(first).to_contain_text("broken")
+    expect(first).to_contain_text("What helps:")
+    page.get_by_label("Order").select_option("name")
+    page.get_by_role("searchbox", name="Name").fill("o")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody th a")).to_have_text(["broken", "notes"])
+    page.get_by_role("link", name="broken", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("broken")
+
+
+def test_without_a_script_it_is_read_and_used(own: Here) -> None:
+    page = own.signed_in(java_script_enabled=False)
+    page.goto(f"{own.address}/servers/notes")
+    expect_words(page, "What it offers")
+    page.get_by_role("button", name="Refresh the list of tools of notes").click()
+    expect_words(page, "notes has listed 2 tools")
+
+
+def test_with_the_keyboard_alone_a_server_is_found_and_refreshed(own: Here) -> None:
+    page = settled(own.signed_in())
+    _tab_to(page, "notes")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("notes")
+    _tab_to(page, "Refresh")
+    page.keyboard.press("Enter")
+    expect_words(page, "notes has listed 2 tools")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark"}, {"viewport": PHONE}], ids=str)
+def test_nothing_bars_anybody(own: Here, path: str, options: dict[str, Any]) -> None:
+    page = own.signed_in(**options)
+    page.goto(own.address + path)
+    accessible(page)
+
+
+def test_who_may_only_read_has_no_buttons(own: Here) -> None:
+    page = own.signed_in("--read-only")
+    page.goto(f"{own.address}/servers/notes")
+    expect(page.locator("main button")).to_have_count(0)
+
+
+def _tab_to(page: Page, words: str) -> None:
+    """Press Tab until what has the focus says these words."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.innerText") == words:
+            return
+    raise AssertionError(f"nothing that says {words!r} can be reached with Tab")

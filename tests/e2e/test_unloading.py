@@ -1,0 +1,87 @@
+"""`mcpd unload` and `mcpd describe` on a real daemon: what the client hears, and what outlives a restart."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.harness import changeable, running, scripted
+from tests.e2e.loading import META_TOOLS
+from tests.scripted_server import tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.harness import Daemon, RawClient
+
+pytestmark = pytest.mark.e2e
+
+CHANGED = "notifications/tools/list_changed"
+HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+LOADING = {"default": {"surface": "load"}}
+
+
+@contextmanager
+def connected(daemon: Daemon, **said: str) -> Iterator[RawClient]:
+    """A client that has shaken hands, and is told of changes therefore."""
+    with daemon.client().hello(**said) as client:
+        client.ask("initialize", HANDSHAKE)
+        client.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+        yield client
+
+
+def test_a_tool_that_is_taken_away_is_told_refused_and_gone_after_a_restart() -> None:
+    with running({"mcpServers": {"s": changeable(tool("read"), tool("write"))}, "profiles": LOADING}) as daemon:
+        daemon.ready()
+        with connected(daemon, session="k") as client:
+            client.load("read", "write")
+            assert client.listed() == [*META_TOOLS, "read", "write"]
+            assert daemon.run("unload", "k", "s/read") == "session k: s/read is not loaded any more\n"
+            client.notice(CHANGED)
+            assert client.listed() == [*META_TOOLS, "write"]
+            assert "ToolNotLoaded" in client.call("read", {})["content"][0]["text"]
+        daemon.stop()
+        daemon.start()
+        assert list(daemon.loaded("k")) == ["s/write"]
+        # Nobody is connected to it now.
+        daemon.run("unload", "k")
+        assert list(daemon.loaded("k")) == []
+
+
+def test_a_connection_without_a_key_is_named_by_its_number() -> None:
+    with running({"mcpServers": {"s": changeable(tool("read"))}, "profiles": LOADING}) as daemon:
+        daemon.ready()
+        with connected(daemon) as client:
+            client.load("read")
+            (session,) = daemon.ask("status")["sessions"]
+            daemon.run("unload", str(session["number"]))
+            assert client.listed() == META_TOOLS
+        refused = daemon.outcome("unload", "nobody")
+        assert refused.returncode == 1
+        assert "no session is named 'nobody'" in refused.stderr
+
+
+def test_a_description_is_written_with_comments_kept_and_models_are_told() -> None:
+    config = {
+        "mcpServers": {"s": scripted(tools=[tool("read", description="Theirs.")])},
+        "profiles": {"default": {"surface": "full"}},
+        "categories": {"c": {"server": "s"}},
+    }
+    with running(config) as daemon:
+        daemon.ready()
+        before = "// mine\n" + daemon.config.read_text(encoding="utf-8")
+        daemon.config.write_text(before, encoding="utf-8")
+        with connected(daemon) as client:
+            listed = client.ask("tools/list")["result"]["tools"]
+            assert [each["description"] for each in listed] == ["Theirs."]
+            assert "s/read has that description now" in daemon.run("describe", "s/read", "Ours.")
+            client.notice(CHANGED)
+            listed = client.ask("tools/list")["result"]["tools"]
+            assert [each["description"] for each in listed] == ["Ours."]
+            assert daemon.config.read_text(encoding="utf-8").startswith("// mine\n")
+            daemon.run("describe", "s/read", "--reset")
+            client.notice(CHANGED)
+            listed = client.ask("tools/list")["result"]["tools"]
+            assert [each["description"] for each in listed] == ["Theirs."]

@@ -1,0 +1,213 @@
+"""`mcpd status --watch` in a terminal: what a person sees of it, byte by byte."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.cli.watch import has_screen
+from tests.process.cli.screens import ScreenTerminal
+from tests.unit.cli.daemons import PATIENCE, SILENCE, down, environment, fake_control, mcpd, server, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.unit.cli.daemons import FakeControl
+
+pytestmark = pytest.mark.process
+
+EVERY = "0.05"
+"""Seconds between two questions: many drawings in a short test."""
+
+MANY: dict[str, Any] = {f"server-{number:02}": server() for number in range(40)}
+
+
+@pytest.fixture
+def daemon(sockets: Path) -> Iterator[FakeControl]:
+    with fake_control(sockets / "control.sock", {"status": status_of(MANY)}) as control:
+        yield control
+
+
+def watching(
+    daemon: FakeControl, *words: str, rows: int = 24, columns: int = 80, **more: str
+) -> ScreenTerminal:
+    environ = {"MCPD_CONTROL": str(daemon.path), **more}
+    return ScreenTerminal("status", "--watch", EVERY, *words, rows=rows, columns=columns, **environ)
+
+
+def has_asked(daemon: FakeControl, times: int) -> bool:
+    return sum(method == "status" for method, _ in daemon.asked) >= times
+
+
+def test_it_is_never_blank_and_scrolls_nothing_away(daemon: FakeControl) -> None:
+    with watching(daemon) as screen:
+        screen.shows("server-20")
+        for number in range(30):
+            daemon.answers["status"] = status_of({**MANY, "server-00": server(tools=1000 + number)})
+            screen.shows(f" {1000 + number} ")
+        assert (screen.blanks, screen.scrolled) == (0, 0)
+        screen.press("q")
+        assert screen.end() == 0
+    # What was on the terminal before is there again, and so is the cursor.
+    assert screen.written.index(b"\x1b[?1049h") < screen.written.index(b"\x1b[?1049l")
+    assert screen.written.rindex(b"\x1b[?25h") > screen.written.rindex(b"\x1b[?25l")
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(24, 80), (8, 80), (24, 40), (8, 40), (3, 20)])
+def test_it_fits_the_terminal(daemon: FakeControl, rows: int, columns: int) -> None:
+    with watching(daemon, rows=rows, columns=columns) as screen:
+        screen.until(lambda lines: "q leave" in lines[-1] and any(lines[1:-1]))
+        screen.press("G")
+        screen.until(lambda lines: any(line.startswith(">") for line in lines[1:-1]))
+        assert screen.scrolled == 0
+        screen.press("q")
+        assert screen.end() == 0
+
+
+def test_it_follows_the_size(daemon: FakeControl) -> None:
+    with watching(daemon) as screen:
+        screen.shows("server-20")
+        screen.resize(10, 60)
+        screen.until(lambda lines: "q leave" in lines[9] and "server-06" in lines[8] and "ready" in lines[8])
+        screen.resize(50, 120)
+        screen.until(lambda lines: "server-39" in "".join(lines) and "q leave" in lines[49])
+        screen.press("q")
+        assert screen.end() == 0
+
+
+def test_keys_sort_filter_and_look_closer(daemon: FakeControl) -> None:
+    daemon.answers["status"] = status_of({**MANY, "zebra": down(stderr=["its last words"])})
+    with watching(daemon) as screen:
+        screen.shows("> server-00")
+        screen.press("s", "s", "g")
+        screen.shows("> zebra")
+        screen.press("\r")
+        screen.shows("its last words")
+        screen.press("\x1b")
+        screen.shows("> zebra")
+        screen.press("/", "09")
+        screen.shows("filter: 09_")
+        screen.press("\r")
+        screen.until(lambda lines: lines[-1].endswith("1 of 41") and lines[2].startswith("> server-09"))
+        screen.press("?")
+        screen.shows("sort by the next of")
+        screen.press("\x7f")
+        screen.shows("> server-09")
+        # The filter goes first, then the screen.
+        screen.press("\x1b")
+        screen.shows("server-01")
+        screen.press("\x1b")
+        assert screen.end() == 1
+
+
+def test_a_server_that_is_named_is_shown_first(daemon: FakeControl) -> None:
+    daemon.answers["status"] = status_of({**MANY, "zebra": down(stderr=["its last words"])})
+    with watching(daemon, "--", "zebra") as screen:
+        screen.shows("its last words")
+        screen.press("\x1b")
+        screen.shows("> zebra")
+        screen.press("q")
+        assert screen.end() == 1
+
+
+def test_a_key_is_answered_while_the_daemon_is_silent(daemon: FakeControl) -> None:
+    with watching(daemon) as screen:
+        screen.shows("> server-00")
+        daemon.answers["status"] = SILENCE
+        screen.shows("waiting for an answer")
+        screen.press("\x1b[B")
+        screen.shows("> server-01")
+        screen.press("q")
+        assert screen.end() == 0
+
+
+def test_a_daemon_that_is_away_keeps_its_picture_until_it_is_back(sockets: Path) -> None:
+    path = sockets / "control.sock"
+    with fake_control(path, {"status": status_of(MANY)}) as daemon, watching(daemon) as screen:
+        screen.shows("> server-00")
+        daemon.answers["status"] = b""
+        lines = screen.shows("no answer since")
+        assert any(line.startswith("> server-00") for line in lines)
+        daemon.answers["status"] = status_of({**MANY, "back": server()})
+        screen.shows("41 of 41")
+        screen.press("G")
+        screen.shows("> back")
+        assert not any("no answer" in line for line in screen.lines)
+        daemon.answers["status"] = b""
+        screen.shows("no answer since")
+        screen.press("q")
+        assert screen.end() == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_leaves_the_terminal_as_it_was(daemon: FakeControl, number: signal.Signals) -> None:
+    with watching(daemon) as screen:
+        screen.shows("> server-00")
+        screen.process.send_signal(number)
+        assert screen.end() == 0
+        assert b"\x1b[?1049l" in screen.written
+
+
+def test_keys_pressed_at_once_are_all_taken(daemon: FakeControl) -> None:
+    with watching(daemon) as screen:
+        screen.shows("> server-00")
+        screen.press("\x1b[B\x1b[B/0qq\rqqq")
+        assert screen.end() == 0
+
+
+def test_without_colour_nothing_is_coloured(daemon: FakeControl) -> None:
+    with watching(daemon, NO_COLOR="1") as screen:
+        screen.shows("> server-00")
+        screen.press("q")
+        screen.end()
+    assert screen.styles <= {"0", "1", "7", ""}
+
+
+def test_a_dumb_terminal_is_written_to_as_a_file_is(daemon: FakeControl) -> None:
+    with watching(daemon, TERM="dumb") as screen:
+        screen.until(lambda _lines: has_asked(daemon, 3))
+        screen.press("\x03")
+        screen.end()
+    assert b"\x1b" not in screen.written
+
+
+def test_a_fault_of_ours_gives_the_terminal_back(daemon: FakeControl) -> None:
+    daemon.answers["status"] = {"servers": {}}
+    with watching(daemon) as screen:
+        assert screen.end() == 1
+    assert b"\x1b[?1049l" in screen.written
+    assert b"KeyError" in screen.written
+
+
+def test_as_json_each_answer_is_a_line(daemon: FakeControl) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "daemon", "status", "--json", "--watch", EVERY],
+        env=environment(MCPD_CONTROL=str(daemon.path)),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        first, second = json.loads(child.stdout.readline()), json.loads(child.stdout.readline())
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=PATIENCE)
+    assert first == second == daemon.answers["status"]
+
+
+def test_without_a_keyboard_it_is_printed_again_and_again() -> None:
+    assert mcpd("status", "--watch", "-1").returncode == 2
+    assert not has_screen({"TERM": "xterm"}, io.StringIO())
+    here, there = os.openpty()
+    with open(there) as terminal:  # noqa: PTH123 - a descriptor
+        assert has_screen({"TERM": "xterm"}, terminal)
+        assert not has_screen({"TERM": "dumb"}, terminal)
+        assert not has_screen({}, terminal)
+        assert not has_screen({"TERM": "xterm"}, terminal, io.StringIO())
+    os.close(here)

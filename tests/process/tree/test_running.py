@@ -1,0 +1,325 @@
+"""The whole daemon in this process: real sockets, a real child, a real end."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.clients.draining import DRAIN_SECONDS
+from daemon.config.diff import Plan
+from daemon.config.redaction import secrets
+from daemon.host.notify import feed_watchdog
+from daemon.operators.base import Refused
+from daemon.states import ServerState
+from daemon.tree.running import STOP_SECONDS
+from tests.fakes_upstream import described, error_of
+from tests.houses import ECHO, PATIENCE, STUBBORN, House, house, is_alive
+from tests.unit.config.reading import config_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trio.testing import MockClock
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+async def test_a_daemon_without_servers_is_ready_serves_and_ends(nursery: trio.Nursery, tmp_path: Path) -> None:
+    async with house(tmp_path, {}) as home:
+        assert home.notified == ["READY=1\nSTATUS=serving"]
+        client = await home.connect(nursery)
+        assert len((await client.request("tools/list"))["result"]["tools"]) == 3
+        operator = await home.connect(nursery, "control")
+        status = (await operator.request("status"))["result"]
+        assert [session["number"] for session in status["sessions"]] == [1]
+    assert home.notified[1:] == ["STOPPING=1\nSTATUS=stopping"]
+    assert await client.is_closed()
+    assert await operator.is_closed()
+
+
+async def test_ready_is_told_before_any_server_is_up(tmp_path: Path) -> None:
+    """R18: no server is waited for."""
+    async with house(tmp_path, {"mcpServers": {"slow": {"command": "sleep", "args": ["60"]}}}) as home:
+        assert home.tree.supervisor.children["slow"].status.value.state in {
+            ServerState.STOPPED,
+            ServerState.STARTING,
+        }
+
+
+async def test_a_call_goes_through_the_whole_house(nursery: trio.Nursery, tmp_path: Path) -> None:
+    async with house(tmp_path, {"mcpServers": {"s": ECHO}}) as home:
+        client = await home.connect(nursery)
+        await client.describe("s")
+        assert list(described(await client.get())["tools"]) == ["echo", "hang"]
+        await client.call("s", "echo", {"n": 1}, request_id="x")
+        answer = await client.get()
+        assert (answer["id"], answer["result"]["content"][0]["text"]) == ("x", '{"n": 1}')
+        operator = await home.connect(nursery, "control")
+        server = (await operator.request("status"))["result"]["servers"]["s"]
+        assert (server["state"], server["calls"], server["tools"]) == ("ready", 1, 2)
+        assert {"s": server["pid"]} == home.pids()
+        assert server["rssBytes"] > 1_000_000
+
+
+async def test_the_end_answers_calls_in_flight_and_leaves_no_child(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    async with house(tmp_path, {"mcpServers": {"s": ECHO}}) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("s")
+        pids = list(home.pids().values())
+        assert len(pids) == 1
+        await client.call("s", "hang")
+        with trio.fail_after(PATIENCE):
+            while not home.tree.upstreams["s"].in_flight:
+                await trio.lowlevel.checkpoint()
+        began = trio.current_time()
+        home.stop.set()
+        error = error_of(await client.get())
+        assert error["code"] == "UpstreamLost"
+        assert "shutting down" in error["message"]
+        assert trio.current_time() - began >= DRAIN_SECONDS
+        assert await client.is_closed()
+    assert not any(is_alive(pid) for pid in pids)
+    assert {str(child.status.value.state) for child in home.tree.supervisor.children.values()} == {"stopped"}
+
+
+async def test_the_end_waits_for_a_call_that_finishes_in_time(nursery: trio.Nursery, tmp_path: Path) -> None:
+    async with house(tmp_path, {"mcpServers": {"s": ECHO}}) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("s")
+        pid = home.tree.upstreams["s"].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        await client.call("s", "echo")
+        with trio.fail_after(PATIENCE):
+            while not home.tree.upstreams["s"].in_flight:
+                await trio.lowlevel.checkpoint()
+        home.stop.set()
+        await home.wait_notified("STOPPING=1")
+        os.kill(pid, signal.SIGCONT)
+        assert "content" in (await client.get())["result"]
+
+
+async def test_once_it_ends_nobody_new_is_let_in(nursery: trio.Nursery, tmp_path: Path) -> None:
+    async with house(tmp_path, {"mcpServers": {"s": ECHO}}) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("s")
+        await client.call("s", "hang")
+        home.stop.set()
+        await home.wait_notified("STOPPING=1")
+        late = socket.socket(socket.AF_UNIX)
+        with late:
+            late.connect(str(tmp_path / "front"))
+            assert error_of(await client.get())["code"] == "UpstreamLost"
+            assert list(home.tree.front.sessions) in ([], [1])
+
+
+async def test_hurry_skips_every_grace_period(tmp_path: Path, mock_clock: MockClock) -> None:
+    mock_clock.rate = 1
+    async with house(tmp_path, {"mcpServers": {"a": STUBBORN, "b": STUBBORN}}) as home:
+        await home.wait_ready("a", "b")
+        pids = list(home.pids().values())
+        mock_clock.rate = 0.1  # a busy machine is not what is measured
+        began = trio.current_time()
+        home.stop.set()
+        await home.wait_notified("STOPPING=1")
+        home.around.children.hurry()
+    assert trio.current_time() - began < STOP_SECONDS / 2
+    assert len(pids) == 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+async def test_stubborn_servers_end_after_their_grace_periods(tmp_path: Path) -> None:
+    timeouts = {"stopEof": 0.2, "stopTerm": 0.2}
+    servers = {name: {**STUBBORN, "timeouts": timeouts} for name in ("a", "b", "c")}
+    async with house(tmp_path, {"mcpServers": servers}) as home:
+        await home.wait_ready("a", "b", "c")
+        pids = list(home.pids().values())
+        began = trio.current_time()
+    assert trio.current_time() - began >= 0.4
+    assert len(pids) == 3
+    assert not any(is_alive(pid) for pid in pids)
+
+
+async def test_a_disabled_server_is_not_run_and_a_lazy_one_not_yet(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    servers = {"off": {**ECHO, "enabled": False}, "lazy": {**ECHO, "start": "lazy"}}
+    async with house(tmp_path, {"mcpServers": servers}) as home:
+        assert list(home.tree.upstreams) == ["lazy"]
+        await trio.testing.wait_all_tasks_blocked()
+        assert home.pids() == {}
+        client = await home.connect(nursery)
+        await client.call("lazy", "echo")
+        assert "content" in (await client.get())["result"]
+        assert len(home.pids()) == 1
+
+
+async def test_no_secret_in_a_reason_is_shown_to_a_model(nursery: trio.Nursery, tmp_path: Path) -> None:
+    """S4: what `mcpd status` redacts, an answer to a client must not show either."""
+    environ = {"TOKEN": "canary-1234567"}
+    config = config_of({"mcpServers": {"s": {"command": "/nowhere/${TOKEN}/server"}}}, environ)
+    assert "canary-1234567" in secrets(config)
+    home = House(tmp_path, config)
+    try:
+        async with trio.open_nursery() as serving:
+            serving.start_soon(home.tree.serve, home.stop)
+            client = await home.connect(nursery)
+            with trio.fail_after(PATIENCE):
+                await home.tree.registry.catalog.wait_until(
+                    lambda catalog: catalog.servers["s"].status.state is ServerState.FAILED
+                )
+            await client.describe("s")
+            assert b"canary" not in await client.line()
+            await client.call("s", "echo")
+            assert b"canary" not in await client.line()
+            home.stop.set()
+    finally:
+        home.close()
+
+
+# --- the service manager's watchdog ------------------------------------------------------------------------
+
+
+@contextmanager
+def leaping(clock: MockClock) -> Iterator[None]:
+    """Leap from deadline to deadline: only once everything is up, for threads take their time."""
+    clock.rate, clock.autojump_threshold = 0, 0
+    try:
+        yield
+    finally:
+        clock.rate, clock.autojump_threshold = 1, math.inf
+
+
+async def feedings(home: House, count: int) -> None:
+    """Wait for so many further signs of life."""
+    wanted = home.notified.count("WATCHDOG=1") + count
+    while home.notified.count("WATCHDOG=1") < wanted:
+        await home.told.wait()
+
+
+async def test_the_watchdog_is_fed_three_times_per_interval(tmp_path: Path, mock_clock: MockClock) -> None:
+    mock_clock.rate = 1
+    async with house(tmp_path, {}, watchdog=30.0) as home:
+        with leaping(mock_clock), trio.fail_after(100):
+            await feedings(home, 1)
+            began = trio.current_time()
+            await feedings(home, 3)
+            assert trio.current_time() - began == pytest.approx(30, abs=0.1)
+
+
+async def test_without_a_watchdog_nobody_is_fed(tmp_path: Path, mock_clock: MockClock) -> None:
+    mock_clock.rate = 1
+    async with house(tmp_path, {}) as home:
+        with leaping(mock_clock):
+            await trio.sleep(1000)
+        assert home.notified == ["READY=1\nSTATUS=serving"]
+
+
+async def test_a_stuck_registry_starves_the_watchdog(
+    nursery: trio.Nursery, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Here the registry does not run at all: nothing but its answer may count as a sign of life."""
+    home = House(tmp_path, config_of({}), watchdog=30.0)
+    try:
+        nursery.start_soon(feed_watchdog, home._notify, 30.0, home.tree.registry.settle)
+        await trio.sleep(1000)
+        assert home.notified == []
+        nursery.start_soon(home.tree.registry.run)
+        await home.wait_notified("WATCHDOG=1")
+    finally:
+        home.close()
+
+
+# --- a configuration that becomes another ------------------------------------------------------------------
+
+
+async def test_one_server_of_twenty_is_touched_if_one_has_changed(tmp_path: Path) -> None:
+    servers = {f"s{number}": ECHO for number in range(20)}
+    async with house(tmp_path, {"mcpServers": servers}) as home:
+        await home.wait_ready(*servers)
+        before = home.pids()
+        plan = await home.reload({"mcpServers": {**servers, "s7": {**ECHO, "env": {"A": "1"}}}})
+        assert (plan.restarted, len(plan.kept)) == (("s7",), 19)
+        await home.wait_ready("s7")
+        after = home.pids()
+        assert {name for name in servers if before[name] != after[name]} == {"s7"}
+        assert not is_alive(before["s7"])
+        statuses = home.tree.registry.catalog.value.servers
+        assert [name for name, entry in statuses.items() if entry.status.restarts] == ["s7"]
+
+
+async def test_a_session_sees_servers_come_and_go(nursery: trio.Nursery, tmp_path: Path) -> None:
+    profiles = {"default": {"surface": "full"}}
+    async with house(tmp_path, {"mcpServers": {"a": ECHO}, "profiles": profiles}) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a")
+        await home.reload({"mcpServers": {"b": ECHO}, "profiles": profiles})
+        await home.wait_ready("b")
+        assert home.pids().keys() == {"b"}
+        tools = (await client.request("tools/list"))["result"]["tools"]
+        # `echo` has meant the tool of `a`; it must not mean another's.
+        assert {tool["name"] for tool in tools} == {"b__echo", "b__hang"}
+        await client.request("tools/call", {"name": "b__echo", "arguments": {"n": 2}}, request_id="x")
+        operator = await home.connect(nursery, "control")
+        status = (await operator.request("status"))["result"]
+        assert (list(status["servers"]), status["servers"]["b"]["calls"]) == (["b"], 1)
+
+
+async def test_an_operator_who_goes_away_leaves_no_reload_half_done(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    timeouts = {"stopEof": 0.3, "stopTerm": 0.3}
+    async with house(tmp_path, {"mcpServers": {"old": {**STUBBORN, "timeouts": timeouts}}}) as home:
+        await home.wait_ready("old")
+        pid = home.pids()["old"]
+        operator = await home.connect(nursery, "control")
+        home.write({"mcpServers": {"new": ECHO}})
+        await operator.ask("reload", {})
+        with trio.fail_after(PATIENCE):
+            await home.tree.registry.catalog.wait_until(lambda catalog: "new" in catalog.servers)
+        operator.close()
+        await home.wait_ready("new")
+        # The next one waits for it.
+        plan = await home.reload({"mcpServers": {"new": ECHO}})
+        assert plan == Plan(kept=("new",))
+        assert not is_alive(pid)
+
+
+async def test_the_end_does_not_wait_for_a_reload(tmp_path: Path) -> None:
+    timeouts = {"stopEof": 60, "stopTerm": 60}
+    async with house(tmp_path, {"mcpServers": {"old": {**STUBBORN, "timeouts": timeouts}}}) as home:
+        await home.wait_ready("old")
+        pid = home.pids()["old"]
+        home.write({})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_refused, home)
+            with trio.fail_after(PATIENCE):
+                await home.tree.registry.catalog.wait_until(lambda catalog: not catalog.servers)
+            home.stop.set()
+        await _refused(home)
+        await home.wait_notified("STOPPING=1")
+        home.around.children.hurry()
+    assert not is_alive(pid)
+    assert not any(state.startswith("READY") for state in home.notified[-1:])
+
+
+async def _refused(home: House) -> None:
+    with trio.fail_after(PATIENCE), pytest.raises(Refused, match="shutting down"):
+        await home.tree.reloader.reload()

@@ -1,0 +1,43 @@
+"""What is said of a server in the list and on its page."""
+
+from __future__ import annotations
+
+from daemon.causes import Cause
+from daemon.console.pages.server_facts import MEBIBYTE, memory_now, memory_of, server_facts
+from daemon.states import ServerState
+from tests.unit.operators.stage import OperatorStage
+
+
+async def test_what_its_last_words_tell_helps_more_than_its_cause() -> None:
+    stage = OperatorStage()
+    stage.stage.becomes("alpha", ServerState.CRASHLOOP, cause=Cause.EXITED, cause_data={"status": 1})
+    stage.alpha.stderr.add("ModuleNotFoundError: No module named 'psycopg2'")
+    facts = server_facts(stage.context(), "alpha", {})
+    assert "psycopg2" in str(facts["happened"])
+
+
+async def test_of_a_server_that_is_well_nothing_is_said() -> None:
+    facts = server_facts(OperatorStage().context(), "alpha", {})
+    assert (facts["state"], facts["reason"], facts["helps"], facts["next_retry_at"]) == ("ready", "", "", None)
+
+
+async def test_the_next_try_of_a_degraded_server_is_that_of_its_lists() -> None:
+    stage = OperatorStage()
+    stage.stage.becomes("alpha", ServerState.DEGRADED)
+    problem = stage.stage.catalog.value.servers["alpha"].status.why
+    stage.alpha.standing = type(stage.alpha.standing)(problem=problem, next_at=1234.4)
+    assert server_facts(stage.context(), "alpha", {})["next_retry_at"] == 1234
+
+
+async def test_memory_is_that_of_all_its_instances_to_a_mebibyte() -> None:
+    stage = OperatorStage()
+    stage.divide("alpha", "alpha#1", "alpha#2")
+    for number, each in enumerate(stage.context().instances_of("alpha")):
+        each.mark = number
+    memory = {0: 10 * MEBIBYTE + 100, 1: 5 * MEBIBYTE}
+    assert server_facts(stage.context(), "alpha", memory)["memory"] == 15 * MEBIBYTE
+    assert memory_of([], memory) is None
+
+
+async def test_where_no_server_has_a_process_nothing_is_read() -> None:
+    assert await memory_now(OperatorStage().context()) == {}

@@ -1,0 +1,112 @@
+"""The page of one session: what it has loaded and why that is not valid any more; taken away, moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from daemon.catalog.loaded import Loaded, LoadedTool, Source
+from daemon.catalog.remembered import SessionRecord
+from daemon.clients.permissions.grants import Grants
+from daemon.console.pages.session import SESSION_ACTIONS, SESSION_PAGE
+from daemon.errors import InvalidArguments
+from tests.fakes_upstream import Stage
+from tests.unit.console.pages.drawing import drawn, values_of, viewer_of
+from tests.unit.operators.stage import (
+    SESSION,
+    FakeArchive,
+    FakeSession,
+    OperatorStage,
+    clients_of,
+    operator_context,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable
+
+    from daemon.model import ToolKey
+    from daemon.operators.base import OperatorContext
+
+ACTS = {each.path.rpartition("/")[2]: each.act for each in SESSION_ACTIONS}
+LOADED = Loaded(
+    {
+        ("alpha", name): LoadedTool(key=("alpha", name), schema_hash="h", epoch=1, source=Source.AUTO, at=5.0)
+        for name in ("echo", "a/b<i>")
+    }
+)
+
+
+def context_of(unloaded: list[object] | None = None) -> OperatorContext:
+    """Connection 3, which has no key, and a kept session `k` that nobody uses."""
+
+    async def unload(identity: Hashable, keys: Collection[ToolKey]) -> bool:
+        assert unloaded is not None
+        unloaded.append((identity, [*keys]))
+        return True
+
+    live = FakeSession(attrs.evolve(SESSION, key=None, own=LOADED, identity="three", instances=("beta#3",)))
+    return operator_context(
+        Stage(profiles={"default": {}, "review": {}}),
+        archive=FakeArchive([SessionRecord(key="k", loaded=LOADED, seen_at=9.0)]),
+        clients=clients_of(live, grants={"k": Grants()}, unload=unload),
+    )
+
+
+async def test_each_loaded_tool_has_its_status_and_the_reason() -> None:
+    page = await drawn(SESSION_PAGE, viewer_of(context_of(), session="#3"))
+    assert page.is_harmless()
+    assert "server alpha has changed it since it was loaded" in page.text
+    assert "server alpha no longer has it" in page.text
+    assert "its server no longer has it" in page.text
+    assert "It counts again once it is loaded again, with the new schema." in page.text
+    assert {"/ui/tools/alpha/a%2Fb%3Ci%3E", "/ui/servers/beta"} <= {*page.links}
+
+
+async def test_a_kept_session_is_shown_although_nobody_is_connected() -> None:
+    values = await values_of(SESSION_PAGE, viewer_of(context_of(), session="k"))
+    assert (values["session-overview"]["connections"], values["session-overview"]["seen_at"]) == ([], 9)
+    assert len(values["session-loaded"]["loaded"]) == 2
+
+
+async def test_who_may_only_read_sees_no_controls() -> None:
+    viewer = viewer_of(context_of(), session="#3", may_change=False)
+    assert (await drawn(SESSION_PAGE, viewer)).forms == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "keys", "said"),
+    [
+        ({"tool": "alpha/echo"}, [("alpha", "echo")], "alpha/echo is not loaded any more."),
+        (
+            {},
+            [("alpha", "echo"), ("alpha", "a/b<i>")],
+            "alpha/echo, alpha/a/b<i> are not loaded any more.",
+        ),
+    ],
+)
+async def test_tools_are_taken_away(fields: dict[str, str], keys: list[ToolKey], said: str) -> None:
+    unloaded: list[object] = []
+    assert await ACTS["unload"](viewer_of(context_of(unloaded), session="#3"), fields) == said
+    assert unloaded == [("three", keys)]
+
+
+async def test_a_session_is_moved() -> None:
+    context = context_of()
+    told = await ACTS["move"](viewer_of(context, session="#3"), {"profile": "review"})
+    assert told == "The session has profile review now."
+    told = await ACTS["move"](viewer_of(context, session="k"), {"profile": "review"})
+    assert told == "Who comes next has profile review now."
+    with pytest.raises(InvalidArguments, match="no profile is named"):
+        await ACTS["move"](viewer_of(context, session="k"), {"profile": "gone"})
+
+
+async def test_nothing_that_is_allowed_is_asked_about_again() -> None:
+    told = await ACTS["revoke"](viewer_of(context_of(), session="k"), {})
+    assert told == "The user is asked again about: nothing."
+
+
+async def test_a_session_that_is_not_there_has_no_page() -> None:
+    with pytest.raises(InvalidArguments, match="no session is named"):
+        await SESSION_PAGE.fragments(viewer_of(OperatorStage().context(), session="nobody"))

@@ -1,0 +1,216 @@
+"""The page of settings: each control does what the command does, and nothing secret is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+
+from daemon.config.diff import Plan
+from daemon.config.parse import load, load_with_notes
+from daemon.console.pages import settings
+from daemon.console.pages.settings import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE
+from daemon.errors import InvalidArguments, McpdError
+from tests.fakes_upstream import Stage
+from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
+from tests.unit.operators.stage import FACTS, operator_context
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from daemon.operators.base import OperatorContext
+
+TOKEN = "tk-0123456789abcdefghijklmnopqrstuv"
+TEXT = f"""{{
+  // mine
+  "mcpServers": {{"Big Server": {{"command": "x"}}}},
+  "profiles": {{"reader": {{"surface": "browse", "description": "reads"}}}},
+  "summaries": {{"baseUrl": "http://127.0.0.1:1/v1", "model": "little"}},
+  "listen": {{"http": {{"tokens": [{{"name": "ci", "value": "{TOKEN}"}}]}}}},
+}}
+"""
+ACTS = {each.path.rpartition("/")[2]: each.act for each in SETTINGS_ACTIONS}
+
+
+class FakeModel:
+    """A model that offers two names, and answers as told."""
+
+    prompt = "You write."
+    sends = "Names."
+
+    def __init__(self, answer: str = "It boils.") -> None:
+        self.answer = answer
+        self.offered: tuple[str, ...] | None = None
+        self.tested: Mapping[str, object] | None = None
+
+    async def models(self) -> tuple[str, ...]:
+        """The two."""
+        await trio.lowlevel.checkpoint()
+        self.offered = ("big", "little")
+        return self.offered
+
+    async def test(self, question: str) -> Mapping[str, object]:
+        """Answer."""
+        await trio.lowlevel.checkpoint()
+        self.tested = {
+            "model": "little",
+            "question": question,
+            "answer": self.answer,
+            "seconds": 1.25,
+            "tokensRead": 7,
+            "tokensWritten": None,
+            "fault": "",
+        }
+        return self.tested
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "mcpd.json"
+    path.write_text(TEXT)
+    path.chmod(0o600)
+    return path
+
+
+def context_of(config: Path, model: FakeModel | None = None) -> OperatorContext:
+    stage = Stage()
+    catalog = stage.catalog
+
+    def take() -> None:
+        catalog.set(attrs.evolve(catalog.value, config=load(config, {})))
+
+    async def reload() -> Plan:
+        await trio.lowlevel.checkpoint()
+        take()
+        return Plan(sections=("lazy",))
+
+    take()
+    context = operator_context(
+        stage,
+        facts=attrs.evolve(FACTS, config=str(config)),
+        reload=reload,
+        summary_model=None if model is None else lambda: model,
+    )
+    state = {"model": "little", "endpoint": "127.0.0.1:1", "last_error": "no answer"}
+    return attrs.evolve(
+        context, counters=attrs.evolve(context.counters, summarizer=lambda: None if model is None else state)
+    )
+
+
+def text_of(config: Path) -> str:
+    return config.read_text()
+
+
+async def test_switches_show_what_they_mean_and_no_token_is_shown(config: Path) -> None:
+    page = await drawn(SETTINGS_PAGE, viewer_of(context_of(config, FakeModel())))
+    for said in (
+        "Master switch",
+        "reader",
+        "reads",
+        "browse: tools that list",
+        "no answer",
+        "Names.",
+        "You write.",
+    ):
+        assert said in page.text
+    assert "ci" in page.text
+    assert TOKEN not in page.html
+    assert "called 'big-server'" in page.text
+
+
+async def test_a_viewer_who_may_change_nothing_has_no_controls(config: Path) -> None:
+    context = context_of(config, FakeModel())
+    assert (await drawn(SETTINGS_PAGE, viewer_of(context, may_change=False))).forms == []
+    assert {*(await drawn(SETTINGS_PAGE, viewer_of(context))).forms} == {
+        "/ui/settings/lazy",
+        "/ui/settings/models",
+        "/ui/settings/test",
+        "/ui/settings/reload",
+    }
+
+
+async def test_the_master_switch_and_a_profiles_are_thrown(config: Path) -> None:
+    context = context_of(config)
+    said = await ACTS["lazy"](viewer_of(context), {"on": "off", "profile": "reader"})
+    assert said.startswith("Loading on demand of profile reader is switched off (written at $.profiles.reader")
+    said = await ACTS["lazy"](viewer_of(context), {"on": "off"})
+    assert "written at $.lazy" in said
+    assert "// mine" in text_of(config)
+    values = await values_of(SETTINGS_PAGE, viewer_of(context))
+    assert not values["master-switch"]["on"]
+    assert (values["profile-reader"]["on"], values["profile-reader"]["surface"]) == (False, "full")
+
+
+@pytest.mark.parametrize(
+    ("act", "fields"),
+    [
+        ("lazy", {}),
+        ("lazy", {"on": "maybe"}),
+        ("lazy", {"on": "on", "profile": "nobody"}),
+        ("lazy", {"on": "on", "profile": "x" * (MAX_WORD + 1)}),
+        ("model", {}),
+        ("model", {"model": "unheard-of"}),
+        ("model", {"model": "x" * (MAX_WORD + 1)}),
+    ],
+)
+async def test_what_no_form_of_ours_sends_is_refused(config: Path, act: str, fields: dict[str, str]) -> None:
+    with pytest.raises(InvalidArguments):
+        await ACTS[act](viewer_of(context_of(config, FakeModel())), fields)
+    assert text_of(config) == TEXT
+
+
+async def test_a_model_is_chosen_from_what_its_endpoint_offers(config: Path) -> None:
+    context = context_of(config, FakeModel())
+    assert await ACTS["models"](viewer_of(context), {}) == "The endpoint offers 2 models."
+    page = await drawn(SETTINGS_PAGE, viewer_of(context))
+    assert "/ui/settings/model" in page.forms
+    chosen = [each.get("value") for tag, each in page.tags if tag == "option" and "selected" in each]
+    assert chosen == ["little"]
+    assert "big writes summaries from now on" in await ACTS["model"](viewer_of(context), {"model": "big"})
+    assert '"model": "big"' in text_of(config)
+
+
+async def test_an_answer_of_the_model_stays_text(config: Path) -> None:
+    context = context_of(config, FakeModel(HOSTILE))
+    assert "1.2 s" in await ACTS["test"](viewer_of(context), {"question": " What? "})
+    page = await drawn(SETTINGS_PAGE, viewer_of(context))
+    assert page.is_harmless()
+    assert "read 7 tokens" in page.text
+    assert "alert(1)" in page.text
+
+
+async def test_a_file_that_is_faulty_now_is_said_to_be(config: Path) -> None:
+    context = context_of(config)
+    await trio.Path(config).write_text('{"lazzy": 1}')
+    page = await drawn(SETTINGS_PAGE, viewer_of(context))
+    assert "a reload changes nothing" in page.text
+    assert "lazzy" in page.text
+    with pytest.raises(McpdError):
+        await ACTS["reload"](viewer_of(context), {})
+
+
+async def test_a_file_is_read_again_only_when_it_has_changed(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, read = context_of(config), []
+
+    def counted(*args: Any) -> Any:
+        read.append(args)
+        return load_with_notes(*args)
+
+    monkeypatch.setattr(settings, "load_with_notes", counted)
+    for _ in range(3):
+        await drawn(SETTINGS_PAGE, viewer_of(context))
+    assert len(read) == 1
+    await trio.Path(config).write_text('{"lazzy": 1}')
+    for _ in range(2):
+        assert "lazzy" in (await drawn(SETTINGS_PAGE, viewer_of(context))).text
+    assert len(read) == 3, "faults may lie in files that are not beside it"
+
+
+async def test_a_reload_says_what_it_has_changed(config: Path) -> None:
+    said = await ACTS["reload"](viewer_of(context_of(config)), {})
+    assert said == "The configuration was read: sections: lazy."

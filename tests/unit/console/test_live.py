@@ -1,0 +1,344 @@
+"""Views are computed once for all who follow them, when something has changed, and at most once a second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.console.live import EVERY_SECONDS, KEPT, ChangeSignal, Snapshot, Views
+from daemon.console.page import Fragment
+from daemon.errors import McpdError
+from daemon.kit.mailbox import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.console.live import Holders
+
+BOUND = 60.0
+"""Seconds of the virtual clock that a test may take."""
+
+
+def fragments(**values: int) -> Holders:
+    return {"rows": [Fragment(id=key, template="t", values={"n": number}) for key, number in values.items()]}
+
+
+class Drawer:
+    """Draws fragments as their values, and counts."""
+
+    def __init__(self) -> None:
+        self.drawn: list[str] = []
+
+    def __call__(self, fragment: Fragment) -> str:
+        self.drawn.append(fragment.id)
+        return f"<p id={fragment.id}>{fragment.values['n']}</p>"
+
+
+class Counted:
+    """A page whose numbers a test sets."""
+
+    def __init__(self, **values: int) -> None:
+        self.values: Mapping[str, int] = values
+        self.watch: Watch[object] = Watch(object())
+        self.views = Views(ChangeSignal(self.watch, Watch(None)))
+        self.draw = Drawer()
+        self.computed = 0
+        self.fault: Exception | None = None
+
+    def set(self, **values: int) -> None:
+        self.values = values
+        self.watch.set(object())
+
+    async def compute(self, before: Snapshot | None) -> Snapshot:
+        self.computed += 1
+        await trio.lowlevel.checkpoint()
+        if self.fault is not None:
+            raise self.fault
+        return Snapshot.drawn(fragments(**self.values), self.draw, before)
+
+
+def test_only_what_has_changed_is_drawn_and_told() -> None:
+    draw = Drawer()
+    one = Snapshot.drawn(fragments(a=1, b=2), draw, None)
+    two = Snapshot.drawn(fragments(a=1, b=3), draw, one)
+    assert draw.drawn == ["a", "b", "b"]
+    assert two.since(one) == {"rows": {"changed": {"b": "<p id=b>3</p>"}}}
+    assert two.since(None) == {
+        "rows": {"order": ["a", "b"], "changed": {k: d.html for k, d in two.holders["rows"].items()}}
+    }
+
+
+def test_what_moves_comes_and_goes_is_told_by_the_order() -> None:
+    draw = Drawer()
+    one = Snapshot.drawn(fragments(a=1, b=2, c=3), draw, None)
+    two = Snapshot.drawn(fragments(c=3, a=1, d=4), draw, one)
+    assert two.since(one) == {"rows": {"order": ["c", "a", "d"], "changed": {"d": "<p id=d>4</p>"}}}
+
+
+def test_a_snapshot_that_was_drawn_apart_differs_only_where_its_values_do() -> None:
+    one, two = (Snapshot.drawn(fragments(a=1, b=number), Drawer(), None) for number in (2, 3))
+    assert two.since(one) == {"rows": {"changed": {"b": "<p id=b>3</p>"}}}
+
+
+async def test_whoever_has_the_page_is_told_only_what_changed_since(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    page = Counted(a=1, b=2)
+    kept = page.views.keep("key", await page.compute(None))
+    page.set(a=1, b=3)
+    with trio.fail_after(BOUND):
+        async with page.views.following("key", kept, page.compute) as (view, seen):
+            assert seen is not None
+            newest = await view.next(seen)
+    assert newest.since(seen) == {"rows": {"changed": {"b": "<p id=b>3</p>"}}}
+
+
+@pytest.mark.parametrize("since", ["", "99", "1"])
+async def test_whoever_has_another_page_or_none_is_told_everything(
+    since: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    page = Counted(a=1)
+    page.views.keep("another key", await page.compute(None))
+    with trio.fail_after(BOUND):
+        async with page.views.following("key", since, page.compute) as (view, seen):
+            assert seen is None
+            newest = await view.next(seen)
+    assert newest.since(None)["rows"]["order"] == ["a"]
+
+
+async def test_many_followers_cost_one_computation_each_change(autojump_clock: trio.testing.MockClock) -> None:
+    page = Counted(a=0)
+    told: list[int] = []
+
+    async def follow() -> None:
+        async with page.views.following("key", "", page.compute) as (view, had):
+            seen = had
+            for _ in range(3):
+                seen = await view.next(seen)
+                told.append(page.values["a"])
+
+    with trio.fail_after(BOUND):
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(follow)
+            for number in (1, 2):
+                await trio.sleep(10)
+                page.set(a=number)
+    assert told == [0] * 20 + [1] * 20 + [2] * 20
+    assert page.computed == 3
+
+
+async def test_a_burst_of_changes_is_one_computation_a_second(autojump_clock: trio.testing.MockClock) -> None:
+    page = Counted(a=0)
+    with trio.fail_after(BOUND):
+        async with (
+            trio.open_nursery() as nursery,
+            page.views.following("key", "", page.compute) as (view, had),
+        ):
+            seen = await view.next(had)
+
+            async def change() -> None:
+                for number in range(1, 1001):
+                    page.set(a=number)
+                    await trio.sleep(0.01)
+
+            nursery.start_soon(change)
+            began = trio.current_time()
+            for _ in range(5):
+                seen = await view.next(seen)
+            assert trio.current_time() - began == pytest.approx(5 * EVERY_SECONDS, abs=0.1)
+            nursery.cancel_scope.cancel()
+    assert page.computed == 6
+
+
+class Called(Counted):
+    """A page with calls."""
+
+    EVERY = 3.0
+
+    def __init__(self) -> None:
+        super().__init__(a=0)
+        self.under_way: list[int] = []
+        self.ended: Watch[object] = Watch(object())
+        self.views = Views(ChangeSignal(self.watch, calls=self.ended, busy=lambda: bool(self.under_way)))
+
+    def end(self, number: int) -> None:
+        self.values = {"a": number}
+        self.ended.set(object())
+
+
+async def test_while_calls_are_under_way_time_itself_is_a_change(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    page = Called()
+    page.under_way.append(1)
+    async with page.views.following("key", "", page.compute, page.EVERY) as (view, had):
+        seen = await view.next(had)
+        for number in (1, 2):
+            began = trio.current_time()
+            page.values = {"a": number}
+            seen = await view.next(seen)
+            assert trio.current_time() - began == pytest.approx(page.EVERY)
+        page.under_way.clear()
+        page.set(a=3)
+        seen = await view.next(seen)
+        with trio.move_on_after(60):
+            await view.next(seen)
+    assert page.computed == 4
+
+
+async def test_a_call_that_begins_while_nothing_happens_is_seen(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    page = Called()
+    async with page.views.following("key", "", page.compute, page.EVERY) as (view, had):
+        seen = await view.next(had)
+        with trio.move_on_after(100):
+            await view.next(seen)
+        assert page.computed == 1
+        page.under_way.append(1)
+        page.values = {"a": 1}
+        with trio.fail_after(page.EVERY + 0.1):
+            await view.next(seen)
+
+
+async def test_a_call_after_a_silence_is_shown_at_once_and_a_flow_of_them_seldom(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    page = Called()
+    async with page.views.following("key", "", page.compute, page.EVERY) as (view, had):
+        seen = await view.next(had)
+        await trio.sleep(60)
+        page.end(1)
+        began = trio.current_time()
+        seen = await view.next(seen)
+        assert trio.current_time() == began
+        page.end(2)
+        seen = await view.next(seen)
+        assert trio.current_time() - began == pytest.approx(page.EVERY)
+        # What changes seldom does not wait for that.
+        page.set(a=3)
+        await view.next(seen)
+        assert trio.current_time() - began == pytest.approx(page.EVERY + EVERY_SECONDS)
+
+
+async def test_a_page_that_shows_no_calls_is_not_computed_for_any(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    page = Called()
+    async with page.views.following("key", "", page.compute, None) as (view, had):
+        seen = await view.next(had)
+        page.under_way.append(1)
+        page.end(1)
+        with trio.move_on_after(100) as scope:
+            await view.next(seen)
+    assert (scope.cancelled_caught, page.computed) == (True, 1)
+
+
+def test_what_is_told_is_made_once_for_all_who_have_seen_the_same() -> None:
+    one, two = (Snapshot.drawn(fragments(a=number), Drawer(), None) for number in (1, 2))
+    assert two.told_since(one) is two.told_since(one)
+    assert two.told_since(one) == '{"rows":{"changed":{"a":"<p id=a>2</p>"}}}'
+    assert "order" in two.told_since(None)
+
+
+async def test_a_page_that_nobody_follows_is_not_computed(autojump_clock: trio.testing.MockClock) -> None:
+    page = Counted(a=0)
+    async with page.views.following("key", "", page.compute) as (view, seen):
+        await view.next(seen)
+    page.set(a=1)
+    await trio.sleep(100)
+    assert page.computed == 1
+
+
+async def test_a_change_that_does_not_show_is_told_to_nobody(autojump_clock: trio.testing.MockClock) -> None:
+    page = Counted(a=0)
+    async with page.views.following("key", "", page.compute) as (view, had):
+        seen = await view.next(had)
+        page.set(a=0)
+        with trio.move_on_after(30) as scope:
+            await view.next(seen)
+    assert scope.cancelled_caught
+    assert page.computed == 2
+
+
+async def test_when_who_waits_for_all_leaves_another_takes_over(autojump_clock: trio.testing.MockClock) -> None:
+    page = Counted(a=0)
+    told = []
+
+    async def follow(until: trio.CancelScope) -> None:
+        with until:
+            async with page.views.following("key", "", page.compute) as (view, had):
+                seen = await view.next(had)
+                await view.next(seen)
+                told.append(page.values["a"])
+
+    first, second = trio.CancelScope(), trio.CancelScope()
+    with trio.fail_after(BOUND):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow, first)
+            await trio.sleep(1)
+            nursery.start_soon(follow, second)
+            await trio.sleep(1)
+            first.cancel()
+            await trio.sleep(1)
+            page.set(a=7)
+    assert told == [7]
+
+
+async def test_who_comes_later_has_what_is_there_at_once_and_nothing_older(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    page = Counted(a=0)
+
+    async def follow() -> None:
+        async with page.views.following("key", "", page.compute) as (view, had):
+            await view.next(await view.next(had))
+
+    with trio.fail_after(BOUND):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            await trio.sleep(5)
+            old = page.views.keep("key", await page.compute(None))
+            async with page.views.following("key", "", page.compute) as (view, had):
+                began = trio.current_time()
+                await view.next(had)
+                assert trio.current_time() == began
+            async with page.views.following("key", old, page.compute) as (view, had):
+                with trio.move_on_after(5) as scope:
+                    await view.next(had)
+                assert scope.cancelled_caught, "what it has is newer than what the others have"
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_page_that_ends_ends_for_all_who_follow(autojump_clock: trio.testing.MockClock) -> None:
+    page = Counted(a=0)
+    ended = 0
+
+    async def follow() -> None:
+        nonlocal ended
+        async with page.views.following("key", "", page.compute) as (view, had):
+            first = await view.next(had)
+            with pytest.raises(McpdError):
+                await view.next(first)
+        ended += 1
+
+    with trio.fail_after(BOUND):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(follow)
+            await trio.sleep(5)
+            page.fault = McpdError("it is gone")
+            page.set(a=1)
+    assert ended == 3
+
+
+async def test_only_the_newest_snapshots_are_kept(autojump_clock: trio.testing.MockClock) -> None:
+    page = Counted(a=0)
+    first, *others = [page.views.keep("key", await page.compute(None)) for _ in range(KEPT + 1)]
+    for name, is_known in ((first, False), (others[0], True)):
+        async with page.views.following("key", name, page.compute) as (_view, seen):
+            assert (seen is not None) is is_known

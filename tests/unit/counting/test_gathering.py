@@ -1,0 +1,71 @@
+"""Events that come by the thousand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+import trio.testing
+
+from daemon.counting.gathering import GATHER_SECONDS, MAX_SORTS, Gathering
+from daemon.history.event import Event, EventKind
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+def refusal(door: str = "clients", text: str = "") -> Event:
+    return Event(kind=EventKind.REFUSED, text=text, details={"door": door, "reason": "user"})
+
+
+async def test_the_first_is_noted_at_once_and_the_rest_by_the_minute(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    noted: list[Event] = []
+    gathering = Gathering(noted.append)
+    nursery.start_soon(gathering.run)
+
+    for number in range(1000):
+        gathering.add(refusal(text=f"pid {number}"))
+    assert [(event.text, event.details["count"]) for event in noted] == [("pid 0", 1)]
+
+    await trio.sleep(GATHER_SECONDS + 1)
+    assert [(event.text, event.details["count"]) for event in noted] == [("pid 0", 1), ("pid 999", 999)]
+
+
+async def test_a_flood_that_goes_on_is_one_event_a_minute(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    noted: list[Event] = []
+    gathering = Gathering(noted.append)
+    nursery.start_soon(gathering.run)
+
+    for _ in range(10 * 60):
+        gathering.add(refusal())
+        await trio.sleep(1)
+
+    assert 10 <= len(noted) <= 12
+    assert sum(int(str(event.details["count"])) for event in noted) >= 540
+
+
+async def test_doors_and_reasons_are_told_apart_and_bounded_in_number(autojump_clock: MockClock) -> None:
+    noted: list[Event] = []
+    gathering = Gathering(noted.append)
+
+    for number in range(2 * MAX_SORTS):
+        gathering.add(refusal(door=str(number)))
+
+    assert len(noted) == MAX_SORTS + 1
+
+
+async def test_what_was_gathered_is_noted_at_the_end(autojump_clock: MockClock) -> None:
+    noted: list[Event] = []
+    gathering = Gathering(noted.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gathering.run)
+        gathering.add(refusal())
+        gathering.add(refusal())
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    assert [event.details["count"] for event in noted] == [1, 1]

@@ -1,0 +1,126 @@
+"""A line per call, off the hot path, and never too many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+from loguru import logger
+
+from daemon.clients.client import Client
+from daemon.counting.recent_calls import KEPT, RecentCall, RecentCalls
+from daemon.host.call_log import EVERY_SECONDS, GATHERED, CallLogger
+from daemon.surfaces.table import SURFACES
+from tests.unit.config.reading import config_of
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from loguru import Message
+
+
+NOW = 1_800_000_000.0
+
+
+def caller(number: int) -> Client:
+    """The client of a connection."""
+    made = Client(config_of({"mcpServers": {}}), SURFACES)
+    made.number, made.name = number, "agent 1"
+    return made
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    found: list[str] = []
+
+    def take(message: Message) -> None:
+        for session, label, seconds, outcome in message.record["extra"]["calls"]:
+            found.append(f"{session} {label} {seconds} {outcome}")
+
+    sink = logger.add(take, level="INFO", filter=lambda record: "calls" in record["extra"])
+    yield found
+    logger.remove(sink)
+
+
+async def test_each_call_is_told_with_session_label_latency_and_outcome(
+    nursery: trio.Nursery, lines: list[str]
+) -> None:
+    log = CallLogger(RecentCalls(lambda: NOW))
+    nursery.start_soon(log.run)
+    log.note((caller(7), None, "fs/read_file", 0.0123, "ok", "", ""))
+    log.note((caller(8), None, "git/git_log", 1.5, "UpstreamTimeout", "", ""))
+    assert not lines, "noting only notes"
+    await until(lambda: len(lines) == 2, every=EVERY_SECONDS / 10)
+    assert lines == ["7 fs/read_file 0.0123 ok", "8 git/git_log 1.5 UpstreamTimeout"]
+    log.note((caller(7), None, "fs/write_file", 0, "ok", "", ""))
+    await until(lambda: len(lines) == 3, every=EVERY_SECONDS / 10)
+
+
+async def test_the_last_calls_are_written_when_the_daemon_ends(lines: list[str]) -> None:
+    log = CallLogger(RecentCalls(lambda: NOW))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.run)
+        await trio.testing.wait_all_tasks_blocked()
+        log.note((caller(1), None, "a/b", 0.001, "ok", "", ""))
+        nursery.cancel_scope.cancel()
+    assert lines == ["1 a/b 0.001 ok"]
+
+
+async def test_a_machine_without_a_thread_to_spare_costs_time_and_no_line(
+    nursery: trio.Nursery, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = [RuntimeError("can't start new thread")] * 2
+
+    async def run_sync(function: Callable[[], object]) -> object:
+        if refusals:
+            raise refusals.pop()
+        return function()
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+    log = CallLogger(RecentCalls(lambda: NOW))
+    nursery.start_soon(log.run)
+    log.note((caller(1), None, "a/b", 0.001, "ok", "", ""))
+    await until(lambda: len(lines) == 1, every=EVERY_SECONDS / 10)
+    assert not refusals
+
+
+async def test_what_gathers_has_a_bound_and_the_newest_is_kept(lines: list[str]) -> None:
+    log = CallLogger(RecentCalls(lambda: NOW))
+    for number in range(GATHERED + 5):
+        log.note((caller(number), None, "a/b", 0, "ok", "", ""))
+    assert log.dropped == 5
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.run)
+        nursery.cancel_scope.cancel()
+    assert len(lines) == GATHERED
+    assert lines[0].startswith("5 ")
+    assert lines[-1].startswith(f"{GATHERED + 4} ")
+
+
+async def test_each_call_is_handed_on_with_who_made_it_and_where_it_went(nursery: trio.Nursery) -> None:
+    recent = RecentCalls(lambda: NOW)
+    log = CallLogger(recent)
+    nursery.start_soon(log.run)
+    log.note((caller(7), "project", "files/read", 0.5, "ok", "fs", "read"))
+    log.note((caller(7), None, "search-tools", 0.1, "ok", "", ""))
+    await recent.newest.wait_until(lambda number: number == 2)
+    assert recent.after(0) == [
+        (1, RecentCall(NOW, 7, "project", "agent 1", "", "fs", "read", 0.5, "ok")),
+        (2, RecentCall(NOW, 7, None, "agent 1", "", "", "search-tools", 0.1, "ok")),
+    ]
+
+
+async def test_the_last_thousand_are_handed_on(nursery: trio.Nursery) -> None:
+    recent = RecentCalls(lambda: NOW)
+    log, one = CallLogger(recent), caller(1)
+    for number in range(KEPT + 5):
+        log.note((one, None, str(number), 0, "ok", "", ""))
+    nursery.start_soon(log.run)
+    await recent.newest.wait_until(lambda number: number == KEPT + 5)
+    found = recent.after(0)
+    assert [number for number, _ in found] == list(range(6, KEPT + 6))
+    assert [call.tool for _, call in found] == [str(number) for number in range(5, KEPT + 5)]
+    assert [number for number, _ in recent.after(KEPT + 3)] == [KEPT + 4, KEPT + 5]

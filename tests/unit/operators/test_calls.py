@@ -1,0 +1,211 @@
+"""Calls that have no answer yet, as operators see them, and those that have."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from daemon.clients.parking import parked_calls
+from daemon.clients.visitor import Visitor
+from daemon.counting.recent_calls import RecentCall
+from daemon.errors import InvalidArguments, UnknownServer
+from daemon.operators.call import OperatorCallParams, call
+from daemon.operators.calls import CallsParams, WaitsFor, calls, in_flight
+from tests.fakes_upstream import PATIENCE, Guest
+from tests.unit.clients.inputs import ABLE, META, asks
+from tests.unit.operators.stage import OperatorStage, clients_of
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from daemon.operators.base import OperatorContext
+
+NOW = 1_800_000_000.0
+
+
+class Daemon(OperatorStage):
+    """A daemon with clients that are really connected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.guests: list[Guest] = []
+        # What clients call is what operators look at.
+        self.stage.upstreams.update(self.servers)
+        self.operators: OperatorContext = self.context(
+            wall=lambda: NOW,
+            clients=attrs.evolve(
+                clients_of(),
+                live=lambda: [guest.session for guest in self.guests],
+                parked=partial(parked_calls, self.stage.context.states),
+            ),
+        )
+
+    async def guest(self, nursery: trio.Nursery, **more: Any) -> Guest:
+        """A client connects."""
+        self.guests.append(await self.stage.connect(nursery, **more))
+        return self.guests[-1]
+
+    async def told(self, **params: Any) -> Any:
+        """What `mcpd calls` is told."""
+        with trio.fail_after(PATIENCE):
+            return await calls(self.operators, CallsParams(**params))
+
+    def ended(self, *outcomes: str, server: str = "alpha") -> None:
+        """Calls end."""
+        made = [RecentCall(NOW, 3, "key", "agent 1", "", server, "echo", 0.0125, each) for each in outcomes]
+        self.stage.recent.publish((len(made), made))
+
+
+async def test_a_call_is_shown_with_who_made_it_and_how_long_it_waits(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    daemon = Daemon()
+    client = (await daemon.guest(nursery, visitor=Visitor(token="ci"))).client
+    await client.call("alpha", "echo")
+    await daemon.alpha.wait_sent()
+    await trio.sleep(46)
+    (found,) = in_flight(daemon.operators)
+    assert (found.session, found.key, found.token) == (1, None, "ci")
+    assert (found.server, found.instance, found.tool) == ("alpha", "", "echo")
+    assert (found.method, found.waits_for, found.sent) == ("tools/call", WaitsFor.ANSWER, True)
+    assert (round(found.age), round(found.since)) == (46, NOW - 46)
+    assert in_flight(daemon.operators, "alpha") == [found], "and keeps its number"
+    assert in_flight(daemon.operators, "beta") == []
+
+
+async def test_the_oldest_call_comes_first_and_ended_ones_are_gone(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    daemon = Daemon()
+    client = (await daemon.guest(nursery)).client
+    for number in range(3):
+        await client.call("alpha", "echo", request_id=number)
+        await daemon.alpha.wait_sent(number + 1)
+        await trio.sleep(1)
+    assert [round(each.age) for each in in_flight(daemon.operators)] == [3, 2, 1]
+    daemon.stage.answer(daemon.alpha.sent[1], b'{"content":[]}')
+    assert [round(each.age) for each in in_flight(daemon.operators)] == [3, 1]
+
+
+async def test_a_call_that_waits_for_its_server_says_so(nursery: trio.Nursery) -> None:
+    daemon = Daemon()
+    daemon.alpha.up = False
+    client = (await daemon.guest(nursery)).client
+    await client.call("alpha", "echo")
+    await daemon.alpha.wait_woken()
+    (found,) = in_flight(daemon.operators)
+    assert (found.server, found.waits_for, found.sent) == ("alpha", WaitsFor.SERVER, False)
+    daemon.alpha.come_up()
+    await daemon.alpha.wait_sent()
+    assert in_flight(daemon.operators)[0].waits_for is WaitsFor.ANSWER
+
+
+async def test_a_call_in_line_waits_for_its_turn(nursery: trio.Nursery) -> None:
+    daemon = Daemon()
+    client = (await daemon.guest(nursery)).client
+    await client.call("alpha", "echo")
+    (await daemon.alpha.wait_sent()).call.in_line = True
+    (found,) = in_flight(daemon.operators)
+    assert (found.waits_for, found.sent) == (WaitsFor.TURN, False)
+
+
+async def test_a_parked_call_waits_for_its_client(nursery: trio.Nursery) -> None:
+    daemon = Daemon()
+    client = (await daemon.guest(nursery)).client
+    await client.call("alpha", "echo", _meta=META)
+    asks(daemon.stage, await daemon.alpha.wait_sent())
+    await client.get()
+    (found,) = in_flight(daemon.operators)
+    assert (found.tool, found.waits_for, found.sent) == ("echo", WaitsFor.CLIENT, True)
+
+
+async def test_a_call_whose_client_is_asked_waits_for_its_client(nursery: trio.Nursery) -> None:
+    daemon = Daemon()
+    client = (await daemon.guest(nursery)).client
+    hello = {"protocolVersion": "2025-11-25", "capabilities": ABLE, "clientInfo": {"name": "a", "version": "1"}}
+    await client.request("initialize", hello)
+    await client.call("alpha", "echo", request_id=2)
+    asks(daemon.stage, await daemon.alpha.wait_sent())
+    await client.get()
+    (found,) = in_flight(daemon.operators)
+    assert (found.client, found.waits_for) == ("a 1", WaitsFor.CLIENT)
+
+
+async def test_an_operators_call_is_shown_and_kept_with_its_outcome(nursery: trio.Nursery) -> None:
+    daemon = Daemon()
+    nursery.start_soon(call, daemon.operators, OperatorCallParams(server="alpha", tool="echo"))
+    sent = await daemon.alpha.wait_sent()
+    (found,) = in_flight(daemon.operators)
+    assert (found.session, found.client, found.tool) == (None, "operator", "echo")
+    sent.exchange.answered(b'{"content":[{"type":"text","text":"no"}],"isError":true}')
+    await trio.testing.wait_all_tasks_blocked()
+    assert in_flight(daemon.operators) == []
+    ((_, ended),) = daemon.stage.recent.after(0)
+    assert (ended.session, ended.client, ended.tool, ended.outcome) == (None, "operator", "echo", "isError")
+    assert [each.text for each in daemon.stage.recent.failures("alpha")] == ["no"]
+
+
+async def test_what_a_client_was_told_of_an_error_is_kept(nursery: trio.Nursery) -> None:
+    daemon = Daemon()
+    client = (await daemon.guest(nursery)).client
+    await client.call("alpha", "echo")
+    daemon.stage.refuse(await daemon.alpha.wait_sent(), b'{"code":-1,"message":"out of order"}')
+    await client.get()
+    (failure,) = daemon.stage.recent.failures("alpha")
+    assert (failure.tool, failure.code) == ("echo", "UpstreamCallError")
+    assert "out of order" in failure.text
+
+
+async def test_ended_calls_are_told_from_where_the_caller_left_off() -> None:
+    daemon = Daemon()
+    daemon.ended("ok", "UpstreamLost")
+    first = await daemon.told()
+    assert [(each["number"], each["outcome"], each["ms"]) for each in first["recent"]] == [
+        (1, "ok", 12.5),
+        (2, "UpstreamLost", 12.5),
+    ]
+    daemon.ended("ok", server="beta")
+    seen = {"after": first["next"], "source": first["source"]}
+    assert [each["number"] for each in (await daemon.told(**seen))["recent"]] == [3]
+    assert len((await daemon.told(after=3, source="an earlier daemon"))["recent"]) == 3
+
+
+async def test_ended_calls_are_filtered() -> None:
+    daemon = Daemon()
+    daemon.ended("ok", "isError", "ok")
+    daemon.ended("ok", server="beta")
+    assert [each["number"] for each in (await daemon.told(server="beta"))["recent"]] == [4]
+    assert [each["number"] for each in (await daemon.told(errorsOnly=True))["recent"]] == [2]
+    assert [each["number"] for each in (await daemon.told(limit=1))["recent"]] == [4]
+    assert len((await daemon.told(session="#3"))["recent"]) == 4
+    with pytest.raises(InvalidArguments, match="no session is named"):
+        await daemon.told(session="#4")
+    with pytest.raises(UnknownServer, match="no server"):
+        await daemon.told(server="gamma")
+
+
+async def test_a_follower_waits_for_a_call_that_it_wants(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    daemon = Daemon()
+    found: list[Any] = []
+
+    async def follow() -> None:
+        found.append(await daemon.told(server="beta", wait=25))
+
+    nursery.start_soon(follow)
+    await trio.testing.wait_all_tasks_blocked()
+    daemon.ended("ok", server="alpha")
+    await trio.testing.wait_all_tasks_blocked()
+    assert not found
+    daemon.ended("ok", server="beta")
+    await trio.testing.wait_all_tasks_blocked()
+    assert [each["number"] for each in found[0]["recent"]] == [2]
+    began = trio.current_time()
+    assert (await daemon.told(after=2, source=found[0]["source"], wait=25))["recent"] == []
+    assert trio.current_time() - began == 25

@@ -1,0 +1,150 @@
+"""What operators are told of what happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+import trio.testing
+
+from daemon.history.event import Event, EventKind
+from daemon.history.journal import History
+from tests.unit.operators.stage import OperatorStage
+
+if TYPE_CHECKING:
+    from daemon.history.query import EventQuery
+    from tests.fakes_upstream import Client
+
+
+class Eventful(OperatorStage):
+    """A daemon in which something happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = History(lambda: 100.0, "host/1/a")
+
+    async def connect(self, nursery: trio.Nursery, **changed: Any) -> Client:
+        return await super().connect(nursery, history=self.history, **changed)
+
+
+def note(stage: Eventful, server: str = "alpha", kind: EventKind = EventKind.READY, **more: Any) -> None:
+    stage.history.note(Event(kind=kind, server=server, **more))
+
+
+async def ask(client: Client, **params: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = (await client.request("events", params))["result"]
+    return answer
+
+
+def numbers(answer: dict[str, Any]) -> list[int]:
+    return [event["number"] for event in answer["events"]]
+
+
+async def test_events_are_the_newest_oldest_first_and_by_what_is_asked_for(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    note(stage)
+    note(stage, "beta")
+    note(stage, kind=EventKind.ENDED, instance="alpha#2", text="killed")
+    note(stage, "", session="#4", kind=EventKind.SESSION_BEGAN)
+
+    assert numbers(await ask(client)) == [1, 2, 3, 4]
+    assert numbers(await ask(client, limit=2)) == [3, 4]
+    assert numbers(await ask(client, server="alpha")) == [1, 3]
+    assert numbers(await ask(client, server="alpha#2")) == [3]
+    assert numbers(await ask(client, session="#4")) == [4]
+    assert numbers(await ask(client, kinds=["ended"])) == [3]
+
+
+async def test_a_name_that_nobody_has_and_nothing_is_kept_of_is_refused(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    note(stage, "gone")
+    note(stage, "", session="/home/gone", kind=EventKind.SESSION_BEGAN)
+    assert numbers(await ask(client, server="gone")) == [1]
+    assert numbers(await ask(client, server="gone", kinds=["ended"])) == []
+    assert numbers(await ask(client, server="alpha")) == []
+    assert numbers(await ask(client, session="/home/gone", kinds=["ended"])) == []
+    refused = await client.request("events", {"server": "alpah"})
+    assert "Did you mean" in refused["error"]["message"]
+    refused = await client.request("events", {"session": "nope"})
+    assert "no session is named" in refused["error"]["message"]
+    refused = await client.request("calls", {"session": "nope"})
+    assert "no session is named" in refused["error"]["message"]
+
+
+async def test_an_unknown_kind_is_refused_with_what_may_be_meant(nursery: trio.Nursery) -> None:
+    client = await Eventful().connect(nursery)
+    refused = await client.request("events", {"kinds": ["endet"]})
+    assert "Did you mean ended" in refused["error"]["message"]
+
+
+async def test_who_goes_on_gets_what_came_since_and_only_once(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    note(stage)
+    first = await ask(client)
+    assert (await ask(client, after=first["next"]))["events"] == []
+    note(stage)
+    note(stage)
+
+    one = await ask(client, after=first["next"], limit=1)
+    rest = await ask(client, after=one["next"])
+
+    assert (numbers(one), one["more"]) == ([2], True)
+    assert (numbers(rest), rest["more"]) == ([3], False)
+
+
+async def test_an_answer_waits_for_what_is_asked_for_and_no_longer(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    first = await ask(client, server="alpha")
+    answers: list[dict[str, Any]] = []
+
+    async def wait() -> None:
+        answers.append(await ask(client, server="alpha", after=first["next"], wait=25))
+
+    nursery.start_soon(wait)
+    await trio.testing.wait_all_tasks_blocked()
+    note(stage, "beta")
+    await trio.testing.wait_all_tasks_blocked()
+    assert not answers
+    note(stage)
+    with trio.fail_after(30):
+        while not answers:
+            await trio.lowlevel.checkpoint()
+    assert numbers(answers[0]) == [2]
+
+
+async def test_what_another_daemon_writes_after_the_answer_is_news_however_late(nursery: trio.Nursery) -> None:
+    stage, stored = Eventful(), list[Event]()
+    stage.history.is_shared = True
+
+    async def read(query: EventQuery) -> list[Event]:
+        return [event for event in stored if query.matches(event)]
+
+    stage.history.stored = read
+    client = await stage.connect(nursery)
+
+    def by_another(number: int, at: float, life: str = "host/2/b") -> None:
+        stored.append(Event(kind=EventKind.READY, server="alpha", number=number, life=life, at=at))
+
+    by_another(1, 20.0)
+    by_another(2, 99.5)
+    first = await ask(client, limit=1)
+    # It happened before the first answer, but was not written by then.
+    by_another(3, 99.7)
+    second = await ask(client, after=first["next"])
+    # That clock is far ahead; what happens here is not older for that.
+    by_another(4, 9_000.0)
+    third = await ask(client, after=second["next"])
+    note(stage)
+    by_another(1, 98.0, "host/3/c")
+    by_another(5, 99.8)
+    fourth = await ask(client, after=third["next"])
+
+    assert [numbers(each) for each in (first, second, third)] == [[2], [3], [4]]
+    assert [(event["daemon"], event["number"]) for event in fourth["events"]] == [
+        ("host/2/b", 5),
+        ("host/1/a", 1),
+    ]

@@ -1,0 +1,161 @@
+"""One key of the configuration is changed where it stands, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daemon.documents.files import DocumentError
+from daemon.errors import ConfigError
+from daemon.setup.settings import UNSET, Setting, edited
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WRITTEN = """{
+  // mine
+  "lazy": true, // the master switch
+  "profiles": {
+    "reader": {"surface": "browse", /* on purpose */ "lazy": true},
+  },
+}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return written(tmp_path / "mcpd.json", WRITTEN)
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def change(config: Path, *trail: str, value: object) -> str:
+    edit = edited(config, [Setting(trail=trail, value=value)], {})
+    edit.write()
+    return edit.places[0].file.read_text()
+
+
+def test_comments_order_and_layout_stay(config: Path) -> None:
+    assert change(config, "lazy", value=False) == WRITTEN.replace('"lazy": true, //', '"lazy": false, //')
+    now = change(config, "profiles", "reader", "lazy", value=False)
+    assert '/* on purpose */ "lazy": false}' in now
+    assert "// the master switch" in now
+
+
+def test_what_is_said_already_is_not_written_again(config: Path) -> None:
+    edit = edited(config, [Setting(trail=("lazy",), value=True)], {})
+    before = config.stat().st_mtime_ns
+    edit.write()
+    assert not edit.is_new
+    assert config.stat().st_mtime_ns == before
+
+
+def test_a_key_that_is_unset_is_gone(config: Path) -> None:
+    assert '"lazy": true, //' not in change(config, "lazy", value=UNSET)
+
+
+def test_objects_on_the_way_are_made(config: Path) -> None:
+    now = change(config, "profiles", "reader", "toolDescriptionOverrides", "log", value="Shows what was done.")
+    assert '"toolDescriptionOverrides": {"log": "Shows what was done."}' in now
+    edit = edited(config, [Setting(trail=("profiles", "default", "lazy"), value=False)], {})
+    assert '"default": {' in edit.changed[0].text
+    assert edit.places[0].key == "$.profiles.default.lazy"
+
+
+def test_keys_of_several_files_are_written_together_or_not_at_all(config: Path) -> None:
+    own = written(config.parent / "profiles.d" / "writer.json", "{}")
+    wanted = [
+        Setting(trail=("lazy",), value=False),
+        Setting(trail=("watch",), value=True),
+        Setting(trail=("profiles", "writer", "lazy"), value=False),
+    ]
+    own.chmod(0o400)
+    with pytest.raises(DocumentError, match=r"writer\.json is read-only"):
+        edited(config, wanted, {}).write()
+    assert config.read_text() == WRITTEN
+    own.chmod(0o600)
+    edit = edited(config, wanted, {})
+    edit.write()
+    assert [each.key for each in edit.places] == ["$.lazy", "$.watch", "$.lazy"]
+    assert '"watch": true' in config.read_text()
+    assert json.loads(own.read_text()) == {"lazy": False}
+    edit.undo()
+    assert (config.read_text(), own.read_text()) == (WRITTEN, "{}")
+
+
+def test_a_profile_in_a_file_of_its_own_is_changed_there(config: Path) -> None:
+    own = written(config.parent / "profiles.d" / "writer.json", '{\n  "lazy": true // here\n}\n')
+    edit = edited(config, [Setting(trail=("profiles", "writer", "lazy"), value=False)], {})
+    edit.write()
+    assert own.read_text() == '{\n  "lazy": false // here\n}\n'
+    assert config.read_text() == WRITTEN
+    with pytest.raises(ConfigError, match="surface"):
+        edited(config, [Setting(trail=("profiles", "writer", "surface"), value="wrong")], {})
+
+
+def test_a_name_of_a_profile_is_no_path(config: Path) -> None:
+    outside = written(config.parent / "outside.json", "{}")
+    change(config, "profiles", "../outside", "lazy", value=False)
+    assert outside.read_text() == "{}"
+
+
+@pytest.mark.parametrize("value", ["no", 3, None])
+def test_a_faulty_value_is_refused_with_its_fault(config: Path, value: object) -> None:
+    with pytest.raises(ConfigError, match=r"\$\.lazy.*true or false"):
+        edited(config, [Setting(trail=("lazy",), value=value)], {})
+    assert config.read_text() == WRITTEN
+
+
+def test_a_configuration_that_is_faulty_already_is_left_alone(config: Path) -> None:
+    written(config, '{"lazzy": true}')
+    with pytest.raises(ConfigError, match="lazzy"):
+        edited(config, [Setting(trail=("lazy",), value=False)], {})
+
+
+def test_a_configuration_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        edited(tmp_path / "none.json", [Setting(trail=("lazy",), value=False)], {})
+
+
+def test_a_link_stays_a_link_and_the_mode_stays(config: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.json"
+    link.symlink_to(config)
+    config.chmod(0o640)
+    change(link, "lazy", value=False)
+    assert link.is_symlink()
+    assert '"lazy": false' in config.read_text()
+    assert config.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_may_not_be_written_stays(config: Path) -> None:
+    config.chmod(0o400)
+    edit = edited(config, [Setting(trail=("lazy",), value=False)], {})
+    with pytest.raises(DocumentError, match="read-only"):
+        edit.write()
+    assert config.read_text() == WRITTEN
+
+
+def test_what_somebody_else_has_written_meanwhile_counts(config: Path) -> None:
+    edit = edited(config, [Setting(trail=("lazy",), value=False)], {})
+    theirs = json.dumps({"watch": True})
+    written(config, theirs)
+    with pytest.raises(DocumentError, match="somebody else"):
+        edit.write()
+    assert config.read_text() == theirs
+    assert [*config.parent.iterdir()] == [config]
+
+
+def test_a_change_can_be_taken_back_unless_somebody_has_written_since(config: Path) -> None:
+    edit = edited(config, [Setting(trail=("lazy",), value=False)], {})
+    edit.write()
+    edit.undo()
+    assert config.read_text() == WRITTEN
+    with pytest.raises(DocumentError, match="stays as it is"):
+        edit.undo()

@@ -1,0 +1,280 @@
+"""A wrapper call is taken apart byte for byte, and its shortcut does what the surface would do."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.errors import CallError, InvalidArguments
+from daemon.surfaces.arguments.wrapping import Wrapper
+from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, View
+from daemon.surfaces.table import SURFACES
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.surfaces.samples import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from msgspec import Raw
+
+EXAMPLE = '{"tool_name": "NAME", "arguments": {}}'
+WRAPPER = Wrapper("arguments", ("tool_name",), EXAMPLE)
+
+READ = tool(
+    "fs",
+    "read",
+    annotations={"readOnlyHint": True},
+    inputSchema={
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "limit": {"type": "integer"}, "of": {"type": "object"}},
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+)
+CATALOG = after(catalog_of({"mcpServers": servers("fs")}), [status("fs"), listed("fs", READ, "any")])
+
+WRAPPERS: Mapping[str, tuple[str, str, dict[str, str]]] = {
+    "call-category-tool": ("category", "args", {"category": "fs", "name": "read"}),
+    "call-read-only-tool": ("category", "args", {"category": "fs", "name": "read"}),
+    "call_tool": ("browse", "arguments", {"tool_name": "read"}),
+    "call_read_only_tool": ("search", "arguments", {"tool_name": "read"}),
+}
+"""The surface of each meta-tool that calls others, its slot for arguments, and how it names a tool."""
+
+
+def plain(meta_tool: str, arguments: str = '{"path":"a"}') -> bytes:
+    """A call as nearly all are written."""
+    _surface, slot, named = WRAPPERS[meta_tool]
+    return f'{json.dumps(named)[:-1]}, "{slot}": {arguments}}}'.encode()
+
+
+def decided(view: View, meta_tool: str, sent: bytes) -> Forward | str:
+    """What the surface decides, or the code of its refusal."""
+    try:
+        action = SURFACES[WRAPPERS[meta_tool][0]].call(view, meta_tool, sent, patient=False)
+    except CallError as error:
+        return error.code
+    assert isinstance(action, Forward)
+    return action
+
+
+def warm(meta_tool: str) -> View:
+    """A view in which a plain call was sent."""
+    view, sent = view_of(CATALOG), plain(meta_tool)
+    action = decided(view, meta_tool, sent)
+    assert isinstance(action, Forward)
+    view.remember(meta_tool, sent, action)
+    return view
+
+
+def found(view: View, meta_tool: str, sent: bytes) -> tuple[Forward | None, bytes | Raw]:
+    """What is sent without asking the surface."""
+    return view.wrapped[meta_tool].find(sent)
+
+
+def shape(forward: Forward, arguments: bytes | Raw) -> tuple[object, ...]:
+    """All that is sent, counted or asked because of a decision."""
+    return (
+        forward.server,
+        forward.method,
+        forward.name,
+        forward.head,
+        bytes(arguments),
+        forward.label,
+        forward.repair,
+        forward.convert,
+        forward.loading,
+        forward.ask,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "arguments", "beside"),
+    [
+        (b'{"tool_name":"x","arguments":{"a":1}}', b'{"a":1}', {}),
+        (b'{"tool_name":"x","arguments":"{}"}', b'"{}"', {}),
+        (b'{"tool_name":"x"}', None, {}),
+        (b'{"tool_name":"x","arguments":null}', None, {}),
+        (b'{"tool_name":"x","a":1,"b":[ ]}', None, {"a": b"1", "b": b"[ ]"}),
+        (b'{"tool_name":"x","arguments":{},"a":1}', b"{}", {"a": b"1"}),
+        (b'{"tool_name":"x","args":{"a":1}}', b'{"a":1}', {}),
+        (b'{"tool_name":"x","params":{"a":1}}', b'{"a":1}', {}),
+        (b'{"tool_name":"x","parameters":{"a":1}}', b'{"a":1}', {}),
+        (b'{"tool_name":"x","args":{"a":1},"b":2}', None, {"args": b'{"a":1}', "b": b"2"}),
+    ],
+)
+def test_a_wrapper_is_taken_apart_byte_for_byte(
+    sent: bytes, arguments: bytes | None, beside: dict[str, bytes]
+) -> None:
+    wrapped = WRAPPER.unwrap(sent)
+    assert wrapped.said == {"tool_name": "x"}
+    assert wrapped.name == "x"
+    assert (None if wrapped.arguments is None else bytes(wrapped.arguments)) == arguments
+    assert {key: bytes(value) for key, value in wrapped.beside.items()} == beside
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"{}",
+        b'{"arguments":{}}',
+        b'{"tool_name":1}',
+        b'{"tool_name":null}',
+        b"[]",
+        b"{",
+        b'{"tool_name":"\xff"}',
+    ],
+)
+def test_a_wrapper_that_does_not_say_which_tool_is_refused_with_an_example(sent: bytes) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        WRAPPER.unwrap(sent)
+    assert caught.value.message.endswith(f"Call it like this: {EXAMPLE}")
+    assert "tool_name" in caught.value.message
+
+
+@pytest.mark.parametrize("meta_tool", WRAPPERS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"path":"a"}',
+        '{ "path" : "b", \t"limit": 7 }',
+        '{"path":"\\u00e9\\ud83d\\ude00 \u00e9"}',
+        '{"path":"a","path":"b"}',
+        '{"path":"a","of":{"args":[{}]}}',
+    ],
+)
+def test_a_call_as_nearly_all_are_written_is_sent_without_being_judged_again(
+    meta_tool: str, arguments: str
+) -> None:
+    known, sent = found(warm(meta_tool), meta_tool, plain(meta_tool, arguments))
+    assert known is not None
+    assert known.name == "read"
+    assert bytes(sent) == arguments.encode()
+
+
+@pytest.mark.parametrize("meta_tool", WRAPPERS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "{}",
+        "null",
+        "[]",
+        '"{\\"path\\":\\"a\\"}"',
+        '{"path":1}',
+        '{"path":"a","more":1}',
+        '{"args":{"path":"a"}}',
+        '{"path":"a"},"path":"b"',
+        '{"path":"a","limit":1e400}',
+        '{"path":"a","of":' + '{"a":' * 40 + "1" + "}" * 41,
+        '{"path":"' + "a" * 300_000 + '"}',
+        '{"path":"a"',
+    ],
+)
+def test_a_call_that_takes_a_closer_look_is_left_to_its_surface(meta_tool: str, arguments: str) -> None:
+    call = plain(meta_tool, arguments)
+    assert found(warm(meta_tool), meta_tool, call) == (None, call)
+
+
+@pytest.mark.parametrize("meta_tool", WRAPPERS)
+def test_a_call_of_another_tool_is_left_to_its_surface(meta_tool: str) -> None:
+    call = plain(meta_tool).replace(b'"read"', b'"any"')
+    assert found(warm(meta_tool), meta_tool, call) == (None, call)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["path", "limit", "of", "args", "input", "x"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+JUNK = st.sampled_from(
+    [
+        b"",
+        b" ",
+        b'"',
+        b"\\",
+        b",",
+        b"{",
+        b"}",
+        b"[]",
+        b"null",
+        b'"path":"z",',
+        b'"name":"any",',
+        b"\\u0061",
+        b"1e999",
+    ]
+) | st.binary(max_size=2)
+
+
+@st.composite
+def calls(draw: st.DrawFn, meta_tool: str) -> bytes:
+    """Calls of every kind: members in any order, some twice, some unknown, and pieces put in or cut out."""
+    _surface, slot, named = WRAPPERS[meta_tool]
+    fitting: dict[str, Any] = {"path": draw(st.text(max_size=5))}
+    arguments = draw(st.one_of(st.just(fitting), VALUES, VALUES.map(json.dumps)))
+    members = [*named.items(), (slot, arguments)]
+    members += draw(st.lists(st.sampled_from([*members, ("x", 1), ("args", {}), (slot, fitting)]), max_size=2))
+    members = draw(st.permutations(members))
+    escaped = draw(st.booleans())
+    space = draw(st.sampled_from(["", " ", "\n\t"]))
+    written = (f"{json.dumps(key)}:{space}{json.dumps(value, ensure_ascii=escaped)}" for key, value in members)
+    line = ("{" + f",{space}".join(written) + "}").encode("utf-8", "surrogatepass")
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(line)))
+        line = line[:at] + draw(JUNK) + line[at + draw(st.integers(0, 3)) :]
+    return line
+
+
+@pytest.mark.parametrize("meta_tool", WRAPPERS)
+@given(data=st.data())
+def test_whatever_is_sent_without_being_judged_is_what_the_surface_would_send(
+    meta_tool: str, data: st.DataObject
+) -> None:
+    sent = data.draw(calls(meta_tool))
+    known, arguments = found(warm(meta_tool), meta_tool, sent)
+    if known is None:
+        assert arguments is sent
+        return
+    judged = decided(view_of(CATALOG), meta_tool, sent)
+    assert isinstance(judged, Forward)
+    assert shape(known, arguments) == shape(judged, judged.arguments)
+
+
+@pytest.mark.parametrize("count", [1, MAX_REMEMBERED, MAX_REMEMBERED + 1])
+@pytest.mark.parametrize("meta_tool", WRAPPERS)
+def test_a_view_remembers_so_many_calls_and_no_more(meta_tool: str, count: int) -> None:
+    view = warm(meta_tool)
+    action = decided(view, meta_tool, plain(meta_tool))
+    assert isinstance(action, Forward)
+    for number in range(count - 1):
+        view.remember(meta_tool, plain(meta_tool).replace(b'"read"', b'"%d"' % number), action)
+    assert len(view.wrapped[meta_tool]) == (count - 1) % MAX_REMEMBERED + 1
+
+
+def test_of_a_call_that_was_sent_its_arguments_are_not_kept() -> None:
+    view, sent = view_of(CATALOG), plain("call_tool", '{"path":"a secret"}')
+    action = decided(view, "call_tool", sent)
+    assert isinstance(action, Forward)
+    view.remember("call_tool", sent, action)
+    known, _arguments = found(view, "call_tool", plain("call_tool"))
+    assert known is not None
+    assert known.arguments == b"{}"
+
+
+def test_what_holds_for_one_call_only_is_not_remembered() -> None:
+    """A category takes a tool on trust whose server has not listed; a call that has time waits for the list."""
+    category = {"description": "d", "server": "fs"}
+    view = view_of(catalog_of({"mcpServers": servers("fs"), "categories": {"all": category}}))
+    sent = b'{"category":"all","name":"read","args":{}}'
+    action = decided(view, "call-category-tool", sent)
+    assert isinstance(action, Forward)
+    view.remember("call-category-tool", sent, action)
+    assert not view.wrapped
+    waited = SURFACES["category"].call(view, "call-category-tool", sent, patient=True)
+    assert isinstance(waited, AwaitListing)
