@@ -98,7 +98,7 @@ def test_the_version_is_the_packages(
     [
         ("statsu", "did you mean `mcpd status`?"),
         ("zzz", "there are: up, import"),
-        ("--socket", "write `mcpd status --socket`, say"),
+        ("--socket", "options follow one, as in `mcpd status --socket`"),
     ],
 )
 def test_an_unknown_command_is_answered_with_the_closest(
