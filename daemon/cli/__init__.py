@@ -167,6 +167,8 @@ def overview() -> str:
 
 
 def _unknown(command: str) -> str:
+    if command.startswith("-"):
+        return f"mcpd: {command!r} is no command: options follow one, as in `mcpd status {command}`"
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
     near = difflib.get_close_matches(command, COMMANDS, n=1)

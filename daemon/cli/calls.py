@@ -55,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--errors", action="store_true", help="only calls that ended with an error, and none that has no answer"
     )
-    made.add_argument("--session", metavar="KEY", help="only calls of this session; '#4' is connection 4")
+    made.add_argument(
+        "--session", metavar="KEY", help="only calls of this session: its key, or 4 for connection 4"
+    )
     made.add_argument(
         "-n",
         "--last",

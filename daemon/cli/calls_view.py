@@ -90,17 +90,21 @@ def _table(
 ) -> Table:
     """A table whose last two columns get what room the others leave, and are cut to it.
 
-    Columns before them are never cut: a number is typed in again, and an outcome is searched for.
+    Columns before them are never cut: a number is typed in again, and an outcome is searched for. Where
+    there is no room for both, the last one is left out.
     """
     table, fixed = grid(screen), len(heads) - 2
+    taken = sum(max(len(heads[place]), *(row[place].cell_len for row in rows)) for place in range(fixed))
+    room = screen.width - taken - GAP * len(heads)
+    caller = max(LEAST, min(room // 3, max(row[-1].cell_len for row in rows)))
+    widths = [room - caller, caller]
+    if room < 2 * LEAST:
+        heads, rows, widths = heads[:-1], [row[:-1] for row in rows], [max(LEAST, room)]
     for place, head in enumerate(heads):
         table.add_column(head, justify="right" if place in right else "left", no_wrap=True)
-    taken = sum(max(len(heads[place]), *(row[place].cell_len for row in rows)) for place in range(fixed))
-    room = max(2 * LEAST, screen.width - taken - GAP * len(heads))
-    caller = min(room // 3, max(row[-1].cell_len for row in rows))
     for row in rows:
-        row[-2].truncate(room - caller, overflow="ellipsis")
-        row[-1].truncate(max(caller, LEAST), overflow="ellipsis")
+        for cell, width in zip(row[fixed:], widths, strict=True):
+            cell.truncate(width, overflow="ellipsis")
         table.add_row(*row)
     return table
 

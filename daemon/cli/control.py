@@ -36,6 +36,7 @@ OTHER_SOCKET = "Name the socket of its clients with --socket P."
 
 _CHUNK = 64 * 1024
 _ID = 1
+_METHOD_NOT_FOUND = -32601
 
 
 class DaemonUnreachable(Exception):
@@ -192,7 +193,7 @@ def ask(
             raise DaemonUnreachable(
                 f"what listens on {path} is not mcpd's control socket ({error})", OTHER_SOCKET
             ) from None
-    return _result(answer, path)
+    return _result(answer, method, path)
 
 
 def ask_with(
@@ -277,10 +278,17 @@ def _answer(wire: Wire, deadline: float, companion: Companion | None) -> dict[st
             return message
 
 
-def _result(answer: dict[str, Any], path: str) -> dict[str, Any]:
+def _result(answer: dict[str, Any], method: str, path: str) -> dict[str, Any]:
     error = answer.get("error")
     if isinstance(error, dict):
-        raise RemoteFault(error.get("code", 0), str(error.get("message", "")), error.get("data"))
+        code, message = error.get("code", 0), str(error.get("message", ""))
+        if code == _METHOD_NOT_FOUND:
+            # Its own words name the commands that it has, and neither the reason nor what helps.
+            message = (
+                f"the daemon does not know `{method}`: it is of another version than this `mcpd`. Restart it:"
+                " `mcpd stop` and `mcpd start`, or `systemctl --user restart mcpd`."
+            )
+        raise RemoteFault(code, message, error.get("data"))
     result = answer.get("result")
     if not isinstance(result, dict):
         raise DaemonUnreachable(f"what listens on {path} is not mcpd's control socket", OTHER_SOCKET)

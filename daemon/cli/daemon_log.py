@@ -45,7 +45,9 @@ def show(control: str, *, last: int | None, follow: bool) -> int:
     file = _written_by(pid)
     if not file.exists():
         where = (
-            f"the log of pid {pid} goes where it was started" if pid else f"no daemon has written {file} yet"
+            f"the daemon (pid {pid}) logs to the terminal, or the program, that it was started from"
+            if pid
+            else f"no daemon has written {file} yet"
         )
         print(f"mcpd: {where}", file=sys.stderr)
         return 1

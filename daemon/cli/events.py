@@ -76,9 +76,13 @@ def _parser() -> argparse.ArgumentParser:
         " or a local time: 2026-11-22, 2026-11-22T22:00",
     )
     made.add_argument(
-        "--kind", metavar="KIND", action="append", default=[], help="only this kind; may be given several times"
+        "--kind",
+        metavar="KIND",
+        action="append",
+        default=[],
+        help="only this kind, such as ended or lists-changed; may be given several times",
     )
-    made.add_argument("--session", metavar="KEY", help="only of this session: its key, or '#4'")
+    made.add_argument("--session", metavar="KEY", help="only of this session: its key, or 4 for connection 4")
     made.add_argument(
         "-n",
         "--last",

@@ -34,14 +34,14 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     made = parser(
         "sessions",
-        "Show the sessions, those with a key also while nobody is connected; with KEY, or '#' and the number of"
+        "Show the sessions, those with a key also while nobody is connected; with KEY, or the number of"
         " a connection, the tools that this one has loaded: whether each can still be used, why not, who loaded"
         " it and when. Changes nothing, except with --profile: that gives the session another profile while its"
         " client is connected.",
         examples=(
             "mcpd sessions",
             "mcpd sessions /home/me/project",
-            "mcpd sessions '#4'",
+            "mcpd sessions 4",
             "mcpd sessions KEY --profile review",
             "mcpd sessions KEY --json | jq '.[] | select(.status != \"valid\")'",
         ),
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         "key",
         metavar="KEY",
         nargs="?",
-        help="the session's key, as in `mcpd connect --session`; '#4' is connection 4, which need not have one",
+        help="the session's key, as in `mcpd connect --session`; 4 is connection 4, which need not have one",
     )
     made.add_argument(
         "--profile",

@@ -211,10 +211,10 @@ def _daemon(daemon: Json) -> Iterator[RenderableType]:
         told = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
         yield safe(f"{told[0].upper()}{told[1:]}.")
     dormant = daemon.get("dormant")
-    asleep = f" ({dormant} of them dormant: started by their next call)" if dormant else ""
+    asleep = f" ({dormant} dormant: started by the next call)" if dormant else ""
     off = f", {daemon['off']} off" if daemon.get("off") else ""
-    available = f"{daemon['available']} of {counted(daemon['servers'], 'server')} available{off}"
-    yield Text(f"{available}{asleep}. {_shown(daemon)}")
+    available = f"{daemon['available']} of {counted(daemon['servers'], 'server')} available"
+    yield Text(f"{available}{asleep}{off}. {_shown(daemon)}")
 
 
 def _shown(daemon: Json) -> str:

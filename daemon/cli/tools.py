@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from daemon.cli.terminal import Screen
 
-_CLIENTS = "mcp__"
-"""What clients put before the names of servers and tools."""
+_CLIENTS = "__"
+"""What clients write between the names of servers and tools (`git__git_log`, `mcp__git__git_log`)."""
 
 Json = dict[str, Any]
 
@@ -35,6 +35,8 @@ def main(argv: list[str]) -> int:
     if options.name is not None and options.category is not None:
         made.error("name a category (--category), or a server or a tool, not both")
     is_of_clients = options.surface is not None or options.profile is not None
+    if options.surface is not None and (options.name is not None or options.category is not None):
+        made.error("--surface shows all that a model sees: leave the server, the tool or the category out")
     if options.name is not None and is_of_clients:
         # What clients see is told by category.
         options.category, options.name = options.name, None
@@ -134,7 +136,7 @@ def _show_instead(options: argparse.Namespace, fault: RemoteFault) -> int:
         return _show_categories(options, answer)
     members = [member for each in answer["categories"].values() for member in each["tools"].items()]
     # As clients write them, or alone; what resembles neither is taken for the name of a server.
-    if options.name.startswith(_CLIENTS) or any(options.name in {key, tool["tool"]} for key, tool in members):
+    if _CLIENTS in options.name or any(options.name in {key, tool["tool"]} for key, tool in members):
         return _show_tool(options)
     raise fault
 

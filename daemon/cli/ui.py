@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.options import add_control, parser
+from daemon.kit.wording import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
     def act() -> int:
         answer = ask_with(options, "ui", {"readOnly": options.read_only, "end": options.end})
         if options.end:
-            print(f"ended: {answer['ended']}")
+            print(f"ended {counted(answer['ended'], 'session')} of the console")
         elif options.print or not _opened(answer["link"], os.environ):
             print("mcpd: the link is valid for a minute, for one browser:", file=sys.stderr)
             print(answer["link"])
@@ -43,8 +44,8 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     made = parser(
         "ui",
-        "Open the console in a browser: servers, tools, sessions, calls, savings, settings. A link lets one"
-        " browser in, once, within a minute; the session ends after twelve hours without use, and with the"
+        "Open the console in a browser: servers, tools, sessions, calls, events, savings, settings. A link lets"
+        " one browser in, once, within a minute; the session ends after twelve hours without use, and with the"
         " daemon. Where HTTP is not served, the daemon opens a port for it on 127.0.0.1 now.",
         examples=("mcpd ui", "mcpd ui --print", "mcpd ui --read-only --print", "mcpd ui --end"),
         exits={0: "done", 1: "the console is switched off"},

@@ -76,8 +76,8 @@ def _category(name: str, category: Json) -> Iterator[RenderableType]:
     servers = ", ".join(category["servers"])
     origin = "" if servers == name else f" (from {servers})"
     yield safe(f"{name}{origin}, {counted(len(category['tools']), 'tool')}", "bold")
-    if not category["tools"]:
-        yield paragraph("none known yet: `mcpd status` says how its server is", indent=2)
+    if not any(tool["listed"] for tool in category["tools"].values()):
+        yield paragraph("none listed yet: `mcpd status` says how its server is", indent=2, style="yellow")
     if category["description"]:
         yield paragraph(category["description"], indent=2)
 

@@ -15,7 +15,7 @@ TEXT = 2048
 """The most characters of an event's text: a reason quotes some lines of a server at most."""
 
 DETAIL = 500
-"""The most characters of a text among the details, such as a line of stderr or a name."""
+"""The most characters of a text among the details, such as a name or a line of stderr: a few lines of text."""
 
 NAMES = 100
 """The most entries of a list, or of a mapping, among the details: `mcpd tools` has all tools."""

@@ -91,9 +91,6 @@ async def allow(context: OperatorContext, params: AllowParams) -> dict[str, obje
 
 async def _found(context: OperatorContext, wanted: str) -> _Session:
     live = list(context.clients.live())
-    keys = {record.key for record, _users in context.clients.in_use()}
-    if wanted.isdecimal() and wanted not in keys and any(str(each.number) == wanted for each in live):
-        wanted = f"#{wanted}"
     report = await session_named(context, wanted)
     key, number = report["key"], report["number"]
     if key is None:

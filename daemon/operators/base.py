@@ -334,6 +334,9 @@ class OperatorContext:
         server = server_of(name)
         if server == name or server not in servers:
             return UnknownServer(f"no server is named {name!r}. {hint(server, servers)}")
-        live = [each.name for each in self.instances_of(server)]
-        what = hint(name, live) if live else "None runs now: each is started at its first use."
+        if server in self.actors:
+            what = "All clients share it: leave out what follows its name."
+        else:
+            live = [each.name for each in self.instances_of(server)]
+            what = hint(name, live) if live else "None runs now: each is started at its first use."
         return UnknownServer(f"server {server} has no instance {name!r}. {what}")

@@ -16,6 +16,7 @@ from daemon.counting.tally import OK, OPERATOR
 from daemon.operators.base import Command
 from daemon.operators.clients import OperatorCall
 from daemon.operators.events import refuse_unknown_session
+from daemon.operators.sessions import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ class CallsParams(msgspec.Struct):
     server: str | None = None
     """Of this server or instance; None: of all. Those that have ended are known by their server only."""
     session: str | None = None
-    """Of this session, by its key or `#` and the number of its connection; None: of all."""
+    """Of this session, by its key or the number of its connection, perhaps with `#` before it; None: of all."""
     errorsOnly: bool = False  # noqa: N815 - the wire's name
     """Only those that ended with an error, and none in flight."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=KEPT)] = LISTED
@@ -114,6 +115,8 @@ async def calls(context: OperatorContext, params: CallsParams) -> dict[str, obje
     name = params.server
     if name is not None and name not in context.actors and server_of(name) not in context.catalog.servers:
         raise context.unknown(name)
+    if params.session is not None:
+        params.session = numbered(context, params.session)
     source, recent = f"{context.facts.pid}.{context.facts.started_at}", context.counters.recent
     after = params.after if params.source == source else 0
     if not (

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from daemon.model import Tool
 
 MOST = 20
-"""The most arguments of each sort that are named."""
+"""The most arguments of each sort that are named: an event is read as a line."""
 
 
 def differing(before: Tool, after: Tool) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from daemon.history.event import EventKind
 from daemon.history.query import EventQuery
 from daemon.kit.wording import hint
 from daemon.operators.base import Command
-from daemon.operators.sessions import session_named
+from daemon.operators.sessions import numbered, session_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +54,7 @@ class EventsParams(msgspec.Struct):
     server: str | None = None
     """A server with all of its instances, or one instance by its own name."""
     session: str | None = None
-    """A session, by its key or the number of its connection (`#12`)."""
+    """A session, by its key or the number of its connection (`12`, `#12`)."""
     since: float = 0.0
     """The earliest time, in seconds since the epoch."""
     kinds: tuple[str, ...] = ()
@@ -74,6 +74,10 @@ async def events(context: OperatorContext, params: EventsParams) -> dict[str, ob
         InvalidArguments: there is no such kind, or no such session.
         UnknownServer: no server has that name, and nothing is kept of one that had.
     """
+    if params.server == "":
+        raise context.unknown("")
+    if params.session is not None:
+        params.session = numbered(context, params.session)
     history, query = context.history, _query(params)
     now = history.now()
     news, begun = history.news.value, Cursor(now, {history.life: history.number})

@@ -42,7 +42,7 @@ class SessionsParams(msgspec.Struct):
     """The session that is asked for."""
 
     key: str | None = None
-    """The session's key, or `#` and a connection's number; None means all sessions."""
+    """The session's key, or the number of a connection, perhaps with `#` before it; None means all sessions."""
 
 
 async def sessions(context: OperatorContext, params: SessionsParams) -> dict[str, object]:
@@ -58,12 +58,18 @@ async def sessions(context: OperatorContext, params: SessionsParams) -> dict[str
 SESSIONS = Command("sessions", SessionsParams, sessions)
 
 
+def numbered(context: OperatorContext, session: str) -> str:
+    """A session as calls and events name it: a number with `#`, unless a session in use has it as its key."""
+    is_key = any(record.key == session for record, _users in context.clients.in_use())
+    return f"#{session}" if session.isdecimal() and not is_key else session
+
+
 async def session_named(context: OperatorContext, key: str) -> dict[str, object]:
     """One session with what it has loaded.
 
     Args:
         context: the daemon.
-        key: its key, or `#` and a connection's number.
+        key: its key, or a connection's number, perhaps with `#` before it.
 
     Raises:
         InvalidArguments: there is no such session.
@@ -72,7 +78,7 @@ async def session_named(context: OperatorContext, key: str) -> dict[str, object]
     catalog, now = context.catalog, context.wall()
     record, users = next((held for held in context.clients.in_use() if held[0].key == key), (None, 0))
     live = context.clients.statistics()
-    numbered = next((session for session in live if key == f"#{session.number}"), None)
+    numbered = next((session for session in live if key in {f"#{session.number}", str(session.number)}), None)
     # A key may look like a number; then it is the key that is meant.
     record = record or await _recalled(context.archive, key, needed=numbered is None)
     if record is not None:
@@ -85,7 +91,9 @@ async def session_named(context: OperatorContext, key: str) -> dict[str, object]
         return {**_unrecorded(connected), "loaded": []}
     kept, problem = await _kept(context.archive)
     keys = [record.key for record in _named(kept)]
-    keys += [session.key or f"#{session.number}" for session in live if session.key or key.startswith("#")]
+    keys += [
+        session.key or f"#{session.number}" for session in live if session.key or key.strip("#").isdecimal()
+    ]
     known = choices(dict.fromkeys(keys), key)
     raise InvalidArguments(f"no session is named {quoted(key)}. {known}{problem and f' But {problem}'}")
 

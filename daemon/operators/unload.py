@@ -36,7 +36,7 @@ async def unload(context: OperatorContext, params: UnloadParams) -> dict[str, ob
         InvalidArguments: there is no such session, or it has not loaded that tool.
         CallError: what the session has loaded cannot be read now.
     """
-    found = await session_named(context, numbered(context, params.session))
+    found = await session_named(context, params.session)
     loaded = _loaded(found)
     keys = list(loaded.values()) if params.tool is None else [_key_of(params, loaded)]
     kept = await context.clients.unload(_identity(context, found), keys) if keys else True
@@ -51,14 +51,6 @@ async def unload(context: OperatorContext, params: UnloadParams) -> dict[str, ob
 
 
 UNLOAD = Command("unload", UnloadParams, unload)
-
-
-def numbered(context: OperatorContext, session: str) -> str:
-    """A session's name with `#` before a bare number, unless that is the key of a session in use."""
-    keys = {record.key for record, _users in context.clients.in_use()}
-    live = context.clients.statistics()
-    is_number = session not in keys and any(session == str(each.number) for each in live)
-    return f"#{session}" if is_number else session
 
 
 def _loaded(found: Mapping[str, object]) -> dict[str, ToolKey]:

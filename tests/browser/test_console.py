@@ -228,7 +228,7 @@ def test_a_page_says_when_the_daemon_is_gone(browser: Browser) -> None:
 def test_ending_all_sessions_ends_what_is_open(browser: Browser) -> None:
     with console(browser) as opened:
         page = settled(opened.signed_in())
-        assert opened.daemon.run("ui", "--end") == "ended: 1\n"
+        assert opened.daemon.run("ui", "--end") == "ended 1 session of the console\n"
         expect_words(page, "no longer kept up to date")
         page.context.close()
 

@@ -171,6 +171,7 @@ def test_roots_are_what_the_command_names(daemon: Daemon) -> None:
 
 def test_a_tool_is_told_in_words_with_a_call_that_works(daemon: Daemon) -> None:
     shown = daemon.run("tools", "everything/get-sum")
+    assert daemon.run("tools", "everything__get-sum") == shown
     assert "a  number (required)\n" in shown
     program, *words = shlex.split(shown.splitlines()[-1])
     assert program == "mcpd"

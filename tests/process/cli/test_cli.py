@@ -94,7 +94,12 @@ def test_the_version_is_the_packages(
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("statsu", "did you mean `mcpd status`?"), ("zzz", "there are: up, import")]
+    ("word", "hint"),
+    [
+        ("statsu", "did you mean `mcpd status`?"),
+        ("zzz", "there are: up, import"),
+        ("--socket", "options follow one, as in `mcpd status --socket`"),
+    ],
 )
 def test_an_unknown_command_is_answered_with_the_closest(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], word: str, hint: str

@@ -24,6 +24,17 @@ def test_eighty_columns_are_enough_and_the_number_is_whole() -> None:
     assert "UpstreamUnavailable" in shown
 
 
+def test_a_narrow_screen_does_without_the_clients_and_cuts_nothing_else() -> None:
+    ended = {**ENDED, "tool": "a_tool_with_a_long_name", "outcome": "UpstreamLost"}
+    shown = render_calls(
+        answer(WAITING, ended=(ended,)), errors_only=False, screen=Screen(width=40, colour=False)
+    )
+    assert all(len(line) <= 40 for line in shown.splitlines())
+    assert "CLIENT" not in shown
+    assert "UpstreamLost" in shown
+    assert "46s the answer" in shown
+
+
 def test_what_was_left_out_is_counted() -> None:
     assert "and 12 more" in render_calls(answer(WAITING, inFlightMore=12), errors_only=False, screen=NARROW)
 

@@ -145,7 +145,7 @@ def test_servers_that_are_only_starting_are_one_line() -> None:
     text = " ".join(render(status, now=NOW, screen=NARROW).split())
     said = "13 servers are starting, 4 at a time: s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 3 more. mcpd 0.1.0"
     assert said in text
-    assert "servers available (2 of them dormant: started by their next call)" in text
+    assert "servers available (2 dormant: started by the next call)" in text
 
 
 def test_a_cause_that_several_share_is_said_once_with_their_names() -> None:

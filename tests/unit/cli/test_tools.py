@@ -68,9 +68,17 @@ def test_an_unknown_category_is_one_and_names_the_closest(
     assert capsys.readouterr().err == f"mcpd: no category is named '{word}': {hint}\n"
 
 
-def test_a_category_and_a_server_at_once_are_two() -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["git", "--category", "history"],
+        ["git", "--surface", "full"],
+        ["--category", "history", "--surface", "full"],
+    ],
+)
+def test_what_does_not_go_together_is_two(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["git", "--category", "history"])
+        main(words)
     assert ended.value.code == 2
 
 

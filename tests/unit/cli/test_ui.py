@@ -36,7 +36,7 @@ def test_the_link_is_printed_alone_where_it_is_wanted_or_no_display_is(
 def test_all_sessions_are_ended(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     daemon = control({"ui": {"ended": 2}})
     assert main(["--end"]) == 0
-    assert capsys.readouterr().out == "ended: 2\n"
+    assert capsys.readouterr().out == "ended 2 sessions of the console\n"
     assert daemon.asked == [("ui", {"readOnly": False, "end": True})]
 
 

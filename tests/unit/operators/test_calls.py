@@ -183,6 +183,7 @@ async def test_ended_calls_are_filtered() -> None:
     assert [each["number"] for each in (await daemon.told(errorsOnly=True))["recent"]] == [2]
     assert [each["number"] for each in (await daemon.told(limit=1))["recent"]] == [4]
     assert len((await daemon.told(session="#3"))["recent"]) == 4
+    assert len((await daemon.told(session="3"))["recent"]) == 4
     with pytest.raises(InvalidArguments, match="no session is named"):
         await daemon.told(session="#4")
     with pytest.raises(UnknownServer, match="no server"):

@@ -44,6 +44,11 @@ def test_a_name_means_a_server_an_instance_or_all_instances() -> None:
     assert named(context, "beta") == []
 
 
+def test_an_instance_of_a_server_that_all_share_is_told_to_be_none() -> None:
+    with pytest.raises(UnknownServer, match=r"has no instance 'alpha#2'\. All clients share it"):
+        named(OperatorStage().context(), "alpha#2")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

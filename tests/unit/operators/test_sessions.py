@@ -336,8 +336,10 @@ async def test_a_connection_without_a_key_is_shown_by_its_number() -> None:
     ]
     keyed: Any = await ask(daemon, "#5")
     assert keyed["key"] == "k"
-    with pytest.raises(InvalidArguments, match=r"no session is named '#6'.*#4"):
-        await ask(daemon, "#6")
+    assert await ask(daemon, "5") == keyed
+    for absent in ("#6", "6"):
+        with pytest.raises(InvalidArguments, match=rf"no session is named '{absent}'.*#4"):
+            await ask(daemon, absent)
 
 
 async def test_a_key_that_looks_like_a_number_is_the_key_where_it_is_known() -> None:
