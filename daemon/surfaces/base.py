@@ -244,7 +244,7 @@ class WrappedCalls:
     def remember(self, sent: bytes, forward: Forward) -> None:
         """Remember where a call was sent, if it is written as nearly all are and something can judge it."""
         head, validator = self._wrapper.head(sent), self._checker.validator(forward.tool)
-        if validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
+        if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
             _keep(self._known, head, (_without_arguments(forward), validator))
 
 

@@ -65,9 +65,11 @@ class Wrapper:
         """What opens the tool's arguments in a call as nearly all are written. No name holds it: in a string
         its quotes are escaped."""
 
-    def head(self, sent: bytes) -> bytes:
-        """All that stands before the members of the arguments, in such a call with the same names."""
-        return b"%b,%b" % (msgspec.json.encode(self.unwrap(sent).said)[:-1], self.opening)
+    def head(self, sent: bytes) -> bytes | None:
+        """All that stands before the members of the arguments; None if that is not the names alone, compact."""
+        wrapped, end = self.unwrap(sent), sent.find(self.opening) + len(self.opening)
+        is_compact = end == len(msgspec.json.encode(wrapped.said)) + len(self.opening)
+        return sent[:end] if is_compact and not wrapped.beside else None
 
     def unwrap(self, sent: bytes) -> Wrapped:
         """Take a wrapper call apart, a raw JSON object.

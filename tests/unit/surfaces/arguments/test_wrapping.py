@@ -214,6 +214,16 @@ def test_a_call_that_is_written_otherwise_is_neither_known_nor_remembered(meta_t
         assert not len(view.wrapped[meta_tool])
 
 
+def test_names_in_another_order_are_remembered_by_themselves() -> None:
+    call, view = b'{"name":"read","category":"fs","args":{"path":"a"}}', warm("call-category-tool")
+    assert found(view, "call-category-tool", call) == (None, call)
+    action = decided(view, "call-category-tool", call)
+    assert isinstance(action, Forward)
+    view.remember("call-category-tool", call, action)
+    assert found(view, "call-category-tool", call)[1] == b'{"path":"a"}'
+    assert len(view.wrapped["call-category-tool"]) == 2
+
+
 @pytest.mark.parametrize("meta_tool", WRAPPERS)
 def test_a_wrapper_that_a_lenient_schema_takes_is_left_to_its_surface(meta_tool: str) -> None:
     view, lent = view_of(CATALOG), plain(meta_tool).replace(b'"read"', b'"lent"')
