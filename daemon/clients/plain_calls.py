@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MAX_PLAIN = 64 * 1024
 """Bytes of the longest call that is read in one look: beyond, the saving is nothing compared to the payload."""
 
-SHALLOW_BYTES = 2 * MAX_DEPTH
-"""Bytes of a message that is too short to be nested deeply, whatever is in it."""
+SHALLOW_BYTES = 2 * (MAX_DEPTH - 2)
+"""Bytes of arguments that are too short to be nested deeply, two levels down, whatever is in them."""
 
 
 class PlainCall(Struct, frozen=True, gc=False):
@@ -63,7 +63,7 @@ def plain_call(line: Line) -> PlainCall | None:
     Its members, compact and in any order, have a known length: a line of exactly that length has no room for a
     second `id`, an escaped key, a `_meta` or anything else.
     """
-    if not line.isascii() or (len(line) > SHALLOW_BYTES and (len(line) > MAX_PLAIN or opens_many(line))):
+    if len(line) > MAX_PLAIN or not line.isascii():
         return None
     try:
         asked = _decode_call(line)
@@ -77,6 +77,7 @@ def plain_call(line: Line) -> PlainCall | None:
         or asked.method != CALL_TOOL
         or asked.jsonrpc != "2.0"
         or arguments[0] != _BRACE
+        or (len(arguments) > SHALLOW_BYTES and opens_many(line))
     ):
         return None
     return PlainCall(request_id, name, arguments)

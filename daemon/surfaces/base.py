@@ -6,7 +6,6 @@ name.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import attrs
@@ -17,10 +16,10 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 from daemon.model import Kind
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.arguments.wrapping import UNREADABLE
+from daemon.surfaces.arguments.reading import WRAPPERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.offer import Offer, Offered, Offers
@@ -29,9 +28,11 @@ if TYPE_CHECKING:
     from daemon.model import Repair, Tool, ToolKey
     from daemon.search.index import Index
     from daemon.surfaces.arguments.reading import Checker
+    from daemon.surfaces.arguments.validators import Validator
     from daemon.surfaces.arguments.wrapping import Wrapper
 
 Key = TypeVar("Key")
+Kept = TypeVar("Kept")
 
 MAX_REMEMBERED = 1024
 """Decisions of each kind that are remembered with one view: more tools than one client calls between two
@@ -128,7 +129,7 @@ class View:
             forward: the decision.
         """
         if forward.verbatim:
-            _keep(self.forwards, name, forward)
+            _keep(self.forwards, name, _without_arguments(forward))
         elif forward.wrapper is not None:
             if name not in self.wrapped:
                 # A name of ours: one for each of the few meta-tools that call others.
@@ -210,42 +211,52 @@ class Forward:
 
 
 class WrappedCalls:
-    """Where the calls through one meta-tool go, for as long as one view is valid."""
+    """Where the calls through one meta-tool go, for as long as one view is valid.
+
+    A call is known by the bytes before the members of its arguments; one that is written in any other way than
+    nearly all are is judged by its surface.
+    """
 
     def __init__(self, wrapper: Wrapper, checker: Checker) -> None:
         """Know none yet."""
         self._wrapper = wrapper
-        self._takes = checker.takes
-        self._known: dict[Hashable, Forward] = {}
+        self._opening = wrapper.opening
+        self._checker = checker
+        self._known: dict[bytes, tuple[Forward, Validator]] = {}
 
     def __len__(self) -> int:
         """How many tools are known."""
         return len(self._known)
 
-    def find(self, sent: bytes) -> tuple[Forward | None, bytes | msgspec.Raw]:
+    def find(self, sent: bytes) -> tuple[Forward | None, bytes]:
         """Where a call goes, and the tool's arguments; None and what was sent if it has to be judged."""
-        wrapper = self._wrapper
-        try:
-            asked = wrapper.decode_plain(sent)
-        except UNREADABLE:
-            return None, sent
-        known = self._known.get(wrapper.place_of(asked))
-        arguments = wrapper.arguments_of(asked)
-        if known is None or not self._takes(known.tool, arguments):
-            return None, sent
-        return known, arguments
+        end = sent.find(self._opening) + len(self._opening)
+        known = self._known.get(sent[:end])
+        if known is not None and sent.endswith(b"}}"):
+            forward, validator = known
+            arguments = sent[end - 1 : -1]
+            # Bytes that are one whole object leave nothing between them and the end of the call.
+            value = validator.proven(arguments)
+            if value is not None and (len(value) != 1 or WRAPPERS.isdisjoint(value)):
+                return forward, arguments
+        return None, sent
 
     def remember(self, sent: bytes, forward: Forward) -> None:
-        """Remember where a call was sent, if it says nothing but what it has to."""
-        with suppress(*UNREADABLE):
-            _keep(self._known, self._wrapper.place_of(self._wrapper.decode_plain(sent)), forward)
+        """Remember where a call was sent, if it is written as nearly all are and something can judge it."""
+        head, validator = self._wrapper.head(sent), self._checker.validator(forward.tool)
+        if head and validator is not None and sent == b"%b%b}" % (head[:-1], forward.arguments):
+            _keep(self._known, head, (_without_arguments(forward), validator))
 
 
-def _keep(known: dict[Key, Forward], key: Key, forward: Forward) -> None:
+def _without_arguments(forward: Forward) -> Forward:
+    """A decision to be kept: the arguments of the call may be megabytes, and a secret."""
+    return attrs.evolve(forward, arguments=b"{}")
+
+
+def _keep(known: dict[Key, Kept], key: Key, decided: Kept) -> None:
     if len(known) >= MAX_REMEMBERED:
         known.clear()
-    # Without the arguments of this call: they may be megabytes, and a secret.
-    known[key] = attrs.evolve(forward, arguments=b"{}")
+    known[key] = decided
 
 
 @attrs.frozen(kw_only=True)

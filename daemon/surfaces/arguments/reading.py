@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from daemon.model import Repair
 from daemon.surfaces.arguments.explaining import refusal
-from daemon.surfaces.arguments.validators import Validator, Validators
+from daemon.surfaces.arguments.validators import Object, Validator, Validators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -30,8 +30,6 @@ MAX_LAYERS = 3
 """Nested wrappers and strings that are taken off."""
 
 _NULL = Raw(b"null")
-
-Object = dict[str, Any]
 
 
 class Read(Struct, frozen=True):
@@ -74,7 +72,7 @@ class Checker:
         if beside:
             size += sum(len(key) + len(value) for key, value in beside.items())
         sent = _sent(None if args is None else bytes(args), beside, look=size <= MAX_CHECKED)
-        validator = None if tool is None else self._validators.of(tool)
+        validator = self.validator(tool)
         if validator is None or size > MAX_CHECKED:
             fitting = [] if sent.own is None or beside else [sent.own]
         else:
@@ -83,14 +81,9 @@ class Checker:
             return fitting[0]
         raise refusal(name, validator, sent.value, list(beside), example, several=bool(fitting))
 
-    def takes(self, tool: Tool | None, args: Raw) -> bool:
-        """Whether raw arguments are plainly those of the tool: `read` leaves them as they are.
-
-        False says nothing: they may be right and take a closer look.
-        """
-        validator = None if tool is None else self._validators.of(tool)
-        value = None if validator is None else validator.proven(bytes(args))
-        return isinstance(value, dict) and not (len(value) == 1 and not WRAPPERS.isdisjoint(value))
+    def validator(self, tool: Tool | None) -> Validator | None:
+        """What judges the arguments of a tool; None if nothing can."""
+        return None if tool is None else self._validators.of(tool)
 
 
 class _Sent(Struct, frozen=True, kw_only=True):

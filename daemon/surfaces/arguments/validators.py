@@ -29,6 +29,8 @@ else:
     jsonschema_rs = later("jsonschema_rs", due=True)
 
 
+Object = dict[str, Any]
+
 Result = TypeVar("Result")
 
 MAX_COMPILED = 2048
@@ -69,7 +71,7 @@ _OPTIONS: dict[str, Any] = {
 _FAILURES = (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError)
 """What the validator and the decoder raise for numbers, keys and depths that they do not support."""
 
-_decode = msgspec.json.Decoder().decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Validator:
@@ -97,15 +99,15 @@ class Validator:
         """Whether a value is known to be right."""
         return self._verdict(value) is True
 
-    def proven(self, raw: bytes) -> object:
-        """The value that JSON says if it is known to be right, which took little work; None says nothing.
+    def proven(self, raw: bytes) -> Object | None:
+        """The object that JSON says if it is known to be right, which took little work; None says nothing.
 
         How much work it takes is seen from the bytes: a value and a character take one each, a level a bracket.
         """
         if len(raw) > self._quick_bytes or raw.count(b"{") + raw.count(b"[") > QUICK_DEPTH:
             return None
         try:
-            value = _decode(raw)
+            value: Object = _decode_object(raw)
             return value if self._is_valid(value) else None
         except BaseException as error:  # noqa: BLE001 - as in `_attempt`, without its Python calls
             _require_failure(error)

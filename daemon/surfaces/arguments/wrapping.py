@@ -1,12 +1,11 @@
 """How calls of tools through a meta-tool are written, and taken apart.
 
-Nearly all of them say what they have to and nothing else: they are decoded at once into the names of the tool
-and the raw arguments (`surfaces.base.WrappedCalls`). In others arguments stand elsewhere, or beside each other.
+Nearly all of them are written in one way, with the tool's arguments last: such a call is known by the bytes
+before these (`surfaces.base.WrappedCalls`). In others arguments stand elsewhere, or beside each other.
 """
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,12 +15,12 @@ from daemon.errors import InvalidArguments
 from daemon.surfaces.arguments.reading import WRAPPERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Mapping
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What the decoder raises for JSON that is none, or is not what was asked for."""
 
 
@@ -62,15 +61,15 @@ class Wrapper:
         self.slot = slot
         self._own = own
         self._example = example
-        # A member that is not known makes the call another one than those that this reads.
-        members = [*((key, str) for key in own), (slot, Raw)]
-        plain = msgspec.defstruct("PlainWrapped", members, forbid_unknown_fields=True, gc=False)
-        self.decode_plain = msgspec.json.Decoder(plain).decode
-        """Decodes a call that says nothing but what it has to."""
-        self.place_of: Callable[[object], Hashable] = attrgetter(*own)
-        """The names in such a call."""
-        self.arguments_of: Callable[[object], Raw] = attrgetter(slot)
-        """The tool's arguments in such a call."""
+        self.opening = b'"%b":{' % slot.encode()
+        """What opens the tool's arguments in a call as nearly all are written. No name holds it: in a string
+        its quotes are escaped."""
+
+    def head(self, sent: bytes) -> bytes | None:
+        """All that stands before the members of the arguments; None if that is not the names alone, compact."""
+        wrapped, end = self.unwrap(sent), sent.find(self.opening) + len(self.opening)
+        is_compact = end == len(msgspec.json.encode(wrapped.said)) + len(self.opening)
+        return sent[:end] if is_compact and not wrapped.beside else None
 
     def unwrap(self, sent: bytes) -> Wrapped:
         """Take a wrapper call apart, a raw JSON object.
@@ -87,7 +86,7 @@ class Wrapper:
             raise InvalidArguments(
                 f"{error.args[0]!r} is missing. Call it like this: {self._example}"
             ) from None
-        except UNREADABLE as error:
+        except _UNREADABLE as error:
             names = ", ".join(self._own)
             raise InvalidArguments(f"{names}: {error}. Call it like this: {self._example}") from None
         arguments = members.pop(self.slot, None)

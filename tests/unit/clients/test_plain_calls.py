@@ -93,6 +93,14 @@ def test_a_longer_one_is_read_in_one_look_too_unless_it_may_be_nested_deeply() -
     assert plain_call(CALL.replace(ARGUMENTS, brackets)) is None
 
 
+def test_the_shortest_one_that_is_nested_too_deeply_is_left_to_a_closer_look() -> None:
+    # The message, its params and its arguments are three levels.
+    inside = MAX_DEPTH - 3
+    deepest = b'{"":' + b"[" * inside + b"]" * inside + b"}"
+    assert plain_call(CALL.replace(ARGUMENTS, deepest)) == PlainCall(b"7", "echo", deepest)
+    assert plain_call(CALL.replace(ARGUMENTS, deepest.replace(b"[]", b"[[]]"))) is None
+
+
 @given(CALLS)
 @example(CALL)
 def test_what_is_read_in_one_look_reads_the_same_in_a_closer_one(line: bytes) -> None:

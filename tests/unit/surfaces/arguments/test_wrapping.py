@@ -35,7 +35,8 @@ READ = tool(
         "additionalProperties": False,
     },
 )
-CATALOG = after(catalog_of({"mcpServers": servers("fs")}), [status("fs"), listed("fs", READ, "any")])
+LENIENT = tool("fs", "lent", annotations={"readOnlyHint": True}, inputSchema={"properties": {"path": {}}})
+CATALOG = after(catalog_of({"mcpServers": servers("fs")}), [status("fs"), listed("fs", READ, LENIENT, "any")])
 
 WRAPPERS: Mapping[str, tuple[str, str, dict[str, str]]] = {
     "call-category-tool": ("category", "args", {"category": "fs", "name": "read"}),
@@ -49,7 +50,12 @@ WRAPPERS: Mapping[str, tuple[str, str, dict[str, str]]] = {
 def plain(meta_tool: str, arguments: str = '{"path":"a"}') -> bytes:
     """A call as nearly all are written."""
     _surface, slot, named = WRAPPERS[meta_tool]
-    return f'{json.dumps(named)[:-1]}, "{slot}": {arguments}}}'.encode()
+    return f'{compact(named)[:-1]},"{slot}":{arguments}}}'.encode()
+
+
+def compact(value: object) -> str:
+    """As clients write JSON."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def decided(view: View, meta_tool: str, sent: bytes) -> Forward | str:
@@ -74,6 +80,24 @@ def warm(meta_tool: str) -> View:
 def found(view: View, meta_tool: str, sent: bytes) -> tuple[Forward | None, bytes | Raw]:
     """What is sent without asking the surface."""
     return view.wrapped[meta_tool].find(sent)
+
+
+def others(meta_tool: str) -> dict[str, bytes]:
+    """What says the same as a plain call and is written otherwise, or says more."""
+    _surface, slot, named = WRAPPERS[meta_tool]
+    call, name, value = plain(meta_tool), f'"{slot}"'.encode(), b'{"path":"a"}'
+    return {
+        "a space before": call.replace(b":{", b": {"),
+        "a space behind": call[:-1] + b" }",
+        "a line end behind": call + b"\n",
+        "another order": compact({slot: {"path": "a"}, **named}).encode(),
+        "an escape": call.replace(b"read", b"\\u0072ead"),
+        "something unknown": call[:-1] + b',"x":1}',
+        "arguments twice": call[:-1] + b"," + name + b":" + value + b"}",
+        "arguments twice, the first before": b"{" + name + b":" + value + b"," + call[1:],
+        "arguments twice, one escaped": call[:-1] + b',"\\u0061' + name[2:] + b":" + value + b"}",
+        "arguments in a string": plain(meta_tool, json.dumps(value.decode())),
+    }
 
 
 def shape(forward: Forward, arguments: bytes | Raw) -> tuple[object, ...]:
@@ -180,6 +204,39 @@ def test_a_call_that_takes_a_closer_look_is_left_to_its_surface(meta_tool: str, 
 
 
 @pytest.mark.parametrize("meta_tool", WRAPPERS)
+@pytest.mark.parametrize("way", others("call_tool"))
+def test_a_call_that_is_written_otherwise_is_neither_known_nor_remembered(meta_tool: str, way: str) -> None:
+    call, view = others(meta_tool)[way], view_of(CATALOG)
+    assert found(warm(meta_tool), meta_tool, call) == (None, call)
+    action = decided(view, meta_tool, call)
+    if isinstance(action, Forward):
+        view.remember(meta_tool, call, action)
+        assert not len(view.wrapped[meta_tool])
+
+
+def test_names_in_another_order_are_remembered_by_themselves() -> None:
+    call, view = b'{"name":"read","category":"fs","args":{"path":"a"}}', warm("call-category-tool")
+    assert found(view, "call-category-tool", call) == (None, call)
+    action = decided(view, "call-category-tool", call)
+    assert isinstance(action, Forward)
+    view.remember("call-category-tool", call, action)
+    assert found(view, "call-category-tool", call)[1] == b'{"path":"a"}'
+    assert len(view.wrapped["call-category-tool"]) == 2
+
+
+@pytest.mark.parametrize("meta_tool", WRAPPERS)
+def test_a_wrapper_that_a_lenient_schema_takes_is_left_to_its_surface(meta_tool: str) -> None:
+    view, lent = view_of(CATALOG), plain(meta_tool).replace(b'"read"', b'"lent"')
+    action = decided(view, meta_tool, lent)
+    assert isinstance(action, Forward)
+    view.remember(meta_tool, lent, action)
+    assert found(view, meta_tool, lent) != (None, lent)
+    for wrapped in (b'{"args":{"path":"a"}}', b'{"input":{}}'):
+        call = lent.replace(b'{"path":"a"}', wrapped)
+        assert found(view, meta_tool, call) == (None, call)
+
+
+@pytest.mark.parametrize("meta_tool", WRAPPERS)
 def test_a_call_of_another_tool_is_left_to_its_surface(meta_tool: str) -> None:
     call = plain(meta_tool).replace(b'"read"', b'"any"')
     assert found(warm(meta_tool), meta_tool, call) == (None, call)
@@ -220,7 +277,7 @@ def calls(draw: st.DrawFn, meta_tool: str) -> bytes:
     arguments = draw(st.one_of(st.just(fitting), VALUES, VALUES.map(json.dumps)))
     members = [*named.items(), (slot, arguments)]
     members += draw(st.lists(st.sampled_from([*members, ("x", 1), ("args", {}), (slot, fitting)]), max_size=2))
-    members = draw(st.permutations(members))
+    members = draw(st.just(members) | st.permutations(members))
     escaped = draw(st.booleans())
     space = draw(st.sampled_from(["", " ", "\n\t"]))
     written = (f"{json.dumps(key)}:{space}{json.dumps(value, ensure_ascii=escaped)}" for key, value in members)
@@ -244,6 +301,21 @@ def test_whatever_is_sent_without_being_judged_is_what_the_surface_would_send(
     judged = decided(view_of(CATALOG), meta_tool, sent)
     assert isinstance(judged, Forward)
     assert shape(known, arguments) == shape(judged, judged.arguments)
+
+
+@pytest.mark.parametrize("meta_tool", WRAPPERS)
+@given(value=VALUES, at=st.integers(0, 120), gone=st.integers(0, 3), junk=JUNK)
+def test_a_plain_call_that_was_tampered_with_is_sent_as_the_surface_would_send_it(
+    meta_tool: str, value: Any, at: int, gone: int, junk: bytes
+) -> None:
+    """As above, closer to what is known."""
+    call = plain(meta_tool, compact(value if at % 2 else {"path": "a", "of": value}))
+    sent = call[:at] + junk + call[at + gone :]
+    known, arguments = found(warm(meta_tool), meta_tool, sent)
+    if known is not None:
+        judged = decided(view_of(CATALOG), meta_tool, sent)
+        assert isinstance(judged, Forward)
+        assert shape(known, arguments) == shape(judged, judged.arguments)
 
 
 @pytest.mark.parametrize("count", [1, MAX_REMEMBERED, MAX_REMEMBERED + 1])
