@@ -9,7 +9,7 @@ import attrs
 from daemon.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from msgspec import Raw
 
@@ -323,8 +323,8 @@ class Upstream(Protocol):
     def can_wake(self) -> bool:
         """Whether `wake` makes sense: the server is starting, dormant or in backoff, not parked."""
 
-    def record(self, seconds: float, *, ok: bool) -> None:
-        """Count a call that ended after `seconds`."""
+    def record(self, seconds: Sequence[float], *, ok: bool) -> None:
+        """Count calls that have ended, each after so many seconds."""
 
     def own_catalog(self, catalog: Catalog, /) -> Catalog:
         """The catalog by which its clients' calls are judged: with what this instance lists.

@@ -46,7 +46,7 @@ from tests.tallies import new_tally
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from daemon.catalog.remembered import SessionRecord
     from daemon.clients.visitor import Visitor
@@ -204,9 +204,9 @@ class FakeUpstream:
         """As it is: it lists nothing else."""
         return catalog
 
-    def record(self, seconds: float, *, ok: bool) -> None:
+    def record(self, seconds: Sequence[float], *, ok: bool) -> None:
         """Remember the outcome."""
-        self.recorded.append((seconds, ok))
+        self.recorded += [(each, ok) for each in seconds]
 
     def come_up(self) -> None:
         """Take calls from now on."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from daemon.clients.call import ClientCall
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
+    from daemon.ports import Upstream
     from daemon.wire.peer_requests import PeerRequest
 
 IS_ERROR = "isError"
@@ -22,7 +23,11 @@ IS_ERROR = "isError"
 
 
 class CallRecords:
-    """Logs and counts the calls of one client."""
+    """Logs and counts the calls of one client: those that end in one turn of the loop together.
+
+    Nobody looks at a counter in the middle of a turn, so it is done just after their answers are
+    written (`wire.outbox.Flushable`), with one look at the clock.
+    """
 
     def __init__(self, context: SessionContext, client: Client) -> None:
         """Begin with nothing to record.
@@ -34,30 +39,51 @@ class CallRecords:
         self._context = context
         self._client = client
         self._clock = trio.lowlevel.current_clock().current_time
+        self._ended: list[tuple[ClientCall, str, bool]] = []
+        """The calls that were answered since the last flush: outcome, and whether the tool reports failure."""
 
     def ended(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
-        """Record a call that was answered just now.
+        """Have a call recorded that was answered just now.
 
         Args:
             call: the call.
             outcome: `ok` or an error code.
             failed: whether the answer is a result in which the tool says that it failed.
         """
-        context, upstream, seconds = self._context, call.upstream, self._clock() - call.started
-        label, server = (call.told(), "") if upstream is None else (call.label, upstream.of)
-        noted = IS_ERROR if failed else outcome
-        # One tuple, made once: what becomes of it is not the call's business.
-        context.log.note((self._client, call.request.key, label, seconds, noted, server, call.tool))
-        surface = call.request.surface.name
+        if not self._ended:
+            self._context.outbox.touch(self)
+        self._ended.append((call, outcome, failed))
+
+    def flush(self) -> None:
+        """Record what has ended."""
+        ended, self._ended = self._ended, []
+        note, client, now = self._context.log.note, self._client, self._clock()
+        alike: dict[tuple[Upstream, str, str, str], list[float]] = {}
+        for call, outcome, failed in ended:
+            upstream, request, tool, seconds = call.upstream, call.request, call.tool, now - call.started
+            label, server = (call.told(), "") if upstream is None else (call.label, upstream.of)
+            noted = IS_ERROR if failed else outcome
+            # One tuple, made once: what becomes of it is not the call's business.
+            note((client, request.key, label, seconds, noted, server, tool))
+            if upstream is None or call.method != protocol.CALL_TOOL:
+                self._count(call, outcome)
+            elif (key := (upstream, tool, request.surface.name, outcome)) in alike:
+                alike[key].append(seconds)
+            else:
+                alike[key] = [seconds]
+        for (upstream, tool, surface, outcome), took in alike.items():
+            upstream.record(took, ok=outcome == "ok")
+            self._context.tally.call(upstream.of, surface, outcome, took, tool)
+
+    def _count(self, call: ClientCall, outcome: str) -> None:
+        """Count a request that is no call, or a call that reached no server."""
+        tally = self._context.tally
         if call.method != protocol.CALL_TOOL:
-            context.tally.request(server, call.method, outcome)
-        elif upstream is not None:
-            upstream.record(seconds, ok=outcome == "ok")
-            context.tally.call(server, surface, outcome, seconds, call.tool)
-        else:
-            context.tally.meta_call(surface, call.label, outcome)
-            if outcome != "ok":
-                context.tally.refused(outcome)
+            tally.request("" if call.upstream is None else call.upstream.of, call.method, outcome)
+            return
+        tally.meta_call(call.request.surface.name, call.label, outcome)
+        if outcome != "ok":
+            tally.refused(outcome)
 
     def overloaded(self, call: ClientCall, told: Mapping[str, object]) -> None:
         """Have it noted by which bound a call was refused.

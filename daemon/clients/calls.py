@@ -211,7 +211,11 @@ def is_error(result: Buffer) -> bool:
     The result is decoded only if `"isError": true` occurs anywhere in it; then the result's own member decides,
     not a text that quotes it.
     """
-    if len(result) > LOOKED_THROUGH or _SAYS_ERROR.search(result) is None:
+    if len(result) > LOOKED_THROUGH:
+        return False
+    # Most results do not have the member at all, which a plain search tells in a third of the time.
+    raw = bytes(result)
+    if b"isError" not in raw or _SAYS_ERROR.search(raw) is None:
         return False
     try:
         return _decode_is_error(result).isError

@@ -234,11 +234,11 @@ class CallStats:
     _before: tuple[int, int] = attrs.field(default=(0, 0), init=False)
     """Calls and errors before the minute under way."""
 
-    def record(self, seconds: float, *, ok: bool) -> None:
-        """Count a call that ended after `seconds`."""
-        self.calls += 1
-        self.errors += not ok
-        self._recent.append(seconds)
+    def record(self, seconds: Sequence[float], *, ok: bool) -> None:
+        """Count calls that have ended, each after so many seconds."""
+        self.calls += len(seconds)
+        self.errors += 0 if ok else len(seconds)
+        self._recent += seconds
 
     def percentile_ms(self, share: float) -> float | None:
         """A percentile (0.95, say) of the recent latencies, in milliseconds; None if there are none."""

@@ -23,7 +23,7 @@ from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.model import Repair
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from daemon.model import ToolKey
 
@@ -195,34 +195,36 @@ class Tally:
         for key in islice(tools, MAX_TOOLS):
             self.tools.setdefault(key, 0)
 
-    def call(self, server: str, surface: str, outcome: str, seconds: float, tool: str = "") -> None:
-        """Count a call that went to a server and has ended.
+    def call(self, server: str, surface: str, outcome: str, seconds: Sequence[float], tool: str = "") -> None:
+        """Count calls that went to a server and have ended, all in the same way.
 
         Args:
             server: the configured name of the server.
-            surface: where the call came from.
+            surface: where the calls came from.
             outcome: `ok` or an error code.
-            seconds: how long it took, from the client's request to its answer.
+            seconds: how long each took, from the client's request to its answer.
             tool: the bare name of the tool; not counted if empty.
         """
         if tool and outcome == OK:
             called = server, tool
             count = self.tools.get(called)
             if count is not None:
-                self.tools[called] = count + 1
+                self.tools[called] = count + len(seconds)
             elif len(self.tools) < MAX_TOOLS and _can_be_kept(tool):
-                self.tools[called] = 1
+                self.tools[called] = len(seconds)
         calls = self.servers.get(server, self.elsewhere)
         key = surface, outcome
         outcomes = calls.outcomes
         if key not in outcomes:
             key = _one_of(surface, self._surfaces), _one_of(outcome, OUTCOMES)
             outcomes.setdefault(key, 0)
-        outcomes[key] += 1
-        if not 0.0 <= seconds < inf:
-            seconds = 0.0
-        calls.buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
-        calls.seconds += seconds
+        outcomes[key] += len(seconds)
+        buckets, total = calls.buckets, 0.0
+        for each in seconds:
+            took = each if 0.0 <= each < inf else 0.0
+            buckets[bisect_left(LATENCY_BOUNDS, took)] += 1
+            total += took
+        calls.seconds += total
 
     def request(self, server: str, method: str, outcome: str) -> None:
         """Count a client's request other than a call that went to a server and has ended.

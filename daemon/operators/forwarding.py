@@ -122,7 +122,7 @@ async def _asked(context: OperatorContext, upstream: Upstream, own: OwnCall, wha
             why = "the operator went away" if outcome.error is None else outcome.error.message
             upstream.cancel(call.key, why)
             if own.method == CALL_TOOL:
-                upstream.record(seconds, ok=outcome.ok)
+                upstream.record((seconds,), ok=outcome.ok)
         _keep(context, call, seconds, outcome)
 
 

@@ -10,6 +10,8 @@ import trio
 from daemon.config.model import Share
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daemon.config.model import Server
     from daemon.counting.measures import CallStats
 
@@ -42,8 +44,8 @@ class LastUse:
         """Note that it is used now."""
         self.at = trio.current_time()
 
-    def counted(self, seconds: float, *, ok: bool, stats: tuple[CallStats, ...]) -> None:
-        """Count a call that has ended, in each of these."""
+    def counted(self, seconds: Sequence[float], *, ok: bool, stats: tuple[CallStats, ...]) -> None:
+        """Count calls that have ended, in each of these."""
         self.note()
         for each in stats:
             each.record(seconds, ok=ok)

@@ -67,7 +67,7 @@ class Daemon:
 
 async def test_a_minute_is_closed_when_it_is_over(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     daemon = Daemon(nursery)
-    daemon.git.stats.record(0.5, ok=False)
+    daemon.git.stats.record([0.5], ok=False)
     daemon.tally.loaded("auto", 3)
     daemon.tally.spared("search", 4000)
     await trio.sleep(49)

@@ -85,3 +85,23 @@ async def test_a_request_that_is_refused_by_a_bound_says_by_which_as_a_call_does
     assert [(event.server, event.details) for event in noted] == [
         ("alpha", {"bound": "bytes that wait for the server"})
     ]
+
+
+async def test_calls_that_end_together_are_recorded_together_after_their_answers_are_written(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Stage()
+    client = await stage.client(nursery)
+    for number in range(3):
+        await client.call("alpha", "echo", request_id=number)
+    results = b'{"content":[]}', b'{"content":[]}', b'{"content":[],"isError":true}'
+    await stage.alpha.wait_sent(3)
+    for sent, result in zip(stage.alpha.sent, results, strict=True):
+        sent.exchange.answered(result)
+    assert (stage.alpha.recorded, stage.tally.servers["alpha"].count) == ([], 0)
+    stage.outbox.flush()
+    assert [ok for _, ok in stage.alpha.recorded] == [True] * 3
+    assert stage.tally.servers["alpha"].outcomes == {("category", "ok"): 3}
+    assert [note[3] for note in stage.log.notes] == ["ok", "ok", "isError"]
+    stage.outbox.flush()
+    assert stage.tally.servers["alpha"].count == 3

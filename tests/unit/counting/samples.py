@@ -103,8 +103,8 @@ def eventful() -> Tally:
     """A tally in which everything that can be counted has happened."""
     tally = new_tally(["git", "time", "off"])
     for surface in (*SURFACES, OPERATOR):
-        tally.call("git", surface, OK, 0.003)
-        tally.call("gone", surface, "UpstreamLost", 30.0)
+        tally.call("git", surface, OK, [0.003])
+        tally.call("gone", surface, "UpstreamLost", [30.0])
         tally.listed(surface, 1000, 5000)
         tally.spared(surface, 4000)
         tally.spared(surface, -100)

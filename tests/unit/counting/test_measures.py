@@ -179,14 +179,14 @@ def test_without_calls_there_is_no_percentile() -> None:
 def test_percentiles_are_taken_over_the_sorted_latencies(share: float, expected: float) -> None:
     stats = CallStats()
     for milliseconds in range(100, 0, -1):
-        stats.record(milliseconds / 1000, ok=True)
+        stats.record([milliseconds / 1000], ok=True)
     assert stats.percentile_ms(share) == expected
 
 
 def test_calls_and_errors_are_counted_for_life_and_latencies_only_lately() -> None:
     stats = CallStats()
     for number in range(LATENCIES * 2):
-        stats.record(1.0 if number < LATENCIES else 0.002, ok=number % 2 == 0)
+        stats.record([1.0 if number < LATENCIES else 0.002], ok=number % 2 == 0)
     assert (stats.calls, stats.errors) == (LATENCIES * 2, LATENCIES)
     assert stats.percentile_ms(1.0) == 2.0
 
@@ -201,9 +201,9 @@ def test_a_window_counts_what_has_ended_in_the_minutes_it_looks_back() -> None:
     stats = CallStats()
     for minute in range(4):
         for _ in range(10):
-            stats.record(0.1 * (minute + 1), ok=minute != 0)
+            stats.record([0.1 * (minute + 1)], ok=minute != 0)
         stats.turn((minute + 1) * MINUTE)
-    stats.record(1.0, ok=True)
+    stats.record([1.0], ok=True)
     now = 4 * MINUTE + 1
     assert stats.window(1, now) == Window(calls=11, errors=0, p50_ms=400.0, p95_ms=1000.0)
     assert stats.window(2, now).calls == 21
@@ -212,7 +212,7 @@ def test_a_window_counts_what_has_ended_in_the_minutes_it_looks_back() -> None:
 
 def test_a_turn_returns_the_minute_that_it_ends() -> None:
     stats = CallStats()
-    stats.record(0.5, ok=False)
+    stats.record([0.5], ok=False)
     assert stats.turn(60) == Window(calls=1, errors=1, p50_ms=500.0, p95_ms=500.0)
     assert stats.turn(120) == Window()
 
@@ -220,7 +220,7 @@ def test_a_turn_returns_the_minute_that_it_ends() -> None:
 def test_windows_reach_no_further_back_than_minutes_are_kept() -> None:
     stats = CallStats()
     for minute in range(MINUTES * 3):
-        stats.record(0.1, ok=True)
+        stats.record([0.1], ok=True)
         stats.turn(minute * MINUTE)
     assert stats.window(1000, MINUTES * 3 * MINUTE).calls == MINUTES
 
@@ -229,7 +229,7 @@ def test_windows_reach_no_further_back_than_minutes_are_kept() -> None:
 def test_percentiles_of_a_window_are_near_those_of_all_its_calls(latencies: list[float]) -> None:
     stats = CallStats()
     for each in latencies:
-        stats.record(each, ok=True)
+        stats.record([each], ok=True)
     stats.turn(60)
     window, newest = stats.window(5, 61), sorted(latencies[-LATENCIES:])
     assert window.calls == len(latencies)

@@ -130,7 +130,7 @@ def test_degraded_persistence_is_zero_and_says_how_much_waits() -> None:
 def test_calls_of_servers_that_are_not_counted_apart_stand_under_other() -> None:
     tally = new_tally(["git"])
     assert values("mcpd_call_duration_seconds", tally=tally).keys() == {("git",)}
-    tally.call("gone", "full", "ok", 0.002)
+    tally.call("gone", "full", "ok", [0.002])
     assert values("mcpd_calls_total", tally=tally) == {(OTHER, "full", "ok"): 1}
     duration = values("mcpd_call_duration_seconds", tally=tally)[OTHER,]
     assert duration == Distribution((0, 1, *[0] * (len(LATENCY_BOUNDS) - 1)), 0.002)
@@ -147,7 +147,7 @@ def test_a_reading_does_not_change_with_what_it_was_read_from() -> None:
     tally = eventful()
     before = read(exporter(tally))
     again = read(exporter(tally))
-    tally.call("git", "full", "ok", 1.0)
+    tally.call("git", "full", "ok", [1.0])
     tally.meta_call("load", "load_mcp_tool", "ok")
     tally.refused("UnknownTool")
     tally.listed("load", 1, 2)
@@ -208,7 +208,7 @@ async def test_each_export_is_of_the_moment_at_which_it_is_made() -> None:
             async with trio.open_nursery() as nursery:
                 for _ in range(4):
                     nursery.start_soon(ask)
-            tally.call("git", "full", "ok", 0.1)
+            tally.call("git", "full", "ok", [0.1])
             line = f'mcpd_calls_total{{outcome="ok",server="git",surface="full"}} {asked}.0'
             assert all((line in text) == (asked > 0) for text in texts)
             texts.clear()

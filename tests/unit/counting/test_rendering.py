@@ -73,7 +73,7 @@ def test_the_order_of_events_does_not_show() -> None:
     happened = [("git", "load", "ok"), ("git", "browse", "UpstreamLost"), ("gone", "full", "ok")]
     for tally, events in ((one, happened), (other, reversed(happened))):
         for event in events:
-            tally.call(*event, 0.01)
+            tally.call(*event, [0.01])
 
     def calls(tally: Tally) -> list[str]:
         return [line for line in export(exporter(tally)).splitlines() if line.startswith("mcpd_call")]
@@ -85,7 +85,7 @@ def test_the_order_of_events_does_not_show() -> None:
 def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
     tally = new_tally(["git"])
     for seconds in (0.0005, 0.003, 0.003, 1000.0):
-        tally.call("git", "full", "ok", seconds)
+        tally.call("git", "full", "ok", [seconds])
     samples = families(export(exporter(tally)))["mcpd_call_duration_seconds"].samples
     buckets = [(each.labels["le"], each.value) for each in samples if each.name.endswith("_bucket")]
     assert [float(bound) for bound, _ in buckets] == [*LATENCY_BOUNDS, float("inf")]
@@ -112,7 +112,7 @@ def test_what_the_text_says_is_what_was_read() -> None:
 def test_names_that_were_made_up_do_not_stand_in_the_text() -> None:
     tally = new_tally(["git"])
     hostile = 'x"} 1\nmcpd_fake{a="'
-    tally.call(hostile, hostile, hostile, 0.1)
+    tally.call(hostile, hostile, hostile, [0.1])
     tally.meta_call("load", hostile, hostile)
     tally.refused(hostile)
     text = export(exporter(tally))

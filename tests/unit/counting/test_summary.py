@@ -94,8 +94,8 @@ def test_the_tools_called_most_come_first_and_count_on_over_restarts_without_sho
     tally = new_tally(["s"])
     tally.know([("s", "never called in this life")])
     for name in ("a", "b", "b", "c/d", "c/d"):
-        tally.call("s", "full", OK, 0.1, name)
-    tally.call("s", "full", "UpstreamLost", 0.1, "a")
-    tally.call("s", "full", OK, 0.1)
+        tally.call("s", "full", OK, [0.1], name)
+    tally.call("s", "full", "UpstreamLost", [0.1], "a")
+    tally.call("s", "full", OK, [0.1])
     assert most_called(counters(tally)) == [("s", "b"), ("s", "c/d"), ("s", "a")]
     assert in_all(counters(tally), 0.0).keys() == in_all(counters(new_tally(["s"])), 0.0).keys()

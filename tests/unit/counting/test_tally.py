@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 HOSTILE = st.text() | st.sampled_from(["git", "time", "search", "load", "call_tool", OK, OTHER, "auto", "\x00"])
 NUMBERS = st.integers(-5, 10**12)
-SECONDS = st.floats()
+SECONDS = st.lists(st.floats(), min_size=1, max_size=3)
 
 EVENTS: st.SearchStrategy[Callable[[Tally], None]] = st.one_of(
     st.builds(lambda *said: lambda tally: tally.call(*said), HOSTILE, HOSTILE, HOSTILE, SECONDS, HOSTILE),
@@ -91,7 +91,7 @@ def test_no_call_is_lost_when_servers_come_and_go(configured: list[list[str]], c
     tally = new_tally("abc")
     for names in configured:
         for server in called:
-            tally.call(server, "full", OK, 0.5)
+            tally.call(server, "full", OK, [0.5])
             tally.request(server, "prompts/get", OK)
             tally.relayed(server, "roots/list", "relayed")
         tally.serve(names)
@@ -109,8 +109,8 @@ def test_names_that_nobody_configured_are_counted_together() -> None:
     size = sum(1 for _ in everything(tally))
     for number in range(1000):
         name = f"hostile{number}"
-        tally.call(name, name, name, 0.1)
-        tally.call("git", name, name, 0.1)
+        tally.call(name, name, name, [0.1])
+        tally.call("git", name, name, [0.1])
         tally.request(name, name, name)
         tally.relayed("git", name, name)
         tally.meta_call(name, name, name)
@@ -132,20 +132,20 @@ def test_more_servers_than_are_counted_apart_share_one_place() -> None:
     names = [f"s{number}" for number in range(MAX_SERVERS + 44)]
     tally = new_tally(names)
     for name in names:
-        tally.call(name, "full", OK, 0.0)
+        tally.call(name, "full", OK, [0.0])
     assert len(tally.servers) == MAX_SERVERS
     assert tally.elsewhere.count == 44
 
 
 def test_a_server_that_stays_keeps_its_counts_and_one_that_goes_leaves_them_to_the_others() -> None:
     tally = new_tally(["git", "time"])
-    tally.call("git", "load", OK, 0.004)
-    tally.call("time", "load", "UpstreamLost", 3.0)
+    tally.call("git", "load", OK, [0.004])
+    tally.call("time", "load", "UpstreamLost", [3.0])
     tally.serve(["new", "git"])
     assert tally.servers["git"].outcomes == {("load", OK): 1}
     assert tally.servers["new"] == ServerCalls()
     assert tally.elsewhere.outcomes == {("load", "UpstreamLost"): 1}
-    tally.call("time", "load", "UpstreamLost", 3.0)
+    tally.call("time", "load", "UpstreamLost", [3.0])
     assert tally.elsewhere.outcomes == {("load", "UpstreamLost"): 2}
     tally.serve(["time"])
     assert tally.servers["time"] == ServerCalls()
@@ -166,7 +166,7 @@ def test_a_server_that_stays_keeps_its_counts_and_one_that_goes_leaves_them_to_t
 )
 def test_a_latency_falls_into_the_first_bucket_that_holds_it(seconds: float, bucket: int) -> None:
     tally = new_tally(["git"])
-    tally.call("git", "full", OK, seconds)
+    tally.call("git", "full", OK, [seconds])
     assert tally.servers["git"].buckets.index(1) == bucket
     assert tally.servers["git"].seconds == (seconds if 0 <= seconds < float("inf") else 0.0)
 
@@ -181,14 +181,14 @@ def test_every_error_that_a_call_can_meet_is_an_outcome_of_its_own() -> None:
     assert errors.ConnectionLost.__name__ not in CODES
     tally = new_tally(["git"])
     for outcome in sorted(OUTCOMES):
-        tally.call("git", "load", outcome, 0.1)
+        tally.call("git", "load", outcome, [0.1])
         tally.meta_call("load", "load_mcp_tool", outcome)
     assert len(tally.servers["git"].outcomes) == len(tally.meta_calls) == len(CODES) + 1
 
 
 def test_calls_of_operators_are_told_from_those_of_models() -> None:
     tally = new_tally(["git"])
-    tally.call("git", OPERATOR, OK, 0.1)
+    tally.call("git", OPERATOR, OK, [0.1])
     assert tally.servers["git"].outcomes == {(OPERATOR, OK): 1}
 
 
@@ -214,7 +214,7 @@ def test_fewer_bytes_than_none_are_as_many_tokens_as_they_would_be() -> None:
 
 def called(tally: Tally, *tools: str) -> None:
     for name in tools:
-        tally.call("s", "full", OK, 0.1, name)
+        tally.call("s", "full", OK, [0.1], name)
 
 
 def test_more_tools_than_are_counted_apart_are_not_counted_and_those_of_earlier_lives_keep_their_places() -> (

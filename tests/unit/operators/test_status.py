@@ -177,7 +177,7 @@ async def test_a_server_that_runs_shows_how_it_does() -> None:
     alpha.pid, alpha.mark, alpha.in_flight = 99, 500, 2
     alpha.greeting = GREETING
     for milliseconds in range(1, 101):
-        alpha.stats.record(milliseconds / 1000, ok=milliseconds % 10 != 0)
+        alpha.stats.record([milliseconds / 1000], ok=milliseconds % 10 != 0)
     for number in range(20):
         alpha.stderr.add(f"line {number}")
     alpha.noise.add(b"banner", 0.0, Redactor(()).cut)

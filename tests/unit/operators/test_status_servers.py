@@ -71,7 +71,7 @@ async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> N
     one, other = (stage.actors[name] for name in ("alpha#3", "alpha#7"))
     one.pid, one.mark, one.in_flight = 11, 7, 2
     other.pid, other.mark, other.use = 12, 8, FakeUse(trio.current_time() - 30)
-    other.stats.record(0.5, ok=True)
+    other.stats.record([0.5], ok=True)
     other.child.status.become(ServerState.STARTING)
     context = stage.context()
     told = server_status(context, context.catalog.servers["alpha"], {7: 1024, 8: 4096})
@@ -151,9 +151,9 @@ async def test_how_long_a_server_is_silent_is_told_as_of_now(autojump_clock: Moc
 
 async def test_the_calls_of_the_last_minutes_are_apart_from_all() -> None:
     stage, server = Stage(), FakeServer("alpha")
-    server.stats.record(0.004, ok=True)
+    server.stats.record([0.004], ok=True)
     server.stats.turn(trio.current_time() - 3600)
-    server.stats.record(0.5, ok=False)
+    server.stats.record([0.5], ok=False)
     context = operator_context(stage, upstreams={"alpha": server}, wall=lambda: 1000.0)
     told = server_status(context, context.catalog.servers["alpha"], {})
     assert (told["calls"], told["errors"]) == (2, 1)

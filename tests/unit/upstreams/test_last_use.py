@@ -37,6 +37,6 @@ async def test_the_end_of_a_call_is_use_and_is_counted(mock_clock: MockClock) ->
     began = use.due
     mock_clock.jump(3)
     stats = CallStats(), CallStats()
-    use.counted(0.1, ok=True, stats=stats)
+    use.counted([0.1], ok=True, stats=stats)
     assert use.due == began + 3
     assert [each.calls for each in stats] == [1, 1]

@@ -67,7 +67,7 @@ async def test_who_may_only_read_sees_no_controls() -> None:
 async def test_calls_of_the_last_minutes_are_counted() -> None:
     stage = OperatorStage()
     for ok in (True, True, False):
-        stage.alpha.stats.record(0.02, ok=ok)
+        stage.alpha.stats.record([0.02], ok=ok)
     stage.alpha.in_flight = 3
     row = await _row(stage.context())
     assert (row["calls"], row["errors"], row["in_flight"]) == (3, 1, 3)
