@@ -52,13 +52,15 @@ class Chart:
     unit: str = ""
     """The unit of its values: `ms`."""
     moments: Sequence[float]
-    """The times of the values, in seconds since the epoch, rising."""
+    """When the times begin that the values are of, in seconds since the epoch, rising."""
+    step: float
+    """How long each of these times is, in seconds."""
     series: Sequence[Quantity]
     """What is drawn, at most `STYLES` of them."""
     since: float | None = None
     """Where the axis begins; None: with the first moment."""
     until: float | None = None
-    """Where it ends; None: with the last moment."""
+    """Where it ends; None: with the time of the last value."""
     most: float | None = None
     """The value at the top, such as 100 %; None: a round number above all values."""
 
@@ -70,8 +72,7 @@ class Chart:
     @property
     def end(self) -> float:
         """Where it ends; always behind its begin."""
-        end = self.until if self.until is not None else max(self.moments, default=0.0)
-        return end if end > self.begin else self.begin + 1.0
+        return self.until if self.until is not None else max(self.moments, default=self.begin) + self.step
 
     def x(self, moment: float) -> float:
         """The place of a moment, from 0 to `WIDTH`."""
