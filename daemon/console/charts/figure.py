@@ -27,7 +27,9 @@ ROWS = 60
 """Rows of the table of numbers: more times are left out evenly, the last is kept."""
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_WHOLE = 1e4
+"""Numbers below this are written out: they are as short as with a prefix."""
 _DAY = 86_400.0
 
 
@@ -97,7 +99,7 @@ def number(value: float | None, unit: str = "") -> str:
     if value is None or not math.isfinite(value):
         return "\N{EN DASH}"
     for size, prefix in _PREFIXES:
-        if abs(value) >= size:
+        if abs(value) >= max(size, _WHOLE):
             return " ".join(filter(None, (f"{value / size:.3g}", prefix, unit)))
     digits = f"{value:.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
     return f"{digits} {unit}".strip()

@@ -147,7 +147,7 @@ def _tokens(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
     spared = Quantity(
         name="never shown", values=[max((spared or 0) - (instead or 0), 0) for spared, instead in pairs]
     )
-    title = "Tokens left out of lists: those a model asked for later, and those it never needed"
+    title = "Tokens left out of lists, and what became of them"
     return bars(Chart(id="tokens", title=title, moments=moments, step=span.step, series=(shown, spared)))
 
 

@@ -36,7 +36,7 @@ async def charts_of(context: OperatorContext, span: str) -> dict[str, str]:
 @pytest.mark.parametrize("span", [*SPANS, "", "nonsense"])
 async def test_each_span_is_drawn_even_if_nothing_was_counted(span: str) -> None:
     page = await drawn(SAVINGS_PAGE, viewer_of(context_of(), query=f"span={span}"))
-    assert "How this is estimated: 4 bytes" in page.text
+    assert "4 bytes of JSON count as one token" in page.text
     assert page.is_harmless()
     assert {"/ui/savings?span=hour", "/ui/savings?span=season"} <= {*page.links}
 
