@@ -119,7 +119,6 @@ class HttpServer:
             self._start, outbox=outbox, places=limits.connections, definition=offer.definition
         )
         self._tls = tls
-        self._asgi = partial(AsgiRequest, outbox=outbox, scheme="http" if tls is None else "https")
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers: dict[trio.CancelScope, None] = {}
         self._bearers: dict[trio.CancelScope, set[Visitor]] = {}
@@ -280,7 +279,10 @@ class HttpServer:
                 self._settle(exchange)
             exchange.headers = {}  # No other page reads this one, whatever it may ask of MCP.
             address = self._admission.address(exchange.head)
-            self._asgi(exchange, console, address).start(self._nursery.start_soon)
+            is_private = self._tls is not None or self._admission.is_private(exchange.head)
+            scheme = "https" if is_private else "http"
+            request = AsgiRequest(exchange, console, address, outbox=self._outbox, scheme=scheme)
+            request.start(self._nursery.start_soon)
         else:
             raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
 
