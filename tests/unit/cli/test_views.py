@@ -84,7 +84,7 @@ def test_each_tool_is_a_line_with_status_source_and_age() -> None:
     lines = shown_one(loaded(), loaded(server="fs", name="read", source="auto", age=7200)).splitlines()
     assert lines[3].split() == ["tool", "status", "source", "age"]
     assert lines[4].split() == ["git/git_log", "valid", "manual", "1m"]
-    assert lines[5].split() == ["fs/read", "valid", "auto", "2h00m"]
+    assert lines[5].split() == ["fs/read", "valid", "auto", "2h"]
     assert len(lines) == 6
 
 
