@@ -83,6 +83,9 @@ class EventKind(StrEnum):
 
 _BAD = frozenset({EventKind.DEGRADED, EventKind.REFUSED, EventKind.OVERLOADED, EventKind.LOST})
 
+TOLD = frozenset(EventKind) - {EventKind.EPOCH}
+"""Kinds that people are told unless they ask for others: what raised an epoch is an event of its own."""
+
 MAY_BE_BAD = _BAD | {EventKind.ENDED, EventKind.RELOADED, EventKind.DAEMON_STARTED}
 """Kinds of which some events are such that somebody should look at them."""
 
