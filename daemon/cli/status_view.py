@@ -127,7 +127,10 @@ def _counted(metrics: Json) -> Iterator[str]:
     if hits + misses:
         yield f"{hits:,} of {hits + misses:,} calls found theirs loaded"
     if lost := metrics.get("invalidations"):
-        yield f"{', '.join(f'{count:,} {status}' for status, count in lost.items())}"
+        whys = [
+            f"{count:,} {status.removeprefix('invalid_').replace('_', ' ')}" for status, count in lost.items()
+        ]
+        yield f"{counted(sum(lost.values()), 'tool')} became invalid ({', '.join(whys)})"
     if trips := metrics.get("extraRoundTrips"):
         yield f"{trips:,} extra round trips"
     if spared := metrics.get("estimatedTokensNotSent"):

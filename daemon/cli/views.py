@@ -13,7 +13,7 @@ from rich.text import Text
 from daemon.cli.definition_views import first_sentence
 from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
 from daemon.kit.wording import counted, span
-from daemon.operators.loaded_words import advice
+from daemon.operators.loaded_words import SOURCES, STATUSES, advice, change_in_words
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -233,23 +233,30 @@ def _heading(session: Json, now: float) -> Iterator[RenderableType]:
 def _loaded_tools(loaded: list[Json], screen: Screen) -> Table:
     table = grid(screen)
     table.add_column("tool", overflow="fold", min_width=8)
-    table.add_column("status", no_wrap=True)
-    table.add_column("source", no_wrap=True)
+    table.add_column("status", overflow="fold")
+    table.add_column("loaded by", no_wrap=True)
     table.add_column("age", justify="right", no_wrap=True)
     for tool in loaded:
         table.add_row(
             safe(f"{tool['server']}/{tool['name']}"),
-            safe(tool["status"], "green" if tool["status"] == "valid" else "yellow"),
-            safe(tool["source"]),
+            safe(_status(tool), "green" if tool["status"] == "valid" else "yellow"),
+            safe(SOURCES.get(tool["source"], tool["source"])),
             span(tool["age"], parts=1),
         )
     return table
 
 
+def _status(tool: Json) -> str:
+    """Its status in words; the code of a newer daemon's as it is."""
+    return STATUSES.get(tool["status"], str(tool["status"]))
+
+
 def _loss(tool: Json) -> Iterator[RenderableType]:
     """Why a loaded tool is no longer listed."""
-    yield safe(f"{tool['server']}/{tool['name']}: {tool['status']}", "yellow")
+    yield safe(f"{tool['server']}/{tool['name']}", "yellow")
     yield paragraph(tool["reason"], indent=2)
+    if change := tool.get("changed"):
+        yield paragraph(change_in_words(change), indent=2)
     if helps := advice(tool):
         yield paragraph(helps, indent=2)
 

@@ -34,6 +34,9 @@ LISTS = {
 }
 """The lists of a server, as details have them, and in words."""
 
+_HOW = {"came": "added", "went": "removed", "changed": "changed"}
+"""What has happened to members of a list, as details have it, and in words."""
+
 _ARGUMENTS = {
     "argumentsCame": "added",
     "argumentsWent": "removed",
@@ -72,6 +75,23 @@ def _with_reason(words: str, event: Event) -> str:
 
 def _started(event: Event, _details: Mapping[str, object]) -> str:
     return f"run {event.run} begins"
+
+
+def of_tool(event: Event, name: str) -> str:
+    """What an event says has happened to one tool: `changed (argument place added)`; empty if nothing."""
+    tools, renamed, differ = (event.details.get(each) for each in ("tools", "renamed", "toolsDiffer"))
+    if isinstance(renamed, dict) and name in renamed:
+        return f"renamed to {renamed[name]}"
+    found = tools if isinstance(tools, dict) else {}
+    words = (word for how, word in _HOW.items() if name in _names(found.get(how)))
+    if (word := next(words, None)) is None:
+        return ""
+    what = _differences(differ.get(name)) if isinstance(differ, dict) else ""
+    return f"{word} ({what})" if what else word
+
+
+def _names(found: object) -> Sequence[object]:
+    return found if isinstance(found, (list, tuple)) else ()
 
 
 def _ready(event: Event, details: Mapping[str, object]) -> str:
@@ -152,10 +172,9 @@ def _changes(noun: str, found: object, differ: object) -> str:
     """The changes of one list, and what of its tools has changed; empty if there are none."""
     if not isinstance(found, dict):
         return ""
-    words = {"came": "added", "went": "removed", "changed": "changed"}
     told = [
-        f"{words[how]} {_some(_explained(names, differ), int(found.get(f'{how}More', 0)))}"
-        for how in words
+        f"{word} {_some(_explained(names, differ), int(found.get(f'{how}More', 0)))}"
+        for how, word in _HOW.items()
         if (names := found.get(how))
     ]
     return f"{noun} {'; '.join(told)}" if told else ""

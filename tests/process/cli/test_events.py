@@ -38,8 +38,12 @@ def test_each_event_is_a_line_with_its_local_time(
     [(method, asked)] = daemon.asked
     assert method == "events"
     assert asked == {
-        **{"server": "git", "session": "#4", "since": 0.0},
-        **{"kinds": ["ended"], "people": True, "limit": 7},
+        "server": "git",
+        "session": "#4",
+        "since": 0.0,
+        "kinds": ["ended"],
+        "people": True,
+        "limit": 7,
     }
 
 

@@ -297,8 +297,9 @@ def test_what_loading_cost_and_saved_is_told_in_words() -> None:
         "estimatedTokensNotSent": 1_234_567,
     }
     assert (
-        "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded; 2 invalid_changed,"
-        " 1 invalid_renamed; 99 extra round trips; about 1,234,567 tokens not sent (an estimate).\n"
+        "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded;"
+        " 3 tools became invalid (2 changed, 1 renamed); 99 extra round trips;"
+        " about 1,234,567 tokens not sent (an estimate).\n"
     ) in shown({}, PIPE, metrics=counted)
     kept = {**counted, "loads": 70, "since": NOW - 3 * 24 * 3600}
     text = shown({}, PIPE, metrics={**counted, "inAll": kept})
