@@ -222,7 +222,9 @@ def _reloaded(event: Event, details: Mapping[str, object]) -> str:
 
 def _refused(event: Event, details: Mapping[str, object]) -> str:
     count = int(_number(details, "count") or 1)
-    words = _with_reason(f"{counted(count, 'connection')} refused at {details.get('door')}", event)
+    uid = details.get("uid")
+    who = "" if uid is None else f" of uid {uid}" if count == 1 else f", the last of uid {uid},"
+    words = _with_reason(f"{counted(count, 'connection')}{who} refused at {details.get('door')}", event)
     return words if event.text else f"{words}: {str(details.get('reason', '')).replace('_', ' ')}"
 
 

@@ -106,8 +106,14 @@ CRASHLOOP = " next start in 1m (crashloop)"
         (
             K.REFUSED,
             "only [0] may",
-            {"door": "clients", "count": 1},
-            "1 connection refused at clients: only [0] may",
+            {"door": "clients", "count": 1, "uid": 7},
+            "1 connection of uid 7 refused at clients: only [0] may",
+        ),
+        (
+            K.REFUSED,
+            "only [0] may",
+            {"door": "clients", "count": 2, "uid": 7},
+            "2 connections, the last of uid 7, refused at clients: only [0] may",
         ),
         (K.OVERLOADED, "", {"count": 2}, "2 calls refused, overloaded"),
         (K.OVERLOADED, "", {"bound": "limits.queue"}, "1 call refused, overloaded (limits.queue)"),
