@@ -38,10 +38,10 @@ SOURCES = {
 """Who has loaded a tool, in words."""
 
 
-def change_in_words(change: Mapping[str, Any]) -> str:
+def change_in_words(change: Mapping[str, Any], tool: str = "It") -> str:
     """What has become of a tool, and when, given what the history has of it (`tool_changes`)."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change["at"]))
-    return f"It was {change['what']} at {at}."
+    return f"{tool} was {change['what']} at {at}."
 
 
 def advice(tool: Mapping[str, Any]) -> str:

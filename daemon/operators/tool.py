@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from daemon.errors import UnknownTool
+from daemon.kit.wording import quoted
 from daemon.operators.base import Command
 from daemon.operators.loaded_words import change_in_words
 from daemon.operators.tool_changes import last_change
@@ -62,7 +63,7 @@ async def tool(context: OperatorContext, params: ToolParams) -> dict[str, object
     except UnknownTool as error:
         if (change := await last_change(context, server, name)) is None:
             raise
-        raise UnknownTool(f"{error} {change_in_words(change)}", tool=name) from None
+        raise UnknownTool(f"{error} {change_in_words(change, quoted(name))}", tool=name) from None
     entry = catalog.servers[server]
     key = (server, name)
     enabled = key not in catalog.switched_tools and key not in catalog.off and not entry.disabled

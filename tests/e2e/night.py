@@ -118,6 +118,10 @@ def _date_back(state: Path, repaired: float, ended: float) -> None:
         for hours, since, until in ((AWAY_SINCE, 0.0, repaired), (BACK_SINCE, repaired, ended)):
             statement = "UPDATE events SET at = at - ? WHERE at >= ? AND at < ?"
             store.execute(statement, (hours * 3600, since, until))
+        # What was loaded in the evening is lost to what changed in the night.
+        store.execute("UPDATE loaded_tools SET loaded_at = loaded_at - ?", (AWAY_SINCE * 3600,))
+        moved = "UPDATE sessions SET created_at = created_at - :by, seen_at = seen_at - :by"
+        store.execute(moved, {"by": AWAY_SINCE * 3600})
         of_runs = "SELECT number, life, body FROM events WHERE server = ? AND kind IN ('ready', 'ended')"
         for number, life, body in store.execute(of_runs, (AWAY,)).fetchall():
             told = json.loads(body)

@@ -33,6 +33,8 @@ def test_what_happened_in_the_night_is_told_in_the_morning() -> None:
         assert "weather/current" in loaded
         assert "weather/forecast" in loaded
         assert "files/read_file" in loaded
+        assert "It was changed (argument place changed) at 2" in loaded
+        assert "It was removed at 2" in loaded
         assert {name: each["status"] for name, each in daemon.loaded(SESSION).items()} == {
             "weather/current": "invalid_changed",
             "weather/forecast": "invalid_deleted",
