@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_and_print
 from daemon.cli.options import add_control, add_json, parser, seconds_of
-from daemon.cli.terminal import duration
+from daemon.kit.wording import span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -71,6 +71,6 @@ def in_words(answer: dict[str, Any]) -> str:
         return visible(f"session {answer['session']}: nothing is allowed beyond its profile")
     lines = [f"session {answer['session']} may call, unasked:"]
     for each in answer["allowed"]:
-        until = "as long as it is in use" if each["seconds"] is None else f"for {duration(each['seconds'])}"
+        until = "as long as it is in use" if each["seconds"] is None else f"for {span(each['seconds'])}"
         lines.append(f"  {each['tool']}  {until}, says {each['by']}")
     return "\n".join(visible(line) for line in lines)

@@ -157,6 +157,7 @@ def _asked(options: argparse.Namespace) -> Json:
         "session": options.session,
         "since": options.since or 0.0,
         "kinds": options.kind,
+        "people": not options.json,
         "limit": min(most, MOST),
     }
 

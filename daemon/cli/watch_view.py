@@ -14,9 +14,9 @@ from rich.text import Text
 
 from daemon.cli.status_one import parts_of_one
 from daemon.cli.status_servers import remarks, table
-from daemon.cli.terminal import Screen, duration, paragraph, safe
+from daemon.cli.terminal import Screen, paragraph, safe
 from daemon.cli.watch_keys import ORDERS, WatchPage
-from daemon.kit.wording import counted
+from daemon.kit.wording import counted, span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _title(picture: Picture, now: float, width: int) -> list[Line]:
     left = "mcpd"
     if picture.status is not None:
         daemon = picture.status["daemon"]
-        left += f" {visible(daemon['version'])}, up {duration(daemon['uptimeSeconds'])}"
+        left += f" {visible(daemon['version'])}, up {span(daemon['uptimeSeconds'])}"
         left = f"{daemon['available']} of {counted(daemon['servers'], 'server')} available, {left}"
     return [_line(left, width, right=clock, style="reverse")]
 
@@ -105,9 +105,9 @@ def _problem(picture: Picture, now: float, size: Size) -> list[Line]:
     """Since when the daemon is away, and why; nothing while it answers."""
     if picture.problem:
         since = time.strftime("%H:%M:%S", time.localtime(picture.away))
-        text = f"no answer since {since} ({duration(now - picture.away)}): {picture.problem}"
+        text = f"no answer since {since} ({span(now - picture.away, parts=1)}): {picture.problem}"
     elif picture.asked and now - picture.asked > SLOW_SECONDS:
-        text = f"waiting for an answer for {duration(now - picture.asked)}"
+        text = f"waiting for an answer for {span(now - picture.asked, parts=1)}"
     else:
         return []
     if picture.status is not None:

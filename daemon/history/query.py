@@ -23,6 +23,8 @@ class EventQuery:
     """One instance by its own name."""
     session: str = ""
     """A session, by its key or the number of its connection (`#12`)."""
+    life: str = ""
+    """A life of one daemon."""
     kinds: frozenset[EventKind] = frozenset()
     """Kinds of events."""
     since: float = 0.0
@@ -46,6 +48,7 @@ class EventQuery:
             and (not self.server or event.server == self.server)
             and (not self.instance or event.instance == self.instance)
             and (not self.session or event.session == self.session)
+            and (not self.life or event.life == self.life)
             and (not self.kinds or event.kind in self.kinds)
             and event.number > self.seen.get(event.life, 0)
         )

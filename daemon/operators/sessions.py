@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -18,6 +18,7 @@ from daemon.catalog.remembered import is_anonymous
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.operators.base import Command
 from daemon.operators.grounds import why
+from daemon.operators.tool_changes import explain
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
@@ -52,7 +53,11 @@ async def sessions(context: OperatorContext, params: SessionsParams) -> dict[str
         InvalidArguments: there is no such session.
         CallError: what is kept cannot be read now, and the session is not in use.
     """
-    return await (_all(context) if params.key is None else session_named(context, params.key))
+    if params.key is None:
+        return await _all(context)
+    report: dict[str, Any] = await session_named(context, params.key)
+    await explain(context, report["loaded"])
+    return report
 
 
 SESSIONS = Command("sessions", SessionsParams, sessions)

@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from daemon.history.encoding import body_of, stored_event
 from daemon.history.event import EventKind
+from daemon.history.query import EventQuery
 from daemon.state.sql import among, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daemon.history.event import Event
-    from daemon.history.query import EventQuery
     from daemon.state.sql import Transaction
 
 KEPT_SECONDS = 30 * 24 * 3600.0
@@ -33,6 +35,9 @@ FORGOTTEN_EVENTS = 2000
 
 _SESSIONS = "kind LIKE 'session-%'"
 """Clients may come and go by the thousand, which must not cost the daemon's own events their places."""
+
+OF_RUNS = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
+"""Kinds that say how a server is since; the newest of them tells whether it is away."""
 
 _COLUMNS = ("life", "number", "at", "server", "instance", "session", "kind", "body")
 
@@ -54,7 +59,7 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
     if query.until < math.inf:
         conditions.append("at <= :until")
         values["until"] = query.until
-    for column in ("server", "instance", "session"):
+    for column in ("server", "instance", "session", "life"):
         if wanted := getattr(query, column):
             conditions.append(f"{column} = :{column}")
             values[column] = clean(wanted)
@@ -105,8 +110,20 @@ def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_E
     return FORGOTTEN_EVENTS - room
 
 
-def last_life(host: str, socket: str, transaction: Transaction) -> tuple[float, bool] | None:
-    """When the last daemon on a socket was last heard of, and whether it stopped in order; None: no trace.
+@attrs.frozen(kw_only=True)
+class LastLife:
+    """How the last daemon on a socket ended."""
+
+    name: str
+    """The `life` of its events."""
+    heard_at: float
+    """When it was last heard of, in seconds since the epoch."""
+    in_order: bool
+    """Whether it stopped, rather than that it was killed."""
+
+
+def last_life(host: str, socket: str, transaction: Transaction) -> LastLife | None:
+    """How the last daemon on a socket ended; None: there is no trace of one.
 
     Args:
         host: the name of its machine.
@@ -121,8 +138,26 @@ def last_life(host: str, socket: str, transaction: Transaction) -> tuple[float, 
         life = {"life": event.life}
         stopped = {**life, "kind": str(EventKind.DAEMON_STOPPED)}
         ended = transaction.scalar("SELECT count(*) FROM events WHERE life = :life AND kind = :kind", stopped)
-        return float(transaction.scalar("SELECT max(at) FROM events WHERE life = :life", life)), bool(ended)
+        heard_at = float(transaction.scalar("SELECT max(at) FROM events WHERE life = :life", life))
+        return LastLife(name=event.life, heard_at=heard_at, in_order=bool(ended))
     return None
+
+
+def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> dict[str, float]:
+    """Since when each server was away that a daemon left behind so, in seconds since the epoch.
+
+    Args:
+        servers: their names.
+        life: the daemon's.
+        transaction: the transaction to read in.
+    """
+    found = {}
+    for server in servers:
+        query = EventQuery(server=server, life=life, kinds=OF_RUNS, limit=1)
+        since = next((event.details.get("awaySince") for event in find_events(query, transaction)), None)
+        if isinstance(since, (int, float)):
+            found[server] = float(since)
+    return found
 
 
 def _row(event: Event) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_a_frame_is_exactly_as_large_as_the_screen(width: int, height: int, page
 
 def test_the_clock_is_shown_and_the_keys_are() -> None:
     first, *_, last = shown(seen({"git": server()}))
-    assert first.startswith("1 of 1 server available, mcpd 0.1.0, up 1h02m")
+    assert first.startswith("1 of 1 server available, mcpd 0.1.0, up 1h 2m")
     assert first[-8:].count(":") == 2
     assert last.startswith("q leave  ? keys  s sort: configuration  / filter: none")
 

@@ -56,6 +56,21 @@ async def test_events_are_the_newest_oldest_first_and_by_what_is_asked_for(nurse
     assert numbers(await ask(client, kinds=["ended"])) == [3]
 
 
+async def test_people_are_told_of_an_epoch_only_if_they_ask(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    note(stage, kind=EventKind.SWITCHED)
+    note(stage, kind=EventKind.EPOCH)
+
+    assert numbers(await ask(client)) == [1, 2]
+    assert numbers(await ask(client, people=True)) == [1]
+    assert numbers(await ask(client, people=True, kinds=["epoch"])) == [2]
+    one = (await client.request("status", {"server": "alpha"}))["result"]
+    assert [event["kind"] for event in one["events"]] == ["switched"]
+    logged = (await client.request("logs", {"server": "alpha", "events": True}))["result"]
+    assert [event["kind"] for event in logged["events"]] == ["switched"]
+
+
 async def test_a_name_that_nobody_has_and_nothing_is_kept_of_is_refused(nursery: trio.Nursery) -> None:
     stage = Eventful()
     client = await stage.connect(nursery)
