@@ -60,7 +60,7 @@ class Scope:
     """Of each server."""
     times: int = 15
     """How often each page is asked for."""
-    rounds: int = 4
+    rounds: int = 3
     """Pairs of turns."""
     seconds: float = 10.5
     """Of each turn: the longest time between two computations of a page while calls flow, and a little."""
