@@ -177,7 +177,9 @@ def calls(daemon: Daemon, visitor: Visitor, scope: Scope, paths: Sequence[str] =
             rate = ratio([(ours.rate, alone.rate) for ours, alone in pairs]) or 0
             cpu = ratio([(ours.cpu, alone.cpu) for ours, alone in pairs]) or 0
             more = statistics.median(_share(ours) - _share(alone) for ours, alone in pairs)
-            yield [flow, f"{100 * (1 - rate):.1f} %", f"{100 * (cpu - 1):.1f} %", f"{more:.1f} %"]
+            # Calls without a pause take all the CPU that there is, with pages or without.
+            share = "-" if window else f"{more:.1f} %"
+            yield [flow, f"{100 * (1 - rate):.1f} %", f"{100 * (cpu - 1):.1f} %", share]
 
 
 def _turn(connected: Stage, flow: str, window: int, seconds: float) -> Turn:
