@@ -6,6 +6,7 @@ else. A profile in a file of its own (`profiles.d`) is changed there.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import attrs
@@ -111,16 +112,19 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
     """
     opened: dict[Path, tuple[FoundFile, Document]] = {}
     places = []
-    for setting in settings:
-        path, trail = _holder(config, setting.trail)
-        if path not in opened:
-            opened[path] = _open(path)
-        document = opened[path][1]
-        if setting.value is UNSET:
-            document.remove(trail)
-        else:
-            document.put(trail, setting.value)
-        places.append(KeyPlace(path, spelt(trail)))
+    with ExitStack() as changes:
+        for setting in settings:
+            path, trail = _holder(config, setting.trail)
+            if path not in opened:
+                opened[path] = _open(path)
+                # There may be hundreds of profiles, and to check a text takes as long as it is.
+                changes.enter_context(opened[path][1].together())
+            document = opened[path][1]
+            if setting.value is UNSET:
+                document.remove(trail)
+            else:
+                document.put(trail, setting.value)
+            places.append(KeyPlace(path, spelt(trail)))
     texts = {path: document.text() for path, (_, document) in opened.items()}
     for path, text in texts.items():
         if len(text.encode()) > MAX_CONFIG:

@@ -11,7 +11,7 @@ from daemon.catalog.permissions import annotations_of
 from daemon.catalog.remembered import is_anonymous
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment
 from daemon.console.pages.links import server_page, session_page, with_query
-from daemon.console.pages.tools import why_off
+from daemon.console.pages.tools import LOADED_SECONDS, why_off
 from daemon.errors import McpdError
 from daemon.operators.describe import DESCRIBE, LONGEST, DescribeParams, described
 from daemon.operators.loaded_words import SOURCES, STATUSES
@@ -88,7 +88,12 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
 
 
 TOOL_PAGE = ConsolePage(
-    path="/tools/{server}/{tool}", title="Tool", template="tool.html", fragments=_fragments, in_navigation=False
+    path="/tools/{server}/{tool}",
+    title="Tool",
+    template="tool.html",
+    fragments=_fragments,
+    calls_every=LOADED_SECONDS,
+    in_navigation=False,
 )
 
 
