@@ -209,6 +209,7 @@ async def test_a_session_is_recalled_as_it_was_kept_last() -> None:
         disk.hangs("check")
         stage.recorder.keep(session("key", "new"))
         assert await stage.recorder.recall("key") == session("key", "new")
+        disk.goes_on()
 
 
 async def test_the_list_of_sessions_has_what_is_not_written_yet() -> None:
