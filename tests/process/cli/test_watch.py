@@ -14,7 +14,8 @@ import pytest
 
 from daemon.cli.watch import has_screen
 from tests.terminals import ScreenTerminal
-from tests.unit.cli.daemons import PATIENCE, SILENCE, down, environment, fake_control, mcpd, server, status_of
+from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, mcpd, server, status_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
