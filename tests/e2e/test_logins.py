@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from tests.e2e.harness import running
-from tests.e2e.terminals import INTERRUPT, Typing
 from tests.process.authorization.serving import browse, fetch, protected
+from tests.terminals import INTERRUPT, Typing
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import pytest
 
 from daemon.cli.following import WAIT_SECONDS
 from daemon.cli.logs import _seen, main
-from tests.unit.cli.daemons import PATIENCE, SILENCE, FakeControl, environment, fake_control
+from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

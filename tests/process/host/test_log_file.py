@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from daemon.host.log_file import MOST_BYTES, previous
-from tests.unit.cli.daemons import PATIENCE, environment
+from tests.unit.cli.daemons import environment
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ import pytest
 from daemon.bridge.stand_in import STATUS
 from daemon.processes import proc
 from tests.scripted_server import command
-from tests.unit.cli.daemons import PATIENCE, ROOT
-from tests.waiting import WAIT, eventually
+from tests.unit.cli.daemons import ROOT
+from tests.waiting import PATIENCE, WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,18 +1,22 @@
-"""`make test` runs the tests in two processes: what runs apart, and what is said at the end."""
+"""`make test` runs the tests in parts: no test in none of them or in two, and what is said at the end."""
 
 from __future__ import annotations
 
 import runpy
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HALVES = runpy.run_path(str(ROOT / "scripts" / "halves"))
+PARTS = runpy.run_path(str(ROOT / "scripts" / "parts"))
 
 
-def test_what_runs_apart_is_there() -> None:
-    assert all((ROOT / each).is_dir() for each in HALVES["APART"])
+@pytest.mark.parametrize(("unit", "folder"), [(False, "tests"), (True, "tests/unit")])
+def test_each_file_of_tests_is_in_one_part(unit: bool, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    files = Counter(file for part in PARTS["tests"](unit=unit).values() for file in part)
+    assert files == Counter(str(path) for path in Path(folder).rglob("test_*.py"))
 
 
 @pytest.mark.parametrize(
@@ -30,4 +34,4 @@ def test_what_runs_apart_is_there() -> None:
     ],
 )
 def test_the_last_line_of_a_run_is_counted(said: str, counts: dict[str, int]) -> None:
-    assert HALVES["counted"](said) == counts
+    assert PARTS["counted"](said) == counts
