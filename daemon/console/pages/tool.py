@@ -159,7 +159,7 @@ async def _sessions(context: OperatorContext, key: ToolKey) -> dict[str, object]
     for record in stored:
         held = record.loaded.tools.get(key)
         if held is not None and record.key not in in_use and not is_anonymous(record.key):
-            sessions.append({**_holder(context, record.key, record.client, held), "away": True})
+            sessions.append(_holder(context, record.key, record.client, held, away=True))
     return {"sessions": sessions[:MAX_SESSIONS], "kept": kept, "most": MAX_LISTED}
 
 
@@ -173,7 +173,9 @@ def _in_use(context: OperatorContext, key: ToolKey) -> Iterator[dict[str, object
             yield _holder(context, f"#{each.number}", each.client, held)
 
 
-def _holder(context: OperatorContext, session: str, client: str, held: LoadedTool) -> dict[str, object]:
+def _holder(
+    context: OperatorContext, session: str, client: str, held: LoadedTool, *, away: bool = False
+) -> dict[str, object]:
     verdict = judge_in(context.catalog, held)
     return {
         "session": {"name": session, "address": session_page(session)},
@@ -183,4 +185,5 @@ def _holder(context: OperatorContext, session: str, client: str, held: LoadedToo
         "reason": verdict.reason,
         "source": SOURCES[held.source],
         "at": round(held.at),
+        "away": away,
     }

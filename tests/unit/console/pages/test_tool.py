@@ -90,7 +90,9 @@ async def test_sessions_that_have_loaded_it_are_named_with_the_status() -> None:
     record = SessionRecord(key="/home/me", loaded=loaded, client="me 1")
     live = FakeSession(attrs.evolve(SESSION, key=None, own=loaded))
     context = stage.context(clients=clients_of(live, in_use=[(record, 1)]))
-    sessions = (await values_of(TOOL_PAGE, viewer_of(context, server="alpha", tool="echo")))["tool-loaded"]
+    viewer = viewer_of(context, server="alpha", tool="echo")
+    assert "nobody is connected" not in (await drawn(TOOL_PAGE, viewer)).text
+    sessions = (await values_of(TOOL_PAGE, viewer))["tool-loaded"]
     assert [each["session"]["name"] for each in sessions["sessions"]] == ["/home/me", "#3"]
     assert {each["status"] for each in sessions["sessions"]} == {"invalid_changed"}
 
