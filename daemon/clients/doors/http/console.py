@@ -99,11 +99,8 @@ class ConsoleDoor:
         """Serve the requests of one connection; `settle` is shown each that the console answers."""
 
         def judge(exchange: HttpExchange) -> None:
-            try:
-                self._route(exchange, peer, tasks)
-                settle(exchange)
-            except Refusal as refusal:
-                exchange.refuse(refusal)
+            self._route(exchange, peer, tasks)
+            settle(exchange)
 
         connection = HttpConnection(
             plain,

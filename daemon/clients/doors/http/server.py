@@ -241,23 +241,16 @@ class HttpServer:
 
     def _judge(self, exchange: HttpExchange) -> None:
         """Admit a request by its head, and have it served."""
-        try:
-            if not is_probe(exchange.head):
-                self._admission.greet(exchange.head)
-            exchange.headers = self._admission.cors(exchange.head)
-            allow = {"allow": ", ".join(METHODS)}
-            if exchange.head.method not in METHODS:
-                raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no such method here\n", headers=allow)
-            if exchange.head.method == "OPTIONS":
-                exchange.respond(HTTPStatus.NO_CONTENT, headers=allow)
-            else:
-                self._route(exchange)
-        except Refusal as refusal:
-            respond = partial(exchange.refuse, refusal)
-            if refusal.delay:
-                exchange.wait_until(trio.current_time() + refusal.delay, respond)
-            else:
-                respond()
+        if not is_probe(exchange.head):
+            self._admission.greet(exchange.head)
+        exchange.headers = self._admission.cors(exchange.head)
+        allow = {"allow": ", ".join(METHODS)}
+        if exchange.head.method not in METHODS:
+            raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no such method here\n", headers=allow)
+        if exchange.head.method == "OPTIONS":
+            exchange.respond(HTTPStatus.NO_CONTENT, headers=allow)
+        else:
+            self._route(exchange)
 
     def _route(self, exchange: HttpExchange) -> None:
         # Exactly so: a proxy that refuses `/metrics` from outside must not be got round by `//metrics`.
