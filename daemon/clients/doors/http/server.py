@@ -25,7 +25,7 @@ from daemon.clients.doors.http.mcp import McpEndpoint, named_in
 from daemon.clients.doors.http.metrics import PATH as METRICS
 from daemon.clients.doors.http.metrics import answer, require_all_profiles, require_get
 from daemon.clients.doors.http.sessions import Place, RequestNames
-from daemon.clients.doors.listening import Listener
+from daemon.clients.doors.listening import Listener, Strangers
 from daemon.clients.doors.unix import PAUSE_SHARE
 from daemon.config.validate import SERVERS_FOLLOW
 from daemon.errors import leaf
@@ -120,7 +120,7 @@ class HttpServer:
         )
         self._tls = tls
         self._connections: dict[Responding, trio.CancelScope] = {}
-        self._strangers: dict[trio.CancelScope, None] = {}
+        self._strangers = Strangers(MAX_STRANGERS)
         self._bearers: dict[trio.CancelScope, set[Visitor]] = {}
         self._upgraded: dict[Responding, tuple[Place, RequestNames]] = {}
         self._listener = Listener(
@@ -181,12 +181,7 @@ class HttpServer:
             self._outbox.flush()
 
     async def _serve_connection(self, accepted: socket.socket, address: str) -> None:
-        scope = trio.CancelScope()
-        while len(self._strangers) >= MAX_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.cancel()
-        self._strangers[scope] = None
+        scope = self._strangers.join()
         speak = partial(self._speak, address=address, scope=scope)
         try:
             # Inside: a fault of a connection that is being ended comes with the Cancelled that the scope takes.
@@ -199,7 +194,7 @@ class HttpServer:
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
             logger.opt(exception=plain).error("a fault of mcpd's own ended a connection over HTTP")
         finally:
-            self._strangers.pop(scope, None)
+            self._strangers.leave(scope)
             self._bearers.pop(scope, None)
 
     async def _speak(self, plain: socket.socket, address: str, scope: trio.CancelScope) -> None:
@@ -315,7 +310,7 @@ class HttpServer:
             exchange.connection.close_when_done()  # It stays a stranger, and makes room for others.
             text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
-        self._strangers.pop(scope, None)
+        self._strangers.leave(scope)
         return self._bearers.setdefault(scope, set())
 
 
