@@ -14,13 +14,13 @@ import attrs
 
 from daemon.history.encoding import body_of, stored_event
 from daemon.history.event import EventKind
-from daemon.history.query import EventQuery
 from daemon.state.sql import among, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daemon.history.event import Event
+    from daemon.history.query import EventQuery
     from daemon.state.sql import Transaction
 
 KEPT_SECONDS = 30 * 24 * 3600.0
@@ -151,13 +151,15 @@ def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> d
         life: the daemon's.
         transaction: the transaction to read in.
     """
-    found = {}
-    for server in servers:
-        query = EventQuery(server=server, life=life, kinds=OF_RUNS, limit=1)
-        since = next((event.details.get("awaySince") for event in find_events(query, transaction)), None)
-        if isinstance(since, (int, float)):
-            found[server] = float(since)
-    return found
+    marks, kinds = among(map(str, OF_RUNS))
+    # Of one life, numbers rise with time.
+    rows = transaction.rows(
+        "SELECT * FROM events WHERE life = :life AND number IN (SELECT max(number) FROM events"
+        f" WHERE life = :life AND kind IN {marks} GROUP BY server)",
+        {"life": clean(life), **kinds},
+    )
+    last = {event.server: event.details.get("awaySince") for row in rows if (event := stored_event(row))}
+    return {name: float(at) for name in servers if isinstance(at := last.get(name), (int, float))}
 
 
 def _row(event: Event) -> dict[str, Any]:
