@@ -12,6 +12,7 @@ from daemon.counting.tally import tokens_in
 from daemon.kit.wording import camel
 from daemon.operators.base import Command
 from daemon.operators.grounds import why
+from daemon.operators.lately import lately
 from daemon.operators.status_lists import numbers
 from daemon.operators.status_one import status_of_one
 from daemon.operators.status_servers import server_status
@@ -44,7 +45,7 @@ async def status(context: OperatorContext, params: StatusParams) -> dict[str, ob
     memory = await trio.to_thread.run_sync(memory_by_mark)
     if params.server is not None:
         return await status_of_one(context, params.server, memory)
-    return status_with(context, memory)
+    return {**status_with(context, memory), "lately": await lately(context)}
 
 
 STATUS = Command("status", StatusParams, status)

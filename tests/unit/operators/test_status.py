@@ -98,6 +98,7 @@ async def test_the_status_has_the_promised_keys_also_over_the_socket(nursery: tr
     status = (await client.request("status"))["result"]
     assert list(status) == [
         *("daemon", "servers", "sessions", "repairs", "unresolved", "switchedOff", "metrics", "connections"),
+        "lately",
     ]
     assert list(status["servers"]) == ["alpha", "beta"]
     for server in status["servers"].values():
