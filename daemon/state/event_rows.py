@@ -33,6 +33,9 @@ that never comes up makes three thousand a day."""
 FORGOTTEN_EVENTS = 2000
 """The most events that are deleted in one transaction: some 20 ms, for which writers wait."""
 
+LOOKED_THROUGH = 10_000
+"""The most events that are read for a session that has loaded tools, to find the changes of these."""
+
 _SESSIONS = "kind LIKE 'session-%'"
 """Clients may come and go by the thousand, which must not cost the daemon's own events their places."""
 
@@ -55,7 +58,8 @@ def put_events(transaction: Transaction, events: Iterable[Event]) -> None:
 def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
     """The stored events that are asked for, oldest first; rows that nobody here can read are left out."""
     conditions = ["at >= :since"]
-    values: dict[str, Any] = {"since": query.since, "limit": query.limit}
+    most = LOOKED_THROUGH if query.loaded else query.limit
+    values: dict[str, Any] = {"since": query.since, "limit": most}
     if query.until < math.inf:
         conditions.append("at <= :until")
         values["until"] = query.until
@@ -63,6 +67,11 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
         if wanted := getattr(query, column):
             conditions.append(f"{column} = :{column}")
             values[column] = clean(wanted)
+    if query.loaded:
+        # Which tools a change is about stands in its body.
+        conditions.remove("session = :session")
+        conditions.append("(session = :session OR kind = :changed)")
+        values["changed"] = str(EventKind.LISTS_CHANGED)
     if query.kinds:
         marks, kinds = among(map(str, query.kinds))
         conditions.append(f"kind IN {marks}")
@@ -83,6 +92,8 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
         values,
     )
     events = [event for row in found if (event := stored_event(row)) is not None]
+    if query.loaded:
+        events = [event for event in events if query.matches(event)][: query.limit]
     return events if query.oldest else events[::-1]
 
 
