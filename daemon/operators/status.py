@@ -9,6 +9,7 @@ import trio
 
 from daemon.counting.summary import in_all, summary
 from daemon.counting.tally import tokens_in
+from daemon.history.event import EventKind
 from daemon.kit.wording import camel
 from daemon.operators.base import Command
 from daemon.operators.grounds import why
@@ -86,6 +87,7 @@ def _daemon(context: OperatorContext) -> dict[str, object]:
         "socket": facts.socket,
         "controlSocket": facts.control_socket,
         "config": facts.config,
+        "configReadAt": round(_read_at(context), 3),
         "lazy": catalog.config.lazy,
         "surfaces": by_profile(catalog.config),
         "startsAtATime": catalog.config.limits.starts,
@@ -103,6 +105,16 @@ def _daemon(context: OperatorContext) -> dict[str, object]:
         "persistence": _persistence(context),
         **_surroundings(context),
     }
+
+
+def _read_at(context: OperatorContext) -> float:
+    """When the configuration that is in force was read, in seconds since the epoch."""
+    reads = (
+        event.at
+        for event in reversed(context.history.after(0))
+        if event.kind is EventKind.RELOADED and not event.text
+    )
+    return next(reads, context.facts.started_at)
 
 
 def _surroundings(context: OperatorContext) -> dict[str, object]:
