@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from daemon.cli.status_lately import lately_in_words
 from daemon.cli.status_lists import below
 from daemon.cli.status_servers import legend, remarks, table
 from daemon.cli.terminal import draw, grid, paragraph, safe
@@ -39,6 +40,7 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [table(servers, now, screen), *legend(servers, screen), *below(servers, screen)]
     else:
         parts.append(Text("No servers are configured."))
+    parts += [Text(line, style="cyan") for line in lately_in_words(status.get("lately"), screen.width)]
     parts += remarks(servers, status["daemon"].get("startsAtATime"))
     if status.get("unresolved"):
         parts += [Text(""), Text("Named in the configuration but offered by no server:", style="yellow")]

@@ -149,6 +149,8 @@ def render_sessions(answer: Json, *, now: float, screen: Screen) -> str:
     parts.append(_all_sessions(sessions, now, screen) if sessions else Text("There are no sessions."))
     if sessions and screen.width < _ALL_OF_SESSIONS:
         parts += [Text(""), paragraph("client, connected, begun: in a wider terminal, or --json", indent=0)]
+    if any(session["invalid"] for session in sessions):
+        parts += [Text(""), Text("Which tools are invalid, and why: `mcpd sessions KEY`")]
     if answer.get("more"):
         parts += [Text(""), Text("There are older ones; `mcpd sessions KEY` shows any.", style="dim")]
     return draw(parts, screen)

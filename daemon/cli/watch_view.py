@@ -12,6 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
+from daemon.cli.status_lately import lately_in_words
 from daemon.cli.status_one import parts_of_one
 from daemon.cli.status_servers import remarks, table
 from daemon.cli.terminal import Screen, paragraph, safe
@@ -84,7 +85,7 @@ def frame(picture: Picture, choices: WatchChoices, *, now: float, size: Size) ->
     elif choices.page is WatchPage.SERVER:
         body = _scrolled(_one(picture, choices, now, size.width), choices, room)
     else:
-        body = _table(picture.status["servers"], choices, now, Size(size.width, room))
+        body = _table(picture.status, choices, now, Size(size.width, room))
     blank = [Segment(" " * size.width)]
     lines = [*head, *body[:room], *([blank] * (room - len(body))), *foot]
     # Of a screen too low for all, the line of keys is the last to go.
@@ -130,8 +131,9 @@ def _footer(picture: Picture, choices: WatchChoices, width: int) -> list[Line]:
     return [_line("  ".join([*parts, "Enter more"]), width, right=right, style="reverse")]
 
 
-def _table(servers: Json, choices: WatchChoices, now: float, size: Size) -> list[Line]:
+def _table(status: Json, choices: WatchChoices, now: float, size: Size) -> list[Line]:
     """The table of servers, scrolled to the selected one; below it, if all have room, what is unusual."""
+    servers: Json = status["servers"]
     names = choices.shown(servers)
     if not names:
         told = "No server fits the filter." if servers else "No servers are configured."
@@ -145,7 +147,10 @@ def _table(servers: Json, choices: WatchChoices, now: float, size: Size) -> list
     choices.top = _kept_in_sight(choices.top, places, len(rows), choices.room)
     shown = rows[choices.top : choices.top + choices.room]
     marked = [_marked(line, selected=name == current, first=at == 0) for at, name, line in _numbered(shown)]
-    below = list(remarks({name: servers[name] for name in names}))
+    below: list[RenderableType] = [
+        Text(line, style="cyan") for line in lately_in_words(status.get("lately"), size.width, lines=1)
+    ]
+    below += remarks({name: servers[name] for name in names})
     left = choices.room - len(rows)
     # Cut where the screen ends: all of a server is a key away.
     more = _lines(below, size.width)[:left] if left > 1 and below else []

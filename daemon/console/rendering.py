@@ -195,6 +195,7 @@ FILTERS: dict[str, Any] = {
     "hour": hour,
     "ms": milliseconds,
     "size": size,
+    "span": span,
     "count": lambda number: f"{number:,}",
     "plural": counted,
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 import stat
@@ -17,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from daemon.errors import DaemonRunning
+from daemon.host.locks import take
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,16 +92,12 @@ def _remove_stale(path: Path) -> None:
 def _lock(path: Path) -> None:
     """Take the lock beside `path` for the life of this process."""
     lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
+    holder = take(lock)
+    if holder is not None:
         os.close(lock)
         raise DaemonRunning(
             f"a daemon is already running: pid {holder} serves {path}. Stop it, or choose another --socket."
-        ) from None
-    os.ftruncate(lock, 0)
-    os.write(lock, b"%d\n" % os.getpid())
+        )
     _held.append(lock)
 
 

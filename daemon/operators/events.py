@@ -16,7 +16,7 @@ from daemon.history.event import TOLD, EventKind
 from daemon.history.query import EventQuery
 from daemon.kit.wording import hint
 from daemon.operators.base import Command
-from daemon.operators.sessions import numbered, session_named
+from daemon.operators.sessions import loaded_by, numbered, session_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +80,7 @@ async def events(context: OperatorContext, params: EventsParams) -> dict[str, ob
         raise context.unknown("")
     if params.session is not None:
         params.session = numbered(context, params.session)
-    history, query = context.history, _query(params)
+    history, query = context.history, await _with_loaded(context, _query(params))
     now = history.now()
     news, begun = history.news.value, Cursor(now, {history.life: history.number})
     found = await history.recent(query)
@@ -144,7 +144,8 @@ async def recent(
         limit: the most events.
     """
     params = EventsParams(server=server, session=session, since=since or 0.0, limit=limit)
-    return await context.history.recent(attrs.evolve(_query(params), until=until, kinds=kinds or TOLD))
+    query = attrs.evolve(_query(params), until=until, kinds=kinds or TOLD)
+    return await context.history.recent(await _with_loaded(context, query))
 
 
 def _query(params: EventsParams) -> EventQuery:
@@ -160,6 +161,11 @@ def _query(params: EventsParams) -> EventQuery:
         limit=params.limit,
         oldest=after is not None,
     )
+
+
+async def _with_loaded(context: OperatorContext, query: EventQuery) -> EventQuery:
+    """The query, with what the session has loaded that it asks for: changes of that concern the session."""
+    return attrs.evolve(query, loaded=await loaded_by(context, query.session)) if query.session else query
 
 
 def _kind(name: str) -> EventKind:

@@ -14,13 +14,13 @@ import attrs
 
 from daemon.history.encoding import body_of, stored_event
 from daemon.history.event import EventKind
-from daemon.history.query import EventQuery
 from daemon.state.sql import among, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daemon.history.event import Event
+    from daemon.history.query import EventQuery
     from daemon.state.sql import Transaction
 
 KEPT_SECONDS = 30 * 24 * 3600.0
@@ -32,6 +32,9 @@ that never comes up makes three thousand a day."""
 
 FORGOTTEN_EVENTS = 2000
 """The most events that are deleted in one transaction: some 20 ms, for which writers wait."""
+
+LOOKED_THROUGH = 10_000
+"""The most events that are read for a session that has loaded tools, to find the changes of these."""
 
 _SESSIONS = "kind LIKE 'session-%'"
 """Clients may come and go by the thousand, which must not cost the daemon's own events their places."""
@@ -55,7 +58,8 @@ def put_events(transaction: Transaction, events: Iterable[Event]) -> None:
 def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
     """The stored events that are asked for, oldest first; rows that nobody here can read are left out."""
     conditions = ["at >= :since"]
-    values: dict[str, Any] = {"since": query.since, "limit": query.limit}
+    most = LOOKED_THROUGH if query.loaded else query.limit
+    values: dict[str, Any] = {"since": query.since, "limit": most}
     if query.until < math.inf:
         conditions.append("at <= :until")
         values["until"] = query.until
@@ -63,6 +67,11 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
         if wanted := getattr(query, column):
             conditions.append(f"{column} = :{column}")
             values[column] = clean(wanted)
+    if query.loaded:
+        # Which tools a change is about stands in its body.
+        conditions.remove("session = :session")
+        conditions.append("(session = :session OR kind = :changed)")
+        values["changed"] = str(EventKind.LISTS_CHANGED)
     if query.kinds:
         marks, kinds = among(map(str, query.kinds))
         conditions.append(f"kind IN {marks}")
@@ -83,6 +92,8 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
         values,
     )
     events = [event for row in found if (event := stored_event(row)) is not None]
+    if query.loaded:
+        events = [event for event in events if query.matches(event)][: query.limit]
     return events if query.oldest else events[::-1]
 
 
@@ -151,13 +162,15 @@ def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> d
         life: the daemon's.
         transaction: the transaction to read in.
     """
-    found = {}
-    for server in servers:
-        query = EventQuery(server=server, life=life, kinds=OF_RUNS, limit=1)
-        since = next((event.details.get("awaySince") for event in find_events(query, transaction)), None)
-        if isinstance(since, (int, float)):
-            found[server] = float(since)
-    return found
+    marks, kinds = among(map(str, OF_RUNS))
+    # Of one life, numbers rise with time.
+    rows = transaction.rows(
+        "SELECT * FROM events WHERE life = :life AND number IN (SELECT max(number) FROM events"
+        f" WHERE life = :life AND kind IN {marks} GROUP BY server)",
+        {"life": clean(life), **kinds},
+    )
+    last = {event.server: event.details.get("awaySince") for row in rows if (event := stored_event(row))}
+    return {name: float(at) for name in servers if isinstance(at := last.get(name), (int, float))}
 
 
 def _row(event: Event) -> dict[str, Any]:

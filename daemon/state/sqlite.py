@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import sqlite3
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.errors import DaemonRunning
+from daemon.host.locks import take
 from daemon.host.sockets import private_directory
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.sql import SqlDialect, Transaction
@@ -168,23 +168,15 @@ def hold(path: Path) -> Iterator[None]:
     private_directory(path.parent)
     lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
     try:
-        _take(lock, path)
+        holder = take(lock)
+        if holder is not None:
+            raise DaemonRunning(
+                f"another daemon, pid {holder}, keeps its state in {path}. Stop it, or give this one a"
+                " --state-dir of its own."
+            )
         yield
     finally:
         os.close(lock)
-
-
-def _take(lock: int, path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-        raise DaemonRunning(
-            f"another daemon, pid {holder}, keeps its state in {path}. Stop it, or give this one a --state-dir"
-            " of its own."
-        ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
 
 
 def set_aside(path: Path, now: float) -> str:

@@ -13,7 +13,7 @@ from daemon.config.parse import load_with_notes
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment
 from daemon.console.pages.links import element_id
 from daemon.errors import ConfigError, InvalidArguments
-from daemon.kit.wording import counted
+from daemon.kit.wording import counted, span
 from daemon.operators.base import NoParams
 from daemon.operators.lazy import LAZY, LazyParams
 from daemon.operators.reload import RELOAD
@@ -209,7 +209,7 @@ async def _choose_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
 async def _test_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
     report: Any = await SUMMARIES.run(viewer.context, SummariesParams(test=fields.get("question", "").strip()))
     test = report["test"]
-    return f"The model has answered in {test['seconds']:.1f} s: its answer stands below."
+    return f"The model has answered in {span(test['seconds'])}: its answer stands below."
 
 
 async def _reload(viewer: Viewer, _fields: Mapping[str, str]) -> str:

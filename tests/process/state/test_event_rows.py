@@ -177,3 +177,14 @@ def test_two_daemons_that_delete_what_is_too_much_at_once_delete_it_once(place: 
         gone = list(threads.map(lambda store: store.within(forget, writes=True), stores))
     assert sorted(gone) == [0, 300]
     assert found(stores[0], limit=1000) == list(range(301, 401))
+
+
+def test_changes_of_what_a_session_has_loaded_are_found_among_its_own_events(store: Store) -> None:
+    def changed(number: int, *names: str) -> Event:
+        return event(number, kind=EventKind.LISTS_CHANGED, details={"tools": {"went": list(names)}})
+
+    keep(store, changed(1, "echo"), changed(2, "other"), event(3, session="maria"), changed(4, "echo"))
+    asked: dict[str, object] = {"session": "maria", "loaded": {("git", "echo"): 2.0}}
+    assert found(store, **asked) == [3, 4]
+    assert found(store, **asked, limit=1) == [4]
+    assert found(store, session="maria") == [3]

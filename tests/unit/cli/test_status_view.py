@@ -423,3 +423,10 @@ def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
     assert "\x1b[32mready" in coloured
     assert "\x1b[33mbackoff" in coloured
     assert "\x1b" not in shown({"git": server(), "db": down()})
+
+
+def test_what_is_over_by_the_morning_stands_below_the_table() -> None:
+    of_notes = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
+    status = {**status_of({"notes": server()}), "lately": {"seconds": 43_200.0, "servers": {"notes": of_notes}}}
+    lines = render(status, now=NOW, screen=NARROW).splitlines()
+    assert lines[3] == "In the last 12h: notes was away 3h (mcpd events notes)"

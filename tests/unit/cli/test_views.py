@@ -47,6 +47,12 @@ def test_a_session_is_one_line_with_all_its_numbers() -> None:
     assert lines[2].split() == ["#3,", "no", "key", "-", "1", "42s", "-", "0", "-"]
 
 
+def test_how_to_see_why_tools_are_invalid_is_said_where_some_are() -> None:
+    hint = "Which tools are invalid, and why: `mcpd sessions KEY`"
+    assert shown(session(loaded=5, invalid=2)).splitlines()[-1] == hint
+    assert hint not in shown(session(loaded=5, invalid=0), anonymous())
+
+
 def test_nobody_connected_is_a_dash() -> None:
     assert re.search(r"project +agent 1 +- +15m", shown(session(connections=0, loaded=0, invalid=0)))
 

@@ -178,7 +178,7 @@ async def test_a_model_is_chosen_from_what_its_endpoint_offers(config: Path) -> 
 
 async def test_an_answer_of_the_model_stays_text(config: Path) -> None:
     context = context_of(config, FakeModel(HOSTILE))
-    assert "1.2 s" in await ACTS["test"](viewer_of(context), {"question": " What? "})
+    assert "1.2s" in await ACTS["test"](viewer_of(context), {"question": " What? "})
     page = await drawn(SETTINGS_PAGE, viewer_of(context))
     assert page.is_harmless()
     assert "read 7 tokens" in page.text
