@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from daemon.errors import DaemonRunning
 from daemon.host.locks import take
+from daemon.host.private_files import own_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,6 @@ DYING_SECONDS = 0.5
 """How long, in seconds, to wait for a socket that is still served although its lock is free. The descriptors of
 a killed process, and of its child before exec, are closed one by one: the lock before the socket."""
 
-_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _held: list[int] = []
 
 
@@ -91,7 +91,7 @@ def _remove_stale(path: Path) -> None:
 
 def _lock(path: Path) -> None:
     """Take the lock beside `path` for the life of this process."""
-    lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
+    lock = own_file(path.with_name(path.name + ".lock"))
     holder = take(lock)
     if holder is not None:
         os.close(lock)

@@ -19,6 +19,7 @@ import attrs
 
 from daemon.errors import DaemonRunning
 from daemon.host.locks import take
+from daemon.host.private_files import own_file
 from daemon.host.sockets import private_directory
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.sql import SqlDialect, Transaction
@@ -34,7 +35,6 @@ most 1.5 s for an operation."""
 LARGEST_LEFT_LOG = 4 * 1024 * 1024
 """Bytes to which a checkpoint truncates the write-ahead log, so that a large batch does not leave it large."""
 
-_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 BESIDE = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database."""
@@ -166,7 +166,7 @@ def hold(path: Path) -> Iterator[None]:
         OSError: the lock file cannot be created, or others can write to its directory.
     """
     private_directory(path.parent)
-    lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
+    lock = own_file(path.with_name(path.name + ".lock"))
     try:
         holder = take(lock)
         if holder is not None:

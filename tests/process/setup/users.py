@@ -73,6 +73,18 @@ class User:
             check=False,
         )
 
+    def status_without_reader(self, *words: str) -> int:
+        """The exit status of a command whose output is read to the end of the first line, and no further."""
+        command = self.command(*words)
+        with subprocess.Popen(command, env=self.environ, cwd=self.home, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            process.stdout.close()
+            try:
+                return process.wait(WAIT)
+            finally:
+                process.kill()
+
     def start(self, *words: str) -> Json:
         done = self.mcpd("start", "--json", *words)
         assert done.returncode == 0, done.stderr
