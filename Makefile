@@ -41,12 +41,12 @@ run: .venv/demo.stamp  ## the demo: the daemon with config/demo.json and real se
 	$(IN_VENV) .venv/bin/mcpd run --config config/demo.json --state-dir .cache/state
 
 .PHONY: test
-test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring lint  ## everything: formatter, linter, types, then all tests
-	$(IN_VENV) .venv/bin/python scripts/halves $(PYTEST_ARGS)
+test: .venv/dev.stamp .cache/mcp1/stamp .cache/node/stamp .cache/node24/stamp .cache/agents/stamp .cache/sdk/stamp .cache/wheels/stamp haproxy chromium keyring  ## everything: formatter, linter, types and all tests
+	$(IN_VENV) .venv/bin/python scripts/parts $(PYTEST_ARGS)
 
 .PHONY: check
 check: .venv/dev.stamp  ## the first thing after a change: linters, types and unit tests
-	$(IN_VENV) .venv/bin/python scripts/check $(PYTEST_ARGS)
+	$(IN_VENV) .venv/bin/python scripts/parts --unit $(PYTEST_ARGS)
 
 .PHONY: systemd
 systemd: .venv/dev.stamp .cache/wheels/stamp  ## the units in a booted systemd (root, Debian): tests/systemd, in a container

@@ -1,9 +1,11 @@
 """`python -m bench.console`: how long the console's pages take, their size, and what open ones cost calls.
 
-    python -m bench.console [--rounds N] [--tiny] [--write]
+    python -m bench.console [--rounds N] [--watch PAGE] [--tiny] [--write]
 
-A daemon with 50 servers of 100 tools each. Rounds of calls with and without twenty pages that are kept up to
-date, in turn, so that a busy moment hits both. `--write` puts the tables into docs/performance.md.
+A daemon with 50 servers of 100 tools each. Calls with and without twenty pages that are kept up to date, in
+pairs of turns, so that a busy moment hits both; less than five minutes. Calls at a pace leave the daemon time:
+its CPU then says what the pages cost whatever else the machine does. `--write` puts the tables into
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -16,16 +18,15 @@ import socket
 import statistics
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 import attrs
 
 from bench.calls.daemons import servers
-from bench.calls.rounds import Case, Stage
+from bench.calls.rounds import Case, ratio, stage
 from bench.calls.targets import SOCKET, Mcpd
-from bench.calls.wires import cpu_of
 from bench.running import Unmeasurable, running
 from bench.tables import machine, markdown, number, put, text
 from tests.e2e.harness import ROOT
@@ -34,8 +35,7 @@ from tests.waiting import WAIT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench.calls.rounds import Turn
-    from bench.calls.wires import Request, Wire
+    from bench.calls.rounds import Stage, Turn
     from bench.running import Daemon
     from bench.tables import Table
 
@@ -44,10 +44,11 @@ PAGES = (
     *("servers", "servers/s0", "tools", "tools?server=s1", "tools?q=echo", "tools/s0/echo_0"),
     *("sessions", "calls", "savings", "settings"),
 )
-WATCHED = {"the servers": ("servers",), "the calls": ("calls",), "all pages in turn": PAGES}
 CONSOLES = 20
 PACE = 100
 """Calls a second, at most: enough for every look to find another page of calls."""
+FLOWS = {"one at a time": 1, "32 in flight": 32, f"{PACE} a second": 0}
+"""Calls that are made meanwhile, and how many are in flight; 0: at the pace."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,8 +62,8 @@ class Scope:
     """How often each page is asked for."""
     rounds: int = 3
     """Pairs of turns."""
-    seconds: float = 20.0
-    """Of each turn: twice the longest time between two computations of a page while calls flow."""
+    seconds: float = 10.5
+    """Of each turn: the longest time between two computations of a page while calls flow, and a little."""
 
 
 TINY = Scope(servers=2, tools=5, times=2, rounds=1, seconds=0.05)
@@ -162,64 +163,40 @@ def pages(visitor: Visitor, times: int) -> Iterator[list[str]]:
         yield [f"/ui/{path}", number(statistics.median(took)), number(took[-1]), number(size)]
 
 
-def calls(daemon: Daemon, visitor: Visitor, scope: Scope) -> Iterator[list[str]]:
-    """A row for calls one at a time and in a burst, and what is watched meanwhile."""
-    stage = Stage([Mcpd(SOCKET, daemon)])
-    try:
-        for watched, paths in WATCHED.items():
-            for window in (1, 32):
-                case = Case(name=f"{window} in flight", targets=(SOCKET,), window=window)
-                yield [watched, case.name, *_compared(stage, case, visitor, paths, scope)]
-    finally:
-        stage.close()
+def calls(daemon: Daemon, visitor: Visitor, scope: Scope, paths: Sequence[str] = PAGES) -> Iterator[list[str]]:
+    """A row for each flow of calls: what it loses while these pages are watched, what the daemon uses more."""
+    with stage([Mcpd(SOCKET, daemon)]) as connected:
+        for flow, window in FLOWS.items():
+            pairs = []
+            for each in range(scope.rounds):
+                turns: dict[bool, Turn] = {}
+                for watched in (each % 2 == 0, each % 2 == 1):
+                    with watching(visitor, paths) if watched else nullcontext():
+                        turns[watched] = _turn(connected, flow, window, scope.seconds)
+                pairs.append((turns[True], turns[False]))
+            rate = ratio([(ours.rate, alone.rate) for ours, alone in pairs]) or 0
+            cpu = ratio([(ours.cpu, alone.cpu) for ours, alone in pairs]) or 0
+            more = statistics.median(_share(ours) - _share(alone) for ours, alone in pairs)
+            # Calls without a pause take all the CPU that there is, with pages or without.
+            share = "-" if window else f"{more:.1f} %"
+            yield [flow, f"{100 * (1 - rate):.1f} %", f"{100 * (cpu - 1):.1f} %", share]
 
 
-def share(daemon: Daemon, visitor: Visitor, scope: Scope) -> Iterator[list[str]]:
-    """The CPU of the daemon in percent of one: with calls that leave it time, so that nothing else moves it."""
-    target = Mcpd(SOCKET, daemon)
-    wire = target.connect(0)
-    request = target.request(0, {"text": "x"}, "echo")
-    try:
-        for watched, paths in WATCHED.items():
-            alone, looked_at = [], []
-            for _ in range(scope.rounds):
-                alone.append(_paced(daemon, wire, request, scope.seconds))
-                with watching(visitor, paths):
-                    looked_at.append(_paced(daemon, wire, request, scope.seconds))
-            without, with_them = statistics.median(alone), statistics.median(looked_at)
-            yield [watched, *(f"{each:.1f} %" for each in (without, with_them, with_them - without))]
-    finally:
-        wire.close()
+def _turn(connected: Stage, flow: str, window: int, seconds: float) -> Turn:
+    case = Case(name=flow, targets=(SOCKET,), window=window or 1)
+    return connected.turn(case, SOCKET, seconds, 0 if window else 1 / PACE)
 
 
-def _paced(daemon: Daemon, wire: Wire, request: Request, seconds: float) -> float:
-    used, begun = cpu_of(daemon.pid), time.perf_counter()
-    while time.perf_counter() < begun + seconds:
-        wire.exchange(request.line(wire.number))
-        wire.number += 1
-        time.sleep(1 / PACE)
-    return 100 * (cpu_of(daemon.pid) - used) / (time.perf_counter() - begun)
-
-
-def _compared(stage: Stage, case: Case, visitor: Visitor, paths: Sequence[str], scope: Scope) -> list[str]:
-    rates, cpu = [], []
-    for each in range(scope.rounds):
-        turns: dict[bool, Turn] = {}
-        for watched in (each % 2 == 0, each % 2 == 1):
-            if watched:
-                with watching(visitor, paths):
-                    turns[watched] = stage.turn(case, case.targets[0], scope.seconds)
-            else:
-                turns[watched] = stage.turn(case, case.targets[0], scope.seconds)
-        rates.append(turns[True].rate / turns[False].rate)
-        cpu.append((turns[True].cpu or 0) / (turns[False].cpu or 1))
-    return [f"{100 * (1 - statistics.median(rates)):.1f} %", f"{100 * (statistics.median(cpu) - 1):.1f} %"]
+def _share(turn: Turn) -> float:
+    """The CPU that the daemon used, in percent of one."""
+    return 100 * (turn.cpu or 0) * turn.rate
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=Scope().rounds)
+    parser.add_argument("--watch", action="append", metavar="PAGE", help="all in turn, if none is named")
     parser.add_argument("--tiny", action="store_true", help="everything once: to see whether it runs")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     asked = parser.parse_args()
@@ -233,13 +210,8 @@ def main() -> None:
             (f"Pages ({whose})", ["page", "median ms", "worst ms", "KB"], list(pages(visitor, scope.times))),
             (
                 f"What {CONSOLES} open consoles cost calls",
-                ["they watch", "calls", "calls/s less", "CPU a call more"],
-                list(calls(daemon, visitor, scope)),
-            ),
-            (
-                f"CPU of the daemon at {PACE} calls a second",
-                ["they watch", "nobody watches", f"{CONSOLES} consoles", "more"],
-                list(share(daemon, visitor, scope)),
+                ["calls", "calls/s less", "CPU a call more", "CPU of the daemon more, of one"],
+                list(calls(daemon, visitor, scope, asked.watch or PAGES)),
             ),
         ]
     print("\n\n".join(map(text, found)))

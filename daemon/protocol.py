@@ -108,9 +108,6 @@ TASK_STATUS = "notifications/tasks/status"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 """The notification of what a `subscriptions/listen` will be sent (MCP 2026-07-28)."""
 
-TOOLS_CHANGED = "notifications/tools/list_changed"
-"""The notification that a server's list of tools has changed."""
-
 UNSUPPORTED_VERSION = -32022
 """JSON-RPC code of 2026-07-28 for a protocol version that the server does not speak."""
 

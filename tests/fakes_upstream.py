@@ -44,6 +44,7 @@ from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 from tests.tallies import new_tally
 from tests.unit.config.reading import config_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
     from daemon.surfaces.base import Surface
     from daemon.wire.requests import Exchange
 
-PATIENCE = 30.0
-"""Seconds after which a test stops waiting."""
 
 MODERN = {VERSION_KEY: MODERN_VERSION, "io.modelcontextprotocol/clientCapabilities": {}}
 """What a client of 2026-07-28 puts into the `_meta` of each request."""

@@ -34,6 +34,7 @@ from daemon.upstreams.servers import Servers
 from daemon.upstreams.transports.opening import OpenContext
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import ECHO_SERVER, Client, keep
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from daemon.config.diff import Plan
     from daemon.config.model import Config
 
-PATIENCE = 30.0
-"""Seconds that anything with real children may take."""
 
 LISTING_SERVER = ECHO_SERVER.replace('for name in ("echo", "hang")]', "for name in ()]").replace(
     'say(id=m["id"], result={"tools": TOOLS})',

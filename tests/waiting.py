@@ -15,8 +15,8 @@ T = TypeVar("T")
 PATIENCE = 30.0
 """Real seconds after which a wait is in vain: long enough for a loaded machine."""
 
-WAIT = 60.0
-"""Real seconds that another process may take: servers on node need several on a busy machine."""
+WAIT = 180.0
+"""Real seconds that another process may take: a browser needs more than sixty on a very busy machine."""
 
 LOOK_SECONDS = 0.03
 """Between two looks at another process: it wants the processor as well."""

@@ -110,8 +110,8 @@ class Stage:
         self._wires: dict[str, list[Wire]] = {}
         self._sizes: dict[tuple[str, str], int] = {}
 
-    def turn(self, case: Case, name: str, seconds: float) -> Turn:
-        """Let one target have its turn.
+    def turn(self, case: Case, name: str, seconds: float, pause: float = 0.0) -> Turn:
+        """Let one target have its turn, with a pause after each call if they are made one at a time.
 
         Raises:
             Unmeasurable: a call failed.
@@ -133,7 +133,7 @@ class Stage:
         size = self._sizes[case.name, name]
         with within(LIMIT + seconds, f"{case.name} at {name}"):
             if case.connections == case.window == 1:
-                return _one_at_a_time(target, wires[0], requests[0], size, seconds)
+                return _one_at_a_time(target, wires[0], requests[0], size, seconds, pause)
             return _many(target, wires, case.window, requests, size, seconds)
 
     def wires(self, name: str, count: int) -> list[Wire]:
@@ -182,7 +182,9 @@ def measured(targets: Sequence[Target], asked: Sequence[Case], rounds: int, seco
     ]
 
 
-def _one_at_a_time(target: Target, wire: Wire, request: Request, size: int, seconds: float) -> Turn:
+def _one_at_a_time(
+    target: Target, wire: Wire, request: Request, size: int, seconds: float, pause: float
+) -> Turn:
     for _ in range(WARM_CALLS if size < MB else 1):
         wire.exchange(request.line(wire.number), size)
         wire.number += 1
@@ -200,6 +202,8 @@ def _one_at_a_time(target: Target, wire: Wire, request: Request, size: int, seco
         took.append(now - before)
         if got != size:
             raise Unmeasurable(f"an answer of {got} bytes came instead of one of {size}")
+        if pause:
+            time.sleep(pause)
     p50, p99 = quantiles(took)
     cpu = None if target.pid is None else (_cpu(target) - used) / len(took)
     return Turn(p50=p50, p99=p99, rate=len(took) / (now - begun), cpu=cpu)

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from bench.reliability.stage import at_work, code_of, server, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from bench.reliability.promise import Scale
     from bench.reliability.stage import Line, Watched
@@ -60,30 +62,28 @@ def refusals(scale: Scale) -> Iterator[Finding]:
     calls = scale.of(CALLS, least=20)
     found: dict[str, list[float]] = {}
     bare = 0
-    with unauthorized() as url, at_work({}, ready=False) as daemon:
-        daemon.stop()
-        daemon.config.write_text(_config(daemon, url))
-        daemon.start()
-        with daemon.client() as line:
-            for state in STATES:
-                bring_down(daemon, state)
-                # Each of them waits for 2 s: a tenth says as much.
-                many = max(20, calls // 10) if state.name == "starting" else calls
-                found[state.name], without = refused(line, state, many)
-                bare += without
+    with (
+        unauthorized() as url,
+        at_work(partial(_servers, url), ready=False) as daemon,
+        daemon.client() as line,
+    ):
+        for state in STATES:
+            bring_down(daemon, state)
+            # Each of them waits for 2 s: a tenth says as much.
+            many = max(20, calls // 10) if state.name == "starting" else calls
+            found[state.name], without = refused(line, state, many)
+            bare += without
     yield r4(found, bare)
 
 
-def _config(daemon: Watched, url: str) -> str:
-    import json  # noqa: PLC0415
-
+def _servers(url: str, directory: Path) -> dict[str, Any]:
     servers: dict[str, Any] = {"needs_auth": {"url": url}}
     for state in STATES:
         if state.later is not None:
             runs = [UP_ONCE, {**UP_ONCE, **state.later}]
-            counted = str(daemon.directory / f"runs-{state.name}")
+            counted = str(directory / f"runs-{state.name}")
             servers[state.name] = server(tools=["echo"], count=counted, runs=runs, timeouts=SOONER)
-    return json.dumps({"mcpServers": servers})
+    return servers
 
 
 def bring_down(daemon: Watched, state: State) -> None:

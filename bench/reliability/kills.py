@@ -123,16 +123,12 @@ def r8(growth: dict[str, float], cycles: int) -> Finding:
 def effects(scale: Scale) -> Iterator[Finding]:
     """R22: a server that does what it is asked, and dies before it says so."""
     cycles = scale.of(CYCLES, least=3)
-    with at_work({}, ready=False) as place:
-        note = place.directory / "effects"
-        place.stop()
-        place.config.write_text(
-            json.dumps({"mcpServers": {"s": server(FREE, tools=["effect"], effects=str(note))}})
-        )
-        place.start()
-        place.ready()
-        with place.client() as line:
-            counts = [effect_once(line, note) for _ in range(cycles)]
+
+    def servers(directory: Path) -> dict[str, Any]:
+        return {"s": server(FREE, tools=["effect"], effects=str(directory / "effects"))}
+
+    with at_work(servers) as place, place.client() as line:
+        counts = [effect_once(line, place.directory / "effects") for _ in range(cycles)]
     more, none = sum(count > 1 for count in counts), sum(count == 0 for count in counts)
     yield Finding(
         name="R22",
@@ -180,22 +176,17 @@ TREES = 100
 def trees(scale: Scale) -> Iterator[Finding]:
     """R24: servers with grandchildren are restarted; of what they had started nothing is left."""
     rounds = scale.of(TREES, least=2)
-    with at_work({}, ready=False) as daemon:
-        daemon.stop()
-        record = daemon.directory / "record"
-        quick = {"stopEof": 0.1, "stopTerm": 0.1}
-        shapes = {
-            name: server(FREE, tools=["echo"], record=str(record), spawn=[shape], timeouts=quick)
-            for name, shape in SHAPES.items()
-        }
-        daemon.config.write_text(json.dumps({"mcpServers": shapes}))
-        daemon.start()
-        daemon.ready()
+
+    def shapes(directory: Path) -> dict[str, Any]:
+        more = {"record": str(directory / "record"), "timeouts": {"stopEof": 0.1, "stopTerm": 0.1}}
+        return {name: server(FREE, tools=["echo"], spawn=[shape], **more) for name, shape in SHAPES.items()}
+
+    with at_work(shapes) as daemon:
         for number in range(rounds):
             for name in SHAPES:
                 end_tree(daemon, name, by_kill=number % 2 == 1)
         daemon.stop()
-        spawned = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
+        spawned = [json.loads(line) for line in (daemon.directory / "record").read_text().splitlines()]
         pids = [event["pid"] for event in spawned if event["event"] == "spawned"]
         survivors = [pid for pid in pids if is_alive(pid)]
         for pid in survivors:

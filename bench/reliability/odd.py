@@ -40,15 +40,11 @@ def enormous(scale: Scale) -> Iterator[Finding]:
     """R11: a line of 100 MB from a server and from a client, an object of a million keys from each."""
     line, keys = scale.of(LINE, least=20 * MIB), scale.of(KEYS, least=10_000)
     found: dict[str, tuple[float, int, int]] = {}
-    with at_work({}, ready=False) as daemon:
-        daemon.stop()
-        servers = {
-            "s": server(FREE, tools=["echo", "line"]),
-            "keys": answering(daemon.directory / "keys", keys),
-        }
-        daemon.config.write_text(json.dumps({"mcpServers": servers}))
-        daemon.start()
-        daemon.ready()
+
+    def servers(directory: Path) -> dict[str, Json]:
+        return {"s": server(FREE, tools=["echo", "line"]), "keys": answering(directory / "keys", keys)}
+
+    with at_work(servers) as daemon:
         found["line from a server"] = watch(daemon, lambda client: long_line_of_server(client, line))
         found["line from a client"] = watch(daemon, lambda client: long_line_of_client(client, line))
         found["keys from a client"] = watch(daemon, lambda client: keys_of_client(client, min(keys, MOST_KEYS)))

@@ -18,7 +18,7 @@ from tests.e2e.harness import Daemon, RawClient, own_directory, scripted, starte
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 Json = dict[str, Any]
 
@@ -219,9 +219,19 @@ def text_of(message: Json) -> str:
 
 
 @contextmanager
-def at_work(servers: Mapping[str, Json], *, ready: bool = True, **config: Any) -> Iterator[Watched]:
-    """A daemon with these servers, all ready unless `ready` is false; in the end nothing of it is left."""
-    daemon = Watched(own_directory(), {"mcpServers": dict(servers), **config}, {})
+def at_work(
+    servers: Mapping[str, Json] | Callable[[Path], Mapping[str, Json]], *, ready: bool = True, **config: Any
+) -> Iterator[Watched]:
+    """A daemon with these servers, all ready unless `ready` is false; in the end nothing of it is left.
+
+    Args:
+        servers: the entries; or what makes them, given the daemon's directory.
+        ready: whether to wait for them.
+        config: what else is configured.
+    """
+    directory = own_directory()
+    made = servers(directory) if callable(servers) else servers
+    daemon = Watched(directory, {"mcpServers": dict(made), **config}, {})
     with started(daemon):
         if ready:
             daemon.ready()

@@ -148,16 +148,15 @@ STEPS = 20
 def control(scale: Scale) -> Iterator[Finding]:
     """R21: when a cancellation reaches the server, and that no progress follows an answer."""
     times = scale.of(CANCELS, least=5)
-    with at_work({}, ready=False) as daemon:
-        daemon.stop()
-        pipe = daemon.directory / "record"
-        os.mkfifo(pipe)
-        daemon.config.write_text(json.dumps({"mcpServers": {"s": server(record=str(pipe))}}))
-        with Record(pipe) as record:
-            daemon.start()
-            daemon.ready()
-            delays = [cancel_once(daemon, record) for _ in range(times)]
-            late, reports = progress(daemon, times)
+
+    def servers(directory: Path) -> dict[str, Any]:
+        os.mkfifo(directory / "record")
+        return {"s": server(record=str(directory / "record"))}
+
+    with at_work(servers, ready=False) as daemon, Record(daemon.directory / "record") as record:
+        daemon.ready()
+        delays = [cancel_once(daemon, record) for _ in range(times)]
+        late, reports = progress(daemon, times)
     worst = percentile(delays, 0.99)
     yield Finding(
         name="R21",

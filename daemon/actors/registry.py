@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
 from loguru import logger
 
 from daemon.catalog.permissions import pointless
@@ -46,6 +47,8 @@ class Registry:
         self.catalog = Watch(begin(config, wall(), reserved))
         self._mailbox: Mailbox[Fact] = Mailbox(_subject)
         self._note = note
+        # What is told of in the next turn, at most what one turn brings.
+        self._news: Watch[tuple[tuple[Catalog, Catalog], ...]] = Watch(())
         self._warned: set[str] = set()
         self._summed_up = False
 
@@ -58,29 +61,47 @@ class Registry:
         self.catalog.set(with_settled_names(self.catalog.value))
 
     async def settle(self) -> None:
-        """Return once everything told so far is in the catalog: the watchdog's round trip."""
+        """Return once everything told so far is in the catalog, and told of: the watchdog's round trip."""
         await self._mailbox.ask_settled()
+        await self._news.wait_until(lambda news: not news)
 
     async def run(self) -> None:
         """Fold facts until cancelled."""
-        await self._mailbox.serve(self._fold)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tell_news)
+            try:
+                await self._mailbox.serve(self._fold)
+            finally:
+                self._tell_next()
 
     def _fold(self, facts: list[Fact]) -> None:
         before = self.catalog.value
         catalog = fold_all(before, facts)
         self.catalog.set(catalog)
-        self._tell_news(before, catalog)
+        if catalog.servers is not before.servers:
+            self._news.set((*self._news.value, (before, catalog)))
         self._warn_unresolved(catalog)
         self._warn_pointless(before, catalog)
         self._sum_up(catalog)
 
-    def _tell_news(self, before: Catalog, catalog: Catalog) -> None:
+    async def _tell_news(self) -> None:
+        """Tell of changes in a turn of their own: of 5,000 tools that takes as long as to fold them."""
+        while True:
+            await self._news.wait_until(bool)
+            # What came in while they were folded goes first.
+            await trio.lowlevel.checkpoint()
+            self._tell_next()
+
+    def _tell_next(self) -> None:
         """Log a line about each server whose tools have changed, and note it."""
-        for name, entry in catalog.servers.items():
-            was = before.servers.get(name)
-            if was is not None and was is not entry and (text := news(was, entry)):
-                logger.bind(server=name, event=True).info("{}", text)
-                self._note(changed(was, entry))
+        untold = self._news.value
+        self._news.set(())
+        for before, catalog in untold:
+            for name, entry in catalog.servers.items():
+                was = before.servers.get(name)
+                if was is not None and was is not entry and (text := news(was, entry)):
+                    logger.bind(server=name, event=True).info("{}", text)
+                    self._note(changed(was, entry))
 
     def _warn_unresolved(self, catalog: Catalog) -> None:
         """Warn, once per name, of a configured tool that its server does not list (seed 001, §4.2)."""

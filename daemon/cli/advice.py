@@ -28,7 +28,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.config.model import Category, Config, Server
+    from daemon.config.parse import CheckedConfig
     from daemon.model import ToolKey
+
+
+def warnings(checked: CheckedConfig, path: Path, environ: Mapping[str, str]) -> list[Fault]:
+    """Everything that `mcpd check` warns of, each with its place in the file.
+
+    Args:
+        checked: the configuration.
+        path: its file.
+        environ: where PATH and HOME are taken from.
+    """
+    config = checked.config
+    return checked.placed([*advice(config, environ, path.absolute().parent), *oversights(config)])
 
 
 def advice(config: Config, environ: Mapping[str, str], beside: Path | None = None) -> list[Fault]:

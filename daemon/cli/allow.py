@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_and_print
-from daemon.cli.options import add_control, add_json, parser, seconds_of
-from daemon.cli.terminal import duration
+from daemon.cli.options import add_control, add_json, add_session, parser, seconds_of
+from daemon.kit.wording import span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         ),
         exits={0: "done", 1: "no such session, or no such tool that asks"},
     )
-    made.add_argument(
-        "session", metavar="SESSION", help="its number or its key, as `mcpd sessions` and `mcpd status` show it"
-    )
+    add_session(made)
     made.add_argument(
         "tool",
         metavar="SERVER/TOOL",
@@ -71,6 +69,6 @@ def in_words(answer: dict[str, Any]) -> str:
         return visible(f"session {answer['session']}: nothing is allowed beyond its profile")
     lines = [f"session {answer['session']} may call, unasked:"]
     for each in answer["allowed"]:
-        until = "as long as it is in use" if each["seconds"] is None else f"for {duration(each['seconds'])}"
+        until = "as long as it is in use" if each["seconds"] is None else f"for {span(each['seconds'])}"
         lines.append(f"  {each['tool']}  {until}, says {each['by']}")
     return "\n".join(visible(line) for line in lines)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.following import follow, news
-from daemon.cli.options import add_control, add_json, count, parser
+from daemon.cli.options import add_control, add_follow, add_json, add_last, parser
 from daemon.safety.escape import document, json_line, visible
 
 if TYPE_CHECKING:
@@ -49,22 +49,14 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "server", metavar="SERVER|INSTANCE", nargs="?", help="only calls of this one, as `mcpd status` names it"
     )
-    made.add_argument(
-        "-f", "--follow", action="store_true", help="go on with each call that ends, a line each, until Ctrl-C"
-    )
+    add_follow(made, "go on with each call that ends, a line each")
     made.add_argument(
         "--errors", action="store_true", help="only calls that ended with an error, and none that has no answer"
     )
     made.add_argument(
         "--session", metavar="KEY", help="only calls of this session: its key, or 4 for connection 4"
     )
-    made.add_argument(
-        "-n",
-        "--last",
-        metavar="N",
-        type=count,
-        help="the last N that have ended (default: 50, at most 1000)",
-    )
+    add_last(made, "the last N that have ended (default: 50, at most 1000)")
     add_json(made)
     add_control(made)
     return made

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from daemon.cli.calls import called
-from daemon.cli.terminal import Screen, draw, duration, grid, milliseconds, safe
+from daemon.cli.terminal import Screen, draw, grid, milliseconds, safe
+from daemon.kit.wording import span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def in_flight(calls: list[Json], screen: Screen) -> Table:
     rows = [
         (
             Text(str(call["id"])),
-            Text(duration(call["ageSeconds"])),
+            Text(span(call["ageSeconds"], parts=1)),
             safe(AWAITED.get(call["waitsFor"], call["waitsFor"])),
             safe(_named(call)),
             safe(_caller(call)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.cli.calls import called
 from daemon.cli.control import ask_and_print
 from daemon.cli.options import add_control, add_json, count, parser
-from daemon.cli.terminal import duration
+from daemon.kit.wording import span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -43,4 +43,4 @@ def in_words(answer: dict[str, Any]) -> str:
     call = answer["call"]
     what = f"{called(call)} of {call['client'] or 'a client without a name'}"
     sent = "it was sent, and may have run" if call["sent"] else "it was not sent"
-    return visible(f"cancelled after {duration(call['ageSeconds'])}: {what}; {sent}")
+    return visible(f"cancelled after {span(call['ageSeconds'])}: {what}; {sent}")

@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     """
     options = _parser().parse_args(argv)
     # Here, so that `--help` does not pay 70 ms for attrs and cattrs.
-    from daemon.cli.advice import advice, oversights  # noqa: PLC0415
+    from daemon.cli.advice import warnings  # noqa: PLC0415
     from daemon.config.parse import load_with_notes  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.host.paths import config_file  # noqa: PLC0415
@@ -40,9 +40,7 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         _show_faults(path, error.faults, as_json=options.json)
         return EX_CONFIG
-    config = checked.config
-    warnings = checked.placed([*advice(config, os.environ, path.absolute().parent), *oversights(config)])
-    _show(path, config, warnings, checked.notes, as_json=options.json)
+    _show(path, checked.config, warnings(checked, path, os.environ), checked.notes, as_json=options.json)
     return 0
 
 

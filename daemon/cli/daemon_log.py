@@ -10,6 +10,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.cli.following import end_without_reader
 from daemon.host import paths
 from daemon.host.log_file import LOG, previous
 from daemon.safety.escape import visible
@@ -51,6 +52,8 @@ def show(control: str, *, last: int | None, follow: bool) -> int:
         )
         print(f"mcpd: {where}", file=sys.stderr)
         return 1
+    if follow:
+        end_without_reader()
     try:
         _print_end(file, last or LAST, follow=follow)
     except KeyboardInterrupt:

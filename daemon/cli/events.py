@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.following import follow, news, note
-from daemon.cli.options import add_control, add_json, count, length_in, parser
+from daemon.cli.options import add_control, add_follow, add_json, add_last, length_in, parser
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` shows it"
     )
-    made.add_argument(
-        "-f", "--follow", action="store_true", help="go on with each new event, over restarts, until Ctrl-C"
-    )
+    add_follow(made, "go on with each new event, over restarts")
     made.add_argument(
         "--since",
         metavar="WHEN",
@@ -83,13 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         help="only this kind, such as ended or lists-changed; may be given several times",
     )
     made.add_argument("--session", metavar="KEY", help="only of this session: its key, or 4 for connection 4")
-    made.add_argument(
-        "-n",
-        "--last",
-        metavar="N",
-        type=count,
-        help=f"no more than the last N (default: {SHOWN}; with --since {MOST:,})",
-    )
+    add_last(made, f"no more than the last N (default: {SHOWN}; with --since {MOST:,})")
     add_json(made)
     add_control(made)
     return made
@@ -157,6 +149,7 @@ def _asked(options: argparse.Namespace) -> Json:
         "session": options.session,
         "since": options.since or 0.0,
         "kinds": options.kind,
+        "people": not options.json,
         "limit": min(most, MOST),
     }
 

@@ -1,11 +1,18 @@
-"""Following what the daemon tells: asked again and again for what comes after the last answer, until Ctrl-C."""
+"""Following what the daemon tells: asked again and again for what comes after the last answer.
+
+Ctrl-C ends it, and so does a reader of the output that goes away.
+"""
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from daemon.cli import EX_PIPE
 from daemon.cli.control import DaemonUnreachable, ask_with
 from daemon.safety.escape import visible
 
@@ -22,6 +29,9 @@ GATHER_SECONDS = 0.1
 AWAY_SECONDS = 0.5
 """Seconds between two looks for a daemon that is away: it may be restarting."""
 
+_STDOUT = 1
+"""The descriptor: `sys.stdout` may be something else in front of it."""
+
 Json = dict[str, Any]
 
 
@@ -36,6 +46,7 @@ def follow(first: Json, after: Callable[[Json], Json], show: Callable[[Json], ob
     Returns:
         0, once Ctrl-C has ended it.
     """
+    end_without_reader()
     seen, away = first, False
     try:
         show(seen)
@@ -55,6 +66,20 @@ def follow(first: Json, after: Callable[[Json], Json], show: Callable[[Json], ob
             show(seen)
     except KeyboardInterrupt:
         return 0
+
+
+def end_without_reader() -> None:
+    """From now on, end the process when nobody can read its output any more, even while there is none."""
+    threading.Thread(target=_wait_for_no_reader, daemon=True).start()
+
+
+def _wait_for_no_reader() -> None:
+    output = select.poll()
+    # No events: only what is always told, such as a pipe that nobody reads; a file never tells any.
+    output.register(_STDOUT, 0)
+    output.poll()
+    # The other thread waits for the daemon, and has nothing that must be tidied up.
+    os._exit(EX_PIPE)
 
 
 def news(options: argparse.Namespace, method: str, params: Json) -> Json:

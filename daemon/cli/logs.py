@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.cli.control import ask_with, guarded, print_answer
 from daemon.cli.events import EventLines
 from daemon.cli.following import follow, news, note
-from daemon.cli.options import add_control, add_json, count, parser
+from daemon.cli.options import add_control, add_follow, add_json, add_last, parser
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
@@ -75,19 +75,11 @@ def _parser() -> argparse.ArgumentParser:
         help="show the daemon's own log, whether it runs or not: the journal of mcpd.service, or daemon.log in"
         " the state directory",
     )
-    made.add_argument(
-        "-f", "--follow", action="store_true", help="go on with each new line, also over restarts, until Ctrl-C"
-    )
+    add_follow(made, "go on with each new line, also over restarts")
     made.add_argument(
         "--no-events", action="store_true", help="only the lines, without what happened between them"
     )
-    made.add_argument(
-        "-n",
-        "--last",
-        metavar="N",
-        type=count,
-        help="no more than the last N lines and events (default: all that is kept)",
-    )
+    add_last(made, "no more than the last N lines and events (default: all that is kept)")
     add_json(made)
     add_control(made)
     return made

@@ -62,6 +62,23 @@ def add_json(parsed: argparse.ArgumentParser) -> None:
     parsed.add_argument("--json", action="store_true", help="print the data as JSON, for programs")
 
 
+def add_session(parsed: argparse.ArgumentParser) -> None:
+    """Add SESSION, for a command that concerns one."""
+    parsed.add_argument(
+        "session", metavar="SESSION", help="its number or its key, as `mcpd sessions` and `mcpd status` show it"
+    )
+
+
+def add_follow(parsed: argparse.ArgumentParser, meaning: str) -> None:
+    """Add `-f`, for a command that goes on with what comes."""
+    parsed.add_argument("-f", "--follow", action="store_true", help=f"{meaning}, until Ctrl-C")
+
+
+def add_last(parsed: argparse.ArgumentParser, meaning: str) -> None:
+    """Add `-n`, for a command that shows the newest of many."""
+    parsed.add_argument("-n", "--last", metavar="N", type=count, help=meaning)
+
+
 def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS) -> None:
     """Add `--control` and `--timeout`, for a command that asks the daemon something."""
     parsed.add_argument(

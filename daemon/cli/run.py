@@ -34,6 +34,7 @@ from daemon.host.log_file import LOG, LogFile
 from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.host.signals import Signals
 from daemon.host.sockets import private_directory
+from daemon.kit.later import later
 from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
 
@@ -41,11 +42,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daemon.authorization.server_logins import ServerLogins
+    from daemon.cli.advice import warnings
     from daemon.cli.listeners import Listeners
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
     from daemon.operators.base import DaemonFacts
     from daemon.processes.starts import Starts
+else:
+    warnings = later("daemon.cli.advice", "warnings")
 
 BY_OPTION, BY_UNIT = "mcpd run --http", "mcpd-http.socket, at"
 """Who says where HTTP is served, if it is not the configuration."""
@@ -317,6 +321,7 @@ def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log
         log=log,
         unrecorded=unrecorded,
         environ=dict(os.environ),
+        warnings=warnings,
     )
 
 

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import EX_FAULT, DaemonSilent, DaemonUnreachable, RemoteFault, ask_with
+from daemon.kit.wording import span
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +48,7 @@ def _of_server(server: str, seen: dict[str, Any], seconds: float) -> str:
         facts.append(f"pid {seen['pid']}")
     pings = seen.get("pings") or {}
     if pings and not seen["reason"]:
-        facts.append(f"last heard {max(0, round(time.time() - pings['lastHeardAt']))} s ago")
+        facts.append(f"last heard {span(time.time() - pings['lastHeardAt'], parts=1)} ago")
     return (
         f"server {server} did not answer within {seconds:g} s (--timeout); the daemon did. It"
         f" {', '.join(facts)}. The call was given up; whether it ran is unknown."

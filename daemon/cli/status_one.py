@@ -9,8 +9,8 @@ from rich.text import Text
 
 from daemon.cli.calls_view import in_flight
 from daemon.cli.status_servers import STYLES, remark_lines, table
-from daemon.cli.terminal import draw, duration, grid, milliseconds, paragraph, safe
-from daemon.kit.wording import bytes_in_words, counted
+from daemon.cli.terminal import draw, grid, milliseconds, paragraph, safe
+from daemon.kit.wording import bytes_in_words, counted, span
 from daemon.safety.escape import visible
 from daemon.states import WELL
 
@@ -56,7 +56,7 @@ def parts_of_one(answer: Json, now: float, screen: Screen) -> list[RenderableTyp
 def _heading(name: str, server: Json, now: float) -> Iterator[RenderableType]:
     title = f" ({server['title']})" if server.get("title") and server["title"] != name else ""
     state = server["state"]
-    yield safe(f"{name}{title}: {state} for {duration(now - server['since'])}", STYLES.get(state, "bold"))
+    yield safe(f"{name}{title}: {state} for {span(now - server['since'])}", STYLES.get(state, "bold"))
     for facts in (_program(server), _numbers(server), _pings(server, now)):
         if facts:
             yield paragraph(", ".join(facts), indent=2)
@@ -92,7 +92,7 @@ def _pings(server: Json, now: float) -> list[str]:
     pings: Json = server.get("pings") or {}
     if not pings:
         return []
-    told = [f"last heard {duration(now - pings['lastHeardAt'])} ago"]
+    told = [f"last heard {span(now - pings['lastHeardAt'], parts=1)} ago"]
     if pings["lastMs"] is not None:
         told.append(f"its last answer to a ping took {milliseconds(pings['lastMs'])} ms")
     if pings["unanswered"]:
@@ -118,7 +118,7 @@ def _errors(answer: Json, now: float, screen: Screen) -> Iterator[RenderableType
     drawn = _table(screen, "ago", "tool", "error")
     for each in errors:
         drawn.add_row(
-            duration(now - each["at"]), safe(each["tool"] or "-"), safe(f"{each['code']}: {each['text']}")
+            span(now - each["at"], parts=1), safe(each["tool"] or "-"), safe(f"{each['code']}: {each['text']}")
         )
     yield Text("")
     yield Text("Last errors of its calls", style="bold")

@@ -9,7 +9,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from daemon.cli.status_lists import KINDS, columns, faults
-from daemon.cli.terminal import ROOMY, duration, grid, milliseconds, paragraph, safe, size
+from daemon.cli.terminal import ROOMY, grid, milliseconds, paragraph, safe, size
+from daemon.kit.wording import span
 from daemon.safety.escape import visible
 from daemon.states import COMING, WELL
 
@@ -129,7 +130,7 @@ def _cells(server: Json, now: float) -> dict[str, str]:
     return {
         "state": server["state"],
         "style": server["state"],
-        "for": duration(now - server["since"]),
+        "for": span(now - server["since"], parts=1),
         "tools": str(server["tools"]),
         **{kind: "" if "name" in server else str(server.get(kind, 0)) for kind in KINDS},
         "open": str(server["inFlight"] or "-"),
@@ -139,7 +140,7 @@ def _cells(server: Json, now: float) -> dict[str, str]:
         "restarts": str(server["restarts"] or "-"),
         "memory": size(server["rssBytes"]),
         "pid": "-" if server["pid"] is None else str(server["pid"]),
-        "idle": "" if idle is None else duration(idle / 1000),
+        "idle": "" if idle is None else span(idle / 1000, parts=1),
     }
 
 
@@ -256,7 +257,7 @@ def _shared_lines(group: list[tuple[str, Json]]) -> Iterator[tuple[str, str]]:
         yield f"What helps: {helps}", "bold"
     due = [each["nextRetryInMs"] / 1000 for _, each in group if each["nextRetryInMs"] is not None]
     if due:
-        first, last = duration(min(due)), duration(max(due))
+        first, last = span(min(due), parts=1), span(max(due), parts=1)
         yield f"next retries in {first if first == last else f'{first} to {last}'}", ""
     for each, of_one in group:
         yield from ((f"{each}: {text}", style) for text, style in _oddities(of_one))
@@ -313,6 +314,8 @@ def _outlook(server: Json) -> str:
     if server["state"] == "degraded":
         # It runs; what is retried is listing its tools, if that is what failed.
         times = "once" if server["attempt"] == 1 else f"{server['attempt']} times"
-        return "" if due is None else f"asked for its tools {times} so far, again in {duration(due / 1000)}"
-    retry = "no retry is scheduled" if due is None else f"next retry in {duration(due / 1000)}"
+        return (
+            "" if due is None else f"asked for its tools {times} so far, again in {span(due / 1000, parts=1)}"
+        )
+    retry = "no retry is scheduled" if due is None else f"next retry in {span(due / 1000, parts=1)}"
     return f"attempt {server['attempt']}, {retry}"

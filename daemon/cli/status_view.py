@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from daemon.cli.status_lately import lately_in_words
 from daemon.cli.status_lists import below
 from daemon.cli.status_servers import legend, remarks, table
-from daemon.cli.terminal import draw, duration, grid, paragraph, safe
-from daemon.kit.wording import bytes_in_words, counted
+from daemon.cli.terminal import draw, grid, paragraph, safe
+from daemon.kit.wording import bytes_in_words, counted, span
 from daemon.operators.news import switches
 from daemon.safety.escape import visible
 
@@ -39,6 +40,7 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [table(servers, now, screen), *legend(servers, screen), *below(servers, screen)]
     else:
         parts.append(Text("No servers are configured."))
+    parts += [Text(line, style="cyan") for line in lately_in_words(status.get("lately"), screen.width)]
     parts += remarks(servers, status["daemon"].get("startsAtATime"))
     if status.get("unresolved"):
         parts += [Text(""), Text("Named in the configuration but offered by no server:", style="yellow")]
@@ -76,7 +78,7 @@ def _persistence(daemon: Json, now: float) -> Iterator[RenderableType]:
     text = f"persistence: {kept['state']}: {kept['reason'] or 'no reason is known'}"
     yield safe(text, "bold red" if degraded else "yellow")
     if degraded:
-        since = duration(now - kept["since"])
+        since = span(now - kept["since"])
         waiting = f"{kept['waiting']} {'thing is' if kept['waiting'] == 1 else 'things are'} not written yet"
         yield paragraph(f"for {since}; {waiting}", indent=2)
     yield Text("")
@@ -116,7 +118,7 @@ def _sums(metrics: Json, now: float) -> Iterator[str]:
     totals: Json = metrics.get("inAll") or {}
     if totals.get("since") and (counted := "; ".join(_counted(totals))):
         day = time.strftime("%Y-%m-%d", time.localtime(totals["since"]))
-        yield f"Since {day}, {duration(now - totals['since'])} ago: {counted}."
+        yield f"Since {day}, {span(now - totals['since'], parts=1)} ago: {counted}."
 
 
 def _counted(metrics: Json) -> Iterator[str]:
@@ -127,7 +129,10 @@ def _counted(metrics: Json) -> Iterator[str]:
     if hits + misses:
         yield f"{hits:,} of {hits + misses:,} calls found theirs loaded"
     if lost := metrics.get("invalidations"):
-        yield f"{', '.join(f'{count:,} {status}' for status, count in lost.items())}"
+        whys = [
+            f"{count:,} {status.removeprefix('invalid_').replace('_', ' ')}" for status, count in lost.items()
+        ]
+        yield f"{counted(sum(lost.values()), 'tool')} became invalid ({', '.join(whys)})"
     if trips := metrics.get("extraRoundTrips"):
         yield f"{trips:,} extra round trips"
     if spared := metrics.get("estimatedTokensNotSent"):
@@ -171,7 +176,7 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
         table.add_row(
             f"#{session['number']}",
             *(safe(session.get(word) or "-") for word in words),
-            duration(now - session["since"]),
+            span(now - session["since"], parts=1),
             str(session["calls"]),
             str(session["inFlight"]),
             *(_number(session.get(key, 0)) for key, _ in extra),
@@ -205,7 +210,7 @@ def _number(value: int | None) -> str:
 
 
 def _daemon(daemon: Json) -> Iterator[RenderableType]:
-    up = duration(daemon["uptimeSeconds"])
+    up = span(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
     if "surfaces" in daemon:  # absent from an older daemon
         told = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])

@@ -10,7 +10,7 @@ from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, add_json, parser
 from daemon.cli.own_settings import add_config, asked, write
 from daemon.cli.own_settings import in_words as written
-from daemon.kit.wording import counted
+from daemon.kit.wording import counted, span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _test(test: dict[str, Any]) -> list[str]:
         for number, word in ((test["tokensRead"], "read"), (test["tokensWritten"], "written"))
         if number is not None
     ]
-    lines = [*test["answer"].splitlines(), "", ", ".join([f"{test['seconds']:.1f} s", *counts])]
+    lines = [*test["answer"].splitlines(), "", ", ".join([span(test["seconds"]), *counts])]
     return [*lines, f"it cannot be used: {test['fault']}"] if test["fault"] else lines
 
 

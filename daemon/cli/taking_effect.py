@@ -14,6 +14,10 @@ from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+
+Servers = dict[str, dict[str, Any]]
+"""Servers by name, as `mcpd status --json` shows them."""
 
 START_SECONDS = 120.0
 """How long a server may take to come up: a first start may install what it runs."""
@@ -62,20 +66,34 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
     effect = reloaded(options, path)
     if effect.problem:
         return effect
-    deadline, shown = time.monotonic() + options.timeout, ""
+    seen, shown = None, ""
     try:
-        while True:
-            seen = ask_with(options, "status", {})["servers"].get(name)
+        for servers in looks(options, options.timeout):
+            seen = servers.get(name)
             if seen is None:
                 return Effect(asked=True, problem=f"the daemon does not have a server '{name}'")
-            if seen["state"] not in COMING or time.monotonic() > deadline:
-                return Effect(asked=True, problem="", seen=seen, tools=_tools(options, name))
+            if seen["state"] not in COMING:
+                break
             if seen["state"] != shown:
                 shown = seen["state"]
                 print(f"mcpd: {name} is {shown}; its first start may install it", file=sys.stderr)
-            time.sleep(LOOK_SECONDS)
+        return Effect(asked=True, problem="", seen=seen, tools=_tools(options, name))
     except DaemonUnreachable as error:
         return Effect(asked=True, problem=error.problem)
+
+
+def looks(options: argparse.Namespace, seconds: float) -> Iterator[Servers]:
+    """The servers as they are now, again and again until so many seconds have passed; at least once.
+
+    Raises:
+        DaemonUnreachable: nobody answers.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        yield ask_with(options, "status", {})["servers"]
+        if time.monotonic() > deadline:
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def _tools(options: argparse.Namespace, name: str) -> tuple[str, ...]:

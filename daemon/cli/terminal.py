@@ -92,17 +92,6 @@ def paragraph(text: str, *, indent: int, style: str = "") -> Table:
     return block
 
 
-def duration(seconds: float) -> str:
-    """A duration as `42s`, `3m`, `2h05m` or `9d`."""
-    whole = max(0, int(seconds))
-    if whole < 60:  # noqa: PLR2004 - seconds in a minute, minutes in an hour, hours in a day
-        return f"{whole}s"
-    minutes, hours = whole // 60, whole // 3600
-    if hours == 0:
-        return f"{minutes}m"
-    return f"{hours}h{minutes % 60:02d}m" if hours < 48 else f"{hours // 24}d"  # noqa: PLR2004 - "1d" says too little
-
-
 def size(count: int | None) -> str:
     """A number of bytes as `512B`, `96K` or `1.5G`; `-` when unknown."""
     if count is None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from daemon.cli.schema_words import Argument, arguments_of
 from daemon.cli.terminal import Screen, draw, paragraph, safe
+from daemon.operators.loaded_words import change_in_words
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def render_tool(answer: Json, screen: Screen) -> str:
     for text in (definition.get("description"), *_effects(definition)):
         if isinstance(text, str) and text.strip():
             parts += [Text(""), *(paragraph(line, indent=2) for line in text.strip().splitlines())]
+    # A daemon of before does not tell of it.
+    if change := answer.get("changed"):
+        parts += [Text(""), paragraph(change_in_words(change), indent=2)]
     arguments = arguments_of(definition.get("inputSchema"))
     parts += [Text(""), Text("arguments" if arguments else "It takes no arguments.", style="bold")]
     if arguments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_and_print
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.options import add_control, add_json, add_session, parser
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         ),
         exits={0: "unloaded", 1: "no such session, or it has not loaded that"},
     )
-    made.add_argument(
-        "session", metavar="SESSION", help="its number or its key, as `mcpd sessions` and `mcpd status` show it"
-    )
+    add_session(made)
     made.add_argument(
         "tool",
         metavar="SERVER/TOOL",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import DaemonUnreachable, ask_with
-from daemon.cli.taking_effect import LOOK_SECONDS
+from daemon.cli.control import DaemonUnreachable
+from daemon.cli.taking_effect import looks
 from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 from daemon.states import COMING, WELL
@@ -17,32 +16,29 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from daemon.cli.taking_effect import Servers
     from daemon.setup.clients.found import ClientServers
     from daemon.setup.clients.importing import ImportPlan
     from daemon.setup.clients.programs import ClientProgram
 
-Servers = dict[str, dict[str, Any]]
-"""Servers by name, as the status has them."""
-
 
 def settled(options: argparse.Namespace) -> Servers:
     """Wait until each server is up or has failed, and say so; returns all of them."""
-    deadline = time.monotonic() + options.wait
     told = set[str]()
-    while True:
-        try:
-            servers: Servers = ask_with(options, "status", {})["servers"]
-        except DaemonUnreachable as error:
-            print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
-            return {}
-        coming = {name for name, server in servers.items() if server["state"] in COMING}
-        for name in [each for each in servers if each not in coming | told]:
-            if servers[name]["state"] != "disabled":
-                print(visible(f"  {name}: {_how(servers[name])}"))
-        told |= servers.keys() - coming
-        if not coming or time.monotonic() > deadline:
-            return servers
-        time.sleep(LOOK_SECONDS)
+    servers: Servers = {}
+    try:
+        for servers in looks(options, options.wait):
+            coming = {name for name, server in servers.items() if server["state"] in COMING}
+            for name in [each for each in servers if each not in coming | told]:
+                if servers[name]["state"] != "disabled":
+                    print(visible(f"  {name}: {_how(servers[name])}"))
+            told |= servers.keys() - coming
+            if not coming:
+                break
+    except DaemonUnreachable as error:
+        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
+        return {}
+    return servers
 
 
 def _how(server: dict[str, Any]) -> str:

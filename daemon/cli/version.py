@@ -16,9 +16,6 @@ from daemon.safety.escape import document, visible
 if TYPE_CHECKING:
     import argparse
 
-DISTRIBUTION = "mcpd-supervisor"
-"""mcpd's name among installed packages."""
-
 LIBRARIES = ("trio", "httpx2", "h11", "msgspec", "google-re2", "jsonschema-rs")
 """Whose versions are told: the event loop, and what reads what others send."""
 

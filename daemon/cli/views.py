@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.cli.definition_views import first_sentence
-from daemon.cli.terminal import Screen, draw, duration, grid, paragraph, safe
-from daemon.kit.wording import counted
-from daemon.operators.loaded_words import advice
+from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
+from daemon.kit.wording import counted, span
+from daemon.operators.loaded_words import SOURCES, STATUSES, advice, change_in_words
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ def render_sessions(answer: Json, *, now: float, screen: Screen) -> str:
     parts.append(_all_sessions(sessions, now, screen) if sessions else Text("There are no sessions."))
     if sessions and screen.width < _ALL_OF_SESSIONS:
         parts += [Text(""), paragraph("client, connected, begun: in a wider terminal, or --json", indent=0)]
+    if any(session["invalid"] for session in sessions):
+        parts += [Text(""), Text("Which tools are invalid, and why: `mcpd sessions KEY`")]
     if answer.get("more"):
         parts += [Text(""), Text("There are older ones; `mcpd sessions KEY` shows any.", style="dim")]
     return draw(parts, screen)
@@ -193,12 +195,12 @@ def _all_sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
         about = (
             safe(session["client"] or "-"),
             str(session["connections"] or "-"),
-            duration(now - session["createdAt"]),
+            span(now - session["createdAt"], parts=1),
         )
         table.add_row(
             safe(_named(session), "dim") if session["key"] is None else safe(session["key"]),
             *(about if roomy else ()),
-            "-" if session["seenAt"] is None else duration(now - session["seenAt"]),
+            "-" if session["seenAt"] is None else span(now - session["seenAt"], parts=1),
             str(session["loaded"]),
             _invalid(session["invalid"]),
         )
@@ -215,14 +217,14 @@ def _invalid(count: int | None) -> Text:
 
 def _heading(session: Json, now: float) -> Iterator[RenderableType]:
     yield safe(f"session {_named(session)}", "bold")
-    begun = f"begun {duration(now - session['createdAt'])} ago"
+    begun = f"begun {span(now - session['createdAt'], parts=1)} ago"
     if session["seenAt"] is not None:
-        begun += f", used {duration(now - session['seenAt'])} ago"
+        begun += f", used {span(now - session['seenAt'], parts=1)} ago"
     connections = session["connections"]
     if connections:
         state = "connected" if connections == 1 else f"{connections} connections"
     else:
-        state = f"nobody is connected; forgotten in {duration(session['forgottenInSeconds'])}"
+        state = f"nobody is connected; forgotten in {span(session['forgottenInSeconds'], parts=1)}"
     client = f" by {session['client']}" if session["client"] else ""
     profile = f"; profile {session['profile']}" if session.get("profile") else ""
     yield paragraph(f"{begun}{client}; {state}{profile}", indent=2)
@@ -233,23 +235,30 @@ def _heading(session: Json, now: float) -> Iterator[RenderableType]:
 def _loaded_tools(loaded: list[Json], screen: Screen) -> Table:
     table = grid(screen)
     table.add_column("tool", overflow="fold", min_width=8)
-    table.add_column("status", no_wrap=True)
-    table.add_column("source", no_wrap=True)
+    table.add_column("status", overflow="fold")
+    table.add_column("loaded by", no_wrap=True)
     table.add_column("age", justify="right", no_wrap=True)
     for tool in loaded:
         table.add_row(
             safe(f"{tool['server']}/{tool['name']}"),
-            safe(tool["status"], "green" if tool["status"] == "valid" else "yellow"),
-            safe(tool["source"]),
-            duration(tool["age"]),
+            safe(_status(tool), "green" if tool["status"] == "valid" else "yellow"),
+            safe(SOURCES.get(tool["source"], tool["source"])),
+            span(tool["age"], parts=1),
         )
     return table
 
 
+def _status(tool: Json) -> str:
+    """Its status in words; the code of a newer daemon's as it is."""
+    return STATUSES.get(tool["status"], str(tool["status"]))
+
+
 def _loss(tool: Json) -> Iterator[RenderableType]:
     """Why a loaded tool is no longer listed."""
-    yield safe(f"{tool['server']}/{tool['name']}: {tool['status']}", "yellow")
+    yield safe(f"{tool['server']}/{tool['name']}", "yellow")
     yield paragraph(tool["reason"], indent=2)
+    if change := tool.get("changed"):
+        yield paragraph(change_in_words(change), indent=2)
     if helps := advice(tool):
         yield paragraph(helps, indent=2)
 

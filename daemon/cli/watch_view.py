@@ -12,11 +12,12 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
+from daemon.cli.status_lately import lately_in_words
 from daemon.cli.status_one import parts_of_one
 from daemon.cli.status_servers import remarks, table
-from daemon.cli.terminal import Screen, duration, paragraph, safe
+from daemon.cli.terminal import Screen, paragraph, safe
 from daemon.cli.watch_keys import ORDERS, WatchPage
-from daemon.kit.wording import counted
+from daemon.kit.wording import counted, span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def frame(picture: Picture, choices: WatchChoices, *, now: float, size: Size) ->
     elif choices.page is WatchPage.SERVER:
         body = _scrolled(_one(picture, choices, now, size.width), choices, room)
     else:
-        body = _table(picture.status["servers"], choices, now, Size(size.width, room))
+        body = _table(picture.status, choices, now, Size(size.width, room))
     blank = [Segment(" " * size.width)]
     lines = [*head, *body[:room], *([blank] * (room - len(body))), *foot]
     # Of a screen too low for all, the line of keys is the last to go.
@@ -96,7 +97,7 @@ def _title(picture: Picture, now: float, width: int) -> list[Line]:
     left = "mcpd"
     if picture.status is not None:
         daemon = picture.status["daemon"]
-        left += f" {visible(daemon['version'])}, up {duration(daemon['uptimeSeconds'])}"
+        left += f" {visible(daemon['version'])}, up {span(daemon['uptimeSeconds'])}"
         left = f"{daemon['available']} of {counted(daemon['servers'], 'server')} available, {left}"
     return [_line(left, width, right=clock, style="reverse")]
 
@@ -105,9 +106,9 @@ def _problem(picture: Picture, now: float, size: Size) -> list[Line]:
     """Since when the daemon is away, and why; nothing while it answers."""
     if picture.problem:
         since = time.strftime("%H:%M:%S", time.localtime(picture.away))
-        text = f"no answer since {since} ({duration(now - picture.away)}): {picture.problem}"
+        text = f"no answer since {since} ({span(now - picture.away, parts=1)}): {picture.problem}"
     elif picture.asked and now - picture.asked > SLOW_SECONDS:
-        text = f"waiting for an answer for {duration(now - picture.asked)}"
+        text = f"waiting for an answer for {span(now - picture.asked, parts=1)}"
     else:
         return []
     if picture.status is not None:
@@ -130,8 +131,9 @@ def _footer(picture: Picture, choices: WatchChoices, width: int) -> list[Line]:
     return [_line("  ".join([*parts, "Enter more"]), width, right=right, style="reverse")]
 
 
-def _table(servers: Json, choices: WatchChoices, now: float, size: Size) -> list[Line]:
+def _table(status: Json, choices: WatchChoices, now: float, size: Size) -> list[Line]:
     """The table of servers, scrolled to the selected one; below it, if all have room, what is unusual."""
+    servers: Json = status["servers"]
     names = choices.shown(servers)
     if not names:
         told = "No server fits the filter." if servers else "No servers are configured."
@@ -145,7 +147,10 @@ def _table(servers: Json, choices: WatchChoices, now: float, size: Size) -> list
     choices.top = _kept_in_sight(choices.top, places, len(rows), choices.room)
     shown = rows[choices.top : choices.top + choices.room]
     marked = [_marked(line, selected=name == current, first=at == 0) for at, name, line in _numbered(shown)]
-    below = list(remarks({name: servers[name] for name in names}))
+    below: list[RenderableType] = [
+        Text(line, style="cyan") for line in lately_in_words(status.get("lately"), size.width, lines=1)
+    ]
+    below += remarks({name: servers[name] for name in names})
     left = choices.room - len(rows)
     # Cut where the screen ends: all of a server is a key away.
     more = _lines(below, size.width)[:left] if left > 1 and below else []

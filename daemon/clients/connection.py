@@ -93,7 +93,7 @@ class ClientConnection:
         if isinstance(info, dict):
             said = ClientInfo(str(info.get("name", "")), str(info.get("version", "")))
             self.client.introduce(said)
-            self.savings.applies = not may_defer(said)
+            self.savings.client, self.savings.applies = said.name, not may_defer(said)
             log = self.client_log.bind(event=True) if self.client.visitor.keeps else self.client_log
             log.log(self.level, "session with {}", self.client.name)
             self._begin_told()

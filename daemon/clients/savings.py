@@ -31,6 +31,8 @@ class Savings:
         """Begin with a client that was not sent anything."""
         self.applies = True
         """Whether the client gives its model all tools that it is given (`defers_tools`)."""
+        self.client = ""
+        """The name that the client gives."""
         self._tally = tally
         self._spared = 0
         self._margins: dict[str | None, int] = {}
@@ -60,4 +62,4 @@ class Savings:
     def _count(self, surface: str, spared: int) -> None:
         if self.applies:
             self._spared += spared
-            self._tally.spared(surface, spared)
+            self._tally.spared(surface, spared, self.client)

@@ -231,11 +231,12 @@ def _read(path: Path, found: ProfileFiles) -> None:
 def _content(path: Path) -> bytes | None:
     """The content of a file, up to one byte over the limit; None if it is not a regular file."""
     # Opened without blocking and checked afterwards: opening a pipe without a writer would wait forever.
-    with open(path, "rb", opener=_at_once) as file:
+    with open(path, "rb", opener=at_once) as file:
         return file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
 
 
-def _at_once(path: str, flags: int) -> int:
+def at_once(path: str, flags: int) -> int:
+    """Open a file, a pipe without waiting for whoever will write into it; for `open(opener=)`."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -60,7 +60,7 @@ class HttpListen:
     tokens: str | tuple[AccessToken, ...] | None = attrs.field(default=None, repr=False)
     """The bearer tokens: one without a name, or several; null: on loopback one that mcpd makes and keeps."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks of proxies whose X-Forwarded-For is believed."""
+    """Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."""
     tls: Tls | None = None
     """null: without TLS."""
     console: bool = True

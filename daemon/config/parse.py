@@ -7,13 +7,14 @@ with what the one before found sound, so that one run shows everything that is w
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from daemon.config.expand import Sources, expand_http, expand_server, read_file, with_env_file
-from daemon.config.files import EnvFile, ProfileFiles, open_to_others, read_beside, read_env_beside
+from daemon.config.files import EnvFile, ProfileFiles, at_once, open_to_others, read_beside, read_env_beside
 from daemon.config.jsonc import ROOT, below, decode, placed
 from daemon.config.listen import Tls
 from daemon.config.model import DEFAULT_PROFILE, WORKSPACE, Category, Config, Profile, Server, Share, StartMode
@@ -72,7 +73,9 @@ def load_with_notes(path: Path, environ: Mapping[str, str], surfaces: Collection
     """As `load`, with what else there is to say."""
     source = str(path)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=at_once) as file:
+            # Of a pipe that has a writer, as of a shell's <(...), what is written is waited for.
+            os.set_blocking(file.fileno(), True)
             faults = open_to_others(path)
             content = file.read(MAX_CONFIG + 1)
     except FileNotFoundError:

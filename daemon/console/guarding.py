@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
+from daemon.config.addresses import split_authority
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from daemon.console.access import ConsoleSession
 
 COOKIE = "mcpd_console"
+"""How the cookie's name begins; see `cookie_name`."""
 
 HEADERS = {
     "content-security-policy": (
@@ -66,12 +69,19 @@ def secured(application: ASGIApp) -> ASGIApp:
     return serve
 
 
+def cookie_name(host: str, *, tls: bool) -> str:
+    """The name of the console's cookie at a Host, with its port: the next daemon there has another one."""
+    _name, port = split_authority(host)
+    name = COOKIE if port is None else f"{COOKIE}_{port}"
+    return f"__Host-{name}" if tls else name
+
+
 def cookie_in(headers: Mapping[str, str], *, tls: bool) -> str:
     """The cookie of the console that a request's headers carry; empty if there is none.
 
     Under TLS only that with the prefix counts: any page of the same host, also without TLS, can set the other.
     """
-    wanted = f"__Host-{COOKIE}" if tls else COOKIE
+    wanted = cookie_name(headers.get("host", ""), tls=tls)
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.strip().partition("=")
         if name == wanted:
@@ -83,7 +93,7 @@ def set_cookie(response: Response, request: Request, value: str) -> None:
     """Have the browser keep a session's cookie; an empty value removes it."""
     tls = request.url.scheme == "https"
     response.set_cookie(
-        f"__Host-{COOKIE}" if tls else COOKIE,
+        cookie_name(request.headers.get("host", ""), tls=tls),
         value,
         max_age=None if value else 0,
         path="/" if tls else "/ui",

@@ -18,7 +18,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
-from daemon.kit.wording import bytes_in_words, counted
+from daemon.kit.wording import bytes_in_words, counted, span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ KINDS = {
     "svg": "image/svg+xml",
 }
 """The media types of static files, by the ends of their names."""
-
-MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 class StaticFile:
@@ -142,29 +140,19 @@ def by_button(text: str, server: str) -> str:
 _BUTTONS = {"restart": "Restart", "login": "Log in", "enable": "Enable", "refresh": "Refresh"}
 
 
-def ago(seconds: float) -> str:
-    """How long something lasts, or is ago, in one unit: `45 s`, `3 min`, `5 h`, `2 d`."""
-    whole = max(0, int(seconds))
-    if whole < MINUTE:
-        return f"{whole} s"
-    if whole < HOUR:
-        return f"{whole // MINUTE} min"
-    return f"{whole // HOUR} h" if whole < 2 * DAY else f"{whole // DAY} d"
-
-
 def since(at: float) -> Markup:
     """A time in seconds since the epoch, as how long ago it was; the page's script keeps that fresh."""
-    return _time(at, Markup(" data-since"), f"{ago(time.time() - at)} ago")
+    return _time(at, Markup(" data-since"), f"{span(time.time() - at, parts=1)} ago")
 
 
 def age(at: float) -> Markup:
     """How long something has lasted that began at a time in seconds since the epoch."""
-    return _time(at, Markup(" data-age"), ago(time.time() - at))
+    return _time(at, Markup(" data-age"), span(time.time() - at, parts=1))
 
 
 def until(at: float) -> Markup:
     """A time to come in seconds since the epoch, as how soon it is."""
-    return _time(at, Markup(" data-until"), f"in {ago(at - time.time())}")
+    return _time(at, Markup(" data-until"), f"in {span(at - time.time(), parts=1)}")
 
 
 def clock(at: float) -> Markup:
@@ -205,9 +193,9 @@ FILTERS: dict[str, Any] = {
     "until": until,
     "clock": clock,
     "hour": hour,
-    "seconds": ago,
     "ms": milliseconds,
     "size": size,
+    "span": span,
     "count": lambda number: f"{number:,}",
     "plural": counted,
 }

@@ -27,6 +27,9 @@ HOURLY = ("loads", "loadHits", "loadMisses", "extraRoundTrips", SPARED, INSTEAD)
 CALLS, ERRORS = "calls:", "errors:"
 """The prefixes of counts by the hour, before the name of a server."""
 
+CLIENT_SPARED, CLIENT_INSTEAD = "spared:", "instead:"
+"""The prefixes of tokens by the hour, before the name of a client."""
+
 
 def summary(tally: Tally) -> dict[str, object]:
     """The numbers for `mcpd status`, except those of single servers."""
@@ -67,7 +70,7 @@ def counters(tally: Tally) -> dict[str, int]:
 
 
 def hourly(tally: Tally) -> dict[str, int]:
-    """The counters to keep by the hour, by name; none ever falls. Those of servers begin with a prefix."""
+    """The counters to keep by the hour, by name; none falls. Those of servers and clients have a prefix."""
     told = summary(tally)
     found = {name: value for name in HOURLY if _is_count(value := told[name])}
     found["invalidations"] = sum(tally.invalidations.values())
@@ -75,6 +78,9 @@ def hourly(tally: Tally) -> dict[str, int]:
     for name, calls in tally.servers.items():
         found[f"{CALLS}{name}"] = calls.count
         found[f"{ERRORS}{name}"] = calls.errors
+    for name, each in tally.clients.items():
+        found[f"{CLIENT_SPARED}{name}"] = tokens_in(each.spared)
+        found[f"{CLIENT_INSTEAD}{name}"] = tokens_in(each.instead)
     return found
 
 

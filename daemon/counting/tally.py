@@ -42,8 +42,12 @@ MAX_TOOLS = 1000
 """The most tools that are counted separately, over all restarts, the first ones called: few of the 1,519 of 46
 real servers ever are, and each is a row in the store."""
 
-MAX_TOOL_NAME = 256
-"""The most characters of the name of such a tool, twice what real ones have."""
+MAX_CLIENTS = 64
+"""The most programs of clients that are counted separately, the first ones seen: a person uses a few, and each
+is two rows an hour in the store."""
+
+MAX_NAME = 256
+"""The most characters of the name of such a tool or client, twice what real ones have."""
 
 OTHER = "_other"
 """Stands for everything not counted separately. No server has this name: names begin with a letter or digit."""
@@ -125,7 +129,22 @@ class ServerCalls:
 
 
 @attrs.define
-class Lists:
+class Spared:
+    """What clients were spared."""
+
+    spared: int = 0
+    """Bytes that were not sent because clients were not given all tools (`clients.client`)."""
+    instead: int = 0
+    """Bytes that were sent instead: later, or in lists that grew."""
+
+    def add(self, size: int) -> None:
+        """Count bytes that a client was spared; if negative, bytes that it was sent in addition."""
+        self.spared += max(0, size)
+        self.instead += max(0, -size)
+
+
+@attrs.define
+class Lists(Spared):
     """Counts of the answers to `tools/list` on one surface."""
 
     count: int = 0
@@ -134,10 +153,6 @@ class Lists:
     """Bytes of the tools in these answers."""
     full: int = 0
     """Bytes that these answers would have had with all tools of the profile."""
-    spared: int = 0
-    """Bytes that were not sent because clients were not given all tools (`clients.client`)."""
-    instead: int = 0
-    """Bytes that were sent instead: later, or in lists that grew."""
 
 
 def tokens_in(size: int) -> int:
@@ -177,6 +192,8 @@ class Tally:
         """Requests over HTTP that were refused because of who made them, by reason."""
         self.lists: dict[str, Lists] = {name: Lists() for name in meta_tools}
         """Answers to `tools/list`, by surface."""
+        self.clients: dict[str, Spared] = {}
+        """What was spared, by the name that clients give; at most `MAX_CLIENTS`, and `OTHER`."""
         self._surfaces = frozenset(meta_tools) | {OPERATOR}
         self._meta_tools = {(name, tool) for name, tools in meta_tools.items() for tool in tools}
         self.serve(servers)
@@ -295,11 +312,19 @@ class Tally:
         lists.sent += sent
         lists.full += full
 
-    def spared(self, surface: str, size: int) -> None:
-        """Count bytes that a client was spared; if negative, bytes that it was sent in addition."""
-        lists = self.lists.setdefault(_one_of(surface, self._surfaces), Lists())
-        lists.spared += max(0, size)
-        lists.instead += max(0, -size)
+    def spared(self, surface: str, size: int, client: str = "") -> None:
+        """Count bytes that a client was spared; if negative, bytes that it was sent in addition.
+
+        Args:
+            surface: the surface of the session.
+            size: how many.
+            client: the name that the client gives.
+        """
+        self.lists.setdefault(_one_of(surface, self._surfaces), Lists()).add(size)
+        is_new = client not in self.clients
+        if is_new and (len(self.clients) >= MAX_CLIENTS or not client or not _can_be_kept(client)):
+            client = OTHER
+        self.clients.setdefault(client, Spared()).add(size)
 
     def refused(self, code: str) -> None:
         """Count a call that was answered with an error before it reached a server."""
@@ -310,9 +335,9 @@ class Tally:
         self.http_refusals[_one_of(reason, HTTP_REFUSALS)] += 1
 
 
-def _can_be_kept(tool: str) -> bool:
+def _can_be_kept(name: str) -> bool:
     # Names are keys in the store: not every database takes every character.
-    return len(tool) <= MAX_TOOL_NAME and tool.isprintable()
+    return len(name) <= MAX_NAME and name.isprintable()
 
 
 def _one_of(value: str, known: frozenset[str]) -> str:

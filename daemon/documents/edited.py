@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +14,7 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 Trail = tuple[str | int, ...]
 """Keys and indices that lead from the whole value to one within it."""
@@ -42,6 +43,7 @@ class EditedText(ABC):
         self.line_end = "\r\n" if re.search(r"^[^\n]*\r\n", self.body) else "\n"
         self._mark = text[: len(text) - len(self.body)]
         self._decoded = self.body, self.decode(self.body)
+        self._checks = True
 
     def value(self) -> object:
         """What it says, in plain types; it is not to be changed.
@@ -55,6 +57,25 @@ class EditedText(ABC):
     def text(self) -> str:
         """The text as it is now."""
         return self._mark + self.body
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Changes that are checked when all are made, in place of each: all are made, or none.
+
+        Raises:
+            DocumentError: no change of the text brings them about.
+        """
+        before = self._decoded
+        self._checks = False
+        try:
+            yield
+            self._checks, wanted = True, self.value()
+            self._decoded = before
+            self._verify((), wanted)
+        except BaseException:
+            self._checks = True
+            self.body, _ = self._decoded = before
+            raise
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
         """Set the value at `trail`; members of an object that are already as they should be are not touched.
@@ -156,6 +177,9 @@ class EditedText(ABC):
         return whole[""]
 
     def _verify(self, trail: Trail, wanted: object) -> None:
+        if not self._checks:
+            self._decoded = self.body, wanted
+            return
         try:
             done = _same(self.value(), wanted)
         except ConfigError:

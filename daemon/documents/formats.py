@@ -11,6 +11,7 @@ from daemon.documents.yaml_document import YamlDocument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
 
 class Format(StrEnum):
@@ -27,6 +28,13 @@ class Document(Protocol):
 
     def value(self) -> object:
         """What it says, in plain types: dictionaries, lists, texts, numbers; it is not to be changed."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """Have the changes made within checked once, at the end: all are made, or none.
+
+        Raises:
+            DocumentError: the text is written in a way that cannot be edited.
+        """
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
         """Set the value at `trail`; missing objects on the way are made.

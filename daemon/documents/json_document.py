@@ -95,7 +95,7 @@ class JsonDocument(EditedText):
         """See the base class."""
         if not self.body.strip():
             return self._writing.value({str(trail[0]): value}, "") + self.line_end
-        if self.body[slice(*self._span(trail[:-1]))] == "null":
+        if self._at(trail[:-1]) is None:
             return self.with_other(trail[:-1], {trail[-1]: value})
         holder = self._holder(trail[:-1])
         if not holder.members:

@@ -26,14 +26,15 @@ class EventKind(StrEnum):
     STARTED = "started"
     """A run has begun."""
     READY = "ready"
-    """It serves. `seconds` since its start, `pid` if it is a child; `awaySeconds` since a fault ended it, or
-    the first of several; `again`: it was degraded."""
+    """It serves. `seconds` since its start, `pid` if it is a child; `again`: it was degraded. `awaySeconds`
+    since a fault ended it, or the first of several, which was at `awaySince` (seconds since the epoch);
+    `awayOverRestart`: in the life of a daemon before this one."""
     DEGRADED = "degraded"
     """It serves, but not as it should: `text` and `cause` say why."""
     ENDED = "ended"
     """A run is over: `text` and `cause` say why. `state` that the server is in since; `seconds` that it served,
     if it did; `retrySeconds` until the next run, if one follows by itself; `stderr`: its last lines; `asked`:
-    it was ended for a restart."""
+    it was ended for a restart; `awaySince`: when the outage began that it belongs to."""
     RESTARTED = "restarted"
     """It is restarted on purpose. `by`: `operator`, `configuration`, `login`. One that takes more memory than
     it may ends with the cause `memory-ceiling`."""
@@ -81,6 +82,9 @@ class EventKind(StrEnum):
 
 
 _BAD = frozenset({EventKind.DEGRADED, EventKind.REFUSED, EventKind.OVERLOADED, EventKind.LOST})
+
+TOLD = frozenset(EventKind) - {EventKind.EPOCH}
+"""Kinds that people are told unless they ask for others: what raised an epoch is an event of its own."""
 
 MAY_BE_BAD = _BAD | {EventKind.ENDED, EventKind.RELOADED, EventKind.DAEMON_STARTED}
 """Kinds of which some events are such that somebody should look at them."""

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.history.event import EventKind
+from daemon.history.wording import of_tool
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.history.event import Event, EventKind
+    from daemon.history.event import Event
 
 
 @attrs.frozen(kw_only=True)
@@ -23,6 +26,10 @@ class EventQuery:
     """One instance by its own name."""
     session: str = ""
     """A session, by its key or the number of its connection (`#12`)."""
+    loaded: Mapping[tuple[str, str], float] = attrs.field(factory=dict, hash=False)
+    """What this session has loaded, by server and name, each since when: its changes are the session's, too."""
+    life: str = ""
+    """A life of one daemon."""
     kinds: frozenset[EventKind] = frozenset()
     """Kinds of events."""
     since: float = 0.0
@@ -45,7 +52,14 @@ class EventQuery:
             and event.at <= self.until
             and (not self.server or event.server == self.server)
             and (not self.instance or event.instance == self.instance)
-            and (not self.session or event.session == self.session)
+            and (not self.session or event.session == self.session or self._has_changed_loaded(event))
+            and (not self.life or event.life == self.life)
             and (not self.kinds or event.kind in self.kinds)
             and event.number > self.seen.get(event.life, 0)
+        )
+
+    def _has_changed_loaded(self, event: Event) -> bool:
+        return event.kind is EventKind.LISTS_CHANGED and any(
+            server == event.server and event.at >= at and of_tool(event, name)
+            for (server, name), at in self.loaded.items()
         )

@@ -5,10 +5,12 @@ What servers have said is quoted as it is: whoever shows a sentence makes it saf
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon.history.event import EventKind
-from daemon.kit.wording import counted
+from daemon.kit.wording import counted, span
+from daemon.states import ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +26,6 @@ QUOTED = 120
 AT_ONCE = 0.05
 """Seconds of a pause from which it is worth telling how long it is."""
 
-MINUTE, HOUR, DAY = 60, 3600, 86_400
-
 LISTS = {
     "tools": "tools",
     "prompts": "prompts",
@@ -33,6 +33,9 @@ LISTS = {
     "resourceTemplates": "resource templates",
 }
 """The lists of a server, as details have them, and in words."""
+
+_HOW = {"came": "added", "went": "removed", "changed": "changed"}
+"""What has happened to members of a list, as details have it, and in words."""
 
 _ARGUMENTS = {
     "argumentsCame": "added",
@@ -61,18 +64,6 @@ def phrase(event: Event) -> str:
     return _WORDED[event.kind](event, event.details)
 
 
-def span(seconds: float) -> str:
-    """A length of time in its two largest units: `1.4 s`, `42 s`, `2m 5s`, `2h 3m`, `9d 1h`."""
-    if seconds < 10:  # noqa: PLR2004 - below, tenths of a second say something
-        return f"{seconds:.1f} s"
-    if seconds < MINUTE:
-        return f"{seconds:.0f} s"
-    units = ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "m"), (MINUTE, "m", 1, "s"))
-    unit, name, part, smaller = next(each for each in units if seconds >= each[0])
-    whole, rest = divmod(int(seconds), unit)
-    return f"{whole}{name} {rest // part}{smaller}" if rest // part else f"{whole}{name}"
-
-
 def _number(details: Mapping[str, object], name: str) -> float | None:
     value = details.get(name)
     return value if isinstance(value, (int, float)) else None
@@ -86,14 +77,47 @@ def _started(event: Event, _details: Mapping[str, object]) -> str:
     return f"run {event.run} begins"
 
 
-def _ready(_event: Event, details: Mapping[str, object]) -> str:
+def of_tool(event: Event, name: str) -> str:
+    """What an event says has happened to one tool: `changed (argument place added)`; empty if nothing."""
+    tools, renamed, differ = (event.details.get(each) for each in ("tools", "renamed", "toolsDiffer"))
+    if isinstance(renamed, dict) and name in renamed:
+        return f"renamed to {renamed[name]}"
+    found = tools if isinstance(tools, dict) else {}
+    words = (word for how, word in _HOW.items() if name in _names(found.get(how)))
+    if (word := next(words, None)) is None:
+        return ""
+    what = _differences(differ.get(name)) if isinstance(differ, dict) else ""
+    return f"{word} ({what})" if what else word
+
+
+def _names(found: object) -> Sequence[object]:
+    return found if isinstance(found, (list, tuple)) else ()
+
+
+def _ready(event: Event, details: Mapping[str, object]) -> str:
     if details.get("again"):
         return "ready again"
     seconds, pid = _number(details, "seconds"), details.get("pid")
     took = "" if seconds is None else f" after {span(seconds)}"
-    away = _number(details, "awaySeconds")
-    missed = "" if away is None else f"; was away {span(away)}"
-    return f"ready{took}" + (f" (pid {pid})" if pid else "") + missed
+    return f"ready{took}" + (f" (pid {pid})" if pid else "") + _outage(event, details)
+
+
+def _outage(event: Event, details: Mapping[str, object]) -> str:
+    """How long a server was away that serves again, since when, and whether mcpd was restarted meanwhile."""
+    away, since = _number(details, "awaySeconds"), _number(details, "awaySince")
+    if away is None:
+        return ""
+    began = f", since {_clock(since, event.at)}" if since and 0 < since <= event.at else ""
+    return (
+        f"; was away {span(away)}{began}{', over a restart of mcpd' if details.get('awayOverRestart') else ''}"
+    )
+
+
+def _clock(at: float, near: float) -> str:
+    """The local time of day, with its date if that is not that of another time near it."""
+    then = datetime.fromtimestamp(at).astimezone()
+    same_day = then.date() == datetime.fromtimestamp(near).astimezone().date()
+    return f"{then:%H:%M}" if same_day else f"{then:%Y-%m-%d %H:%M}"
 
 
 def _ended(event: Event, details: Mapping[str, object]) -> str:
@@ -104,7 +128,9 @@ def _ended(event: Event, details: Mapping[str, object]) -> str:
     told = f"ended: {why}{_served(details, why)}{last_words}"
     pause, state = _number(details, "retrySeconds"), details.get("state")
     if pause is None:
-        return f"{told}; {state}" if state else told
+        # Of a run that mcpd has stopped, or of a server that it no longer has, the reason says so.
+        is_said = not state or (event.cause is None and state == ServerState.STOPPED)
+        return told if is_said else f"{told}; {state}"
     again = f"next start in {span(pause)}" if pause >= AT_ONCE else "starts again at once"
     return f"{told}; {again}" + (f" ({state})" if state not in {"backoff", None} else "")
 
@@ -146,10 +172,9 @@ def _changes(noun: str, found: object, differ: object) -> str:
     """The changes of one list, and what of its tools has changed; empty if there are none."""
     if not isinstance(found, dict):
         return ""
-    words = {"came": "added", "went": "removed", "changed": "changed"}
     told = [
-        f"{words[how]} {_some(_explained(names, differ), int(found.get(f'{how}More', 0)))}"
-        for how in words
+        f"{word} {_some(_explained(names, differ), int(found.get(f'{how}More', 0)))}"
+        for how, word in _HOW.items()
         if (names := found.get(how))
     ]
     return f"{noun} {'; '.join(told)}" if told else ""
@@ -197,7 +222,9 @@ def _reloaded(event: Event, details: Mapping[str, object]) -> str:
 
 def _refused(event: Event, details: Mapping[str, object]) -> str:
     count = int(_number(details, "count") or 1)
-    words = _with_reason(f"{counted(count, 'connection')} refused at {details.get('door')}", event)
+    uid = details.get("uid")
+    who = "" if uid is None else f" of uid {uid}" if count == 1 else f", the last of uid {uid},"
+    words = _with_reason(f"{counted(count, 'connection')}{who} refused at {details.get('door')}", event)
     return words if event.text else f"{words}: {str(details.get('reason', '')).replace('_', ' ')}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from daemon.host.private_files import own_file
 from daemon.host.sockets import private_directory
 
 if TYPE_CHECKING:
@@ -49,14 +50,10 @@ class LogFile:
             self._open()
 
     def _open(self) -> None:
-        self._file = open(self._path, "a", encoding="utf-8", errors="backslashreplace", opener=_private)  # noqa: SIM115
+        self._file = open(self._path, "a", encoding="utf-8", errors="backslashreplace", opener=own_file)  # noqa: SIM115
         os.dup2(self._file.fileno(), _STDERR)
 
 
 def previous(log: Path) -> Path:
     """The path of the file that was the log before this one."""
     return log.with_name(log.name + ".1")
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

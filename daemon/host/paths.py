@@ -47,6 +47,18 @@ def abbreviated(directory: str, home: str) -> str:
     return f"~{directory.removeprefix(home)}" if within else directory
 
 
+def xdg(environ: Mapping[str, str], variable: str, below: str) -> Path:
+    """The directory that a variable of XDG names, else the usual one below the home directory, or below `/`.
+
+    A relative name counts for nothing, as XDG has it: what lies in the working directory, which may be a
+    repository that was just cloned, is nobody's configuration.
+    """
+    if environ.get(variable, "").startswith("/"):
+        return Path(environ[variable])
+    home = environ.get("HOME", "")
+    return Path(home if home.startswith("/") else "/", below)
+
+
 def runtime_dir(environ: Mapping[str, str]) -> Path:
     """The directory of the sockets: systemd's, else the user's, else a private one under /tmp.
 
@@ -55,7 +67,7 @@ def runtime_dir(environ: Mapping[str, str]) -> Path:
     """
     if "RUNTIME_DIRECTORY" in environ:
         return Path(environ["RUNTIME_DIRECTORY"].partition(":")[0])
-    if environ.get("XDG_RUNTIME_DIR"):
+    if environ.get("XDG_RUNTIME_DIR", "").startswith("/"):
         return Path(environ["XDG_RUNTIME_DIR"]) / "mcpd"
     own = USER_RUNTIME / str(os.getuid())
     if own.is_dir():
@@ -67,16 +79,14 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     """The directory of the state: systemd's StateDirectory, else `$XDG_STATE_HOME/mcpd`."""
     if "STATE_DIRECTORY" in environ:
         return Path(environ["STATE_DIRECTORY"].partition(":")[0])
-    home = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME", "/")) / ".local" / "state")
-    return Path(home) / "mcpd"
+    return xdg(environ, "XDG_STATE_HOME", ".local/state") / "mcpd"
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
     """The default configuration file: `$MCPD_CONFIG`, the user's, or the system's."""
     if environ.get("MCPD_CONFIG"):
         return Path(environ["MCPD_CONFIG"])
-    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "/")) / ".config")
-    own = Path(home) / "mcpd" / "mcpd.json"
+    own = xdg(environ, "XDG_CONFIG_HOME", ".config") / "mcpd" / "mcpd.json"
     return own if _is_there(own) else _system_config(own)
 
 

@@ -6,8 +6,10 @@ Everything here blocks: call it in a thread.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 import time
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,26 @@ LOOKS = 100
 def safely(path: str, flags: int) -> int:
     """Open neither through somebody's link nor waiting for the writer of a pipe; an opener for `open`."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def own_file(path: str | Path, flags: int = os.O_RDWR) -> int:
+    """Open a file of ours, made for us alone if it is not there: only a regular one, which never has us wait.
+
+    Raises:
+        OSError: it is something else, such as a link or a pipe, or cannot be used; the text says which.
+    """
+    number = errno.EINVAL
+    try:
+        opened = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        if stat.S_ISREG(os.fstat(opened).st_mode):
+            return opened
+        os.close(opened)
+    except OSError as error:
+        # A link, what nobody reads, and a directory.
+        if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+            raise
+        number = error.errno
+    raise OSError(number, f"{path} is no regular file: remove it")
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -51,8 +73,7 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
         TimeoutError: somebody else has held it for all these seconds.
         OSError: it cannot be made.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    lock = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
+    lock = own_file(path.with_name(f"{path.name}.lock"))
     try:
         _take(lock, seconds)
         yield

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 import stat
@@ -17,6 +16,8 @@ import time
 from typing import TYPE_CHECKING
 
 from daemon.errors import DaemonRunning
+from daemon.host.locks import take
+from daemon.host.private_files import own_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,6 @@ DYING_SECONDS = 0.5
 """How long, in seconds, to wait for a socket that is still served although its lock is free. The descriptors of
 a killed process, and of its child before exec, are closed one by one: the lock before the socket."""
 
-_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _held: list[int] = []
 
 
@@ -91,17 +91,13 @@ def _remove_stale(path: Path) -> None:
 
 def _lock(path: Path) -> None:
     """Take the lock beside `path` for the life of this process."""
-    lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
+    lock = own_file(path.with_name(path.name + ".lock"))
+    holder = take(lock)
+    if holder is not None:
         os.close(lock)
         raise DaemonRunning(
             f"a daemon is already running: pid {holder} serves {path}. Stop it, or choose another --socket."
-        ) from None
-    os.ftruncate(lock, 0)
-    os.write(lock, b"%d\n" % os.getpid())
+        )
     _held.append(lock)
 
 

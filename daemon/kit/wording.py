@@ -1,4 +1,4 @@
-"""Wording that messages share: suggestions for a wrong name, quoting, sizes, counts, the spelling of keys."""
+"""Wording that messages share: suggestions for a wrong name, quoting, sizes, times, counts, spelling."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ MIB = 1024 * KIB
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 """Units of bytes, each 1024 times the one before."""
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+_TIMES = (
+    (2 * DAY, DAY, "d", HOUR, "h"),  # "1d" alone would say too little.
+    (HOUR, HOUR, "h", MINUTE, "m"),
+    (MINUTE, MINUTE, "m", 1, "s"),
+)
+"""From how many seconds on a length of time is told in which unit, and in which smaller one."""
+
+_TENTHS = 10
+"""Seconds below which tenths of them say something."""
 
 BYTES_PER_TOKEN = 4
 """Rule of thumb for JSON in English; results based on it are called estimates."""
@@ -96,6 +108,21 @@ def bytes_in_words(count: int) -> str:
     while value >= KIB and unit < len(UNITS) - 1:
         value, unit = value / KIB, unit + 1
     return f"{value:.2f}".rstrip("0").rstrip(".") + f" {UNITS[unit]}"
+
+
+def span(seconds: float, parts: int = 2) -> str:
+    """A length of time as people also write it: `1.4s`, `42s`, `2m 5s`, `2h 3m`, `9d 1h`.
+
+    Args:
+        seconds: how long; less than none is none.
+        parts: 1 for an age, or where there is little room: one unit, such as `2h`, and whole seconds.
+    """
+    whole = max(0, int(seconds))
+    if whole < MINUTE:
+        return f"{max(0.0, seconds):.1f}s" if parts > 1 and seconds < _TENTHS else f"{whole}s"
+    _, unit, name, part, smaller = next(each for each in _TIMES if whole >= each[0])
+    count, rest = divmod(whole, unit)
+    return f"{count}{name} {rest // part}{smaller}" if parts > 1 and rest >= part else f"{count}{name}"
 
 
 def _folded(name: str) -> str:

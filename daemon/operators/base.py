@@ -20,17 +20,20 @@ from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
 
     from daemon.authorization.running import LoginRuns
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.config.diff import Plan
     from daemon.config.model import Config, Server
+    from daemon.config.parse import CheckedConfig
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import CallStats, Noise, RepairCounts, StderrTail
     from daemon.counting.recent_calls import RecentCalls
     from daemon.counting.series import Series
     from daemon.counting.tally import Tally
+    from daemon.errors import Fault
     from daemon.facts import Fact
     from daemon.history.journal import History
     from daemon.kit.mailbox import Watch
@@ -102,6 +105,10 @@ class DaemonFacts:
     """Why started children are not recorded in the state directory (`processes.starts`); empty if they are."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """The daemon's environment. Only variable names are shown, and the values that every server is given."""
+    warnings: Callable[[CheckedConfig, Path, Mapping[str, str]], Sequence[Fault]] = attrs.field(
+        default=lambda *_told: (), repr=False
+    )
+    """What `mcpd check` warns of in a configuration, given its file and the environment. Blocks."""
 
 
 class CatalogWriter(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from daemon.catalog.kinds import switch_of
 from daemon.model import Kind
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from daemon.catalog.known import KnownList
     from daemon.model import Definition
     from daemon.operators.base import OperatorContext
+
+
+class DefinitionsParams(Struct):
+    """Whose prompts or resources are asked for; None is all servers'."""
+
+    server: str | None = None
 
 
 def servers_of(context: OperatorContext, server: str | None) -> Mapping[str, ServerEntry]:

@@ -102,7 +102,7 @@ def _settings(context: OperatorContext, key: ToolKey, text: str | None) -> Itera
         written = _written(config.categories[name].tools.overrides, key)
         if written or text is not None:
             held = ("categories", name, "tools", "overrides", written or "/".join(key), "description")
-            yield Setting(trail=held, value=value)
+            yield Setting(trail=held, value=value, holder_is_its=True)
 
 
 def _written(texts: Collection[str], key: ToolKey) -> str:

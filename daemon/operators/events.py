@@ -12,11 +12,11 @@ import trio
 from daemon.config.labels import server_of
 from daemon.errors import InvalidArguments
 from daemon.history.encoding import as_json
-from daemon.history.event import EventKind
+from daemon.history.event import TOLD, EventKind
 from daemon.history.query import EventQuery
 from daemon.kit.wording import hint
 from daemon.operators.base import Command
-from daemon.operators.sessions import numbered, session_named
+from daemon.operators.sessions import loaded_by, numbered, session_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +59,8 @@ class EventsParams(msgspec.Struct):
     """The earliest time, in seconds since the epoch."""
     kinds: tuple[str, ...] = ()
     """Kinds of events; none: all."""
+    people: bool = False
+    """Whether the answer is for people, whom some kinds tell nothing (`TOLD`) unless they ask for them."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_EVENTS)] = 50
     """The most events: the newest, or with `after` those that follow."""
     after: Cursor | None = None
@@ -78,7 +80,7 @@ async def events(context: OperatorContext, params: EventsParams) -> dict[str, ob
         raise context.unknown("")
     if params.session is not None:
         params.session = numbered(context, params.session)
-    history, query = context.history, _query(params)
+    history, query = context.history, await _with_loaded(context, _query(params))
     now = history.now()
     news, begun = history.news.value, Cursor(now, {history.life: history.number})
     found = await history.recent(query)
@@ -138,11 +140,12 @@ async def recent(
         session: a session, by its key or the number of its connection (`#12`).
         since: the earliest time, in seconds since the epoch.
         until: the latest time.
-        kinds: the kinds of events; none: all.
+        kinds: the kinds of events; none: all that people are told.
         limit: the most events.
     """
     params = EventsParams(server=server, session=session, since=since or 0.0, limit=limit)
-    return await context.history.recent(attrs.evolve(_query(params), until=until, kinds=kinds))
+    query = attrs.evolve(_query(params), until=until, kinds=kinds or TOLD)
+    return await context.history.recent(await _with_loaded(context, query))
 
 
 def _query(params: EventsParams) -> EventQuery:
@@ -151,13 +154,18 @@ def _query(params: EventsParams) -> EventQuery:
         server=server_of(name),
         instance="" if server_of(name) == name else name,
         session=params.session or "",
-        kinds=frozenset(map(_kind, params.kinds)),
+        kinds=frozenset(map(_kind, params.kinds)) or (TOLD if params.people else frozenset()),
         since=params.since if after is None else max(params.since, after.since),
         fresh=0.0 if after is None else after.at - LATE_SECONDS,
         seen={} if after is None else after.lives,
         limit=params.limit,
         oldest=after is not None,
     )
+
+
+async def _with_loaded(context: OperatorContext, query: EventQuery) -> EventQuery:
+    """The query, with what the session has loaded that it asks for: changes of that concern the session."""
+    return attrs.evolve(query, loaded=await loaded_by(context, query.session)) if query.session else query
 
 
 def _kind(name: str) -> EventKind:

@@ -5,6 +5,7 @@ Shared by the command line and the console. Standard library only, as `remedies`
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,11 +31,17 @@ STATUSES = {
 """Statuses in words."""
 
 SOURCES = {
-    "manual": "the model, which asked for it",
+    "manual": "the model",
     "auto": "a call of it",
-    "policy_preload": "the profile (preload)",
+    "policy_preload": "the profile",
 }
 """Who has loaded a tool, in words."""
+
+
+def change_in_words(change: Mapping[str, Any], tool: str = "It") -> str:
+    """What has become of a tool, and when, given what the history has of it (`tool_changes`)."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change["at"]))
+    return f"{tool} was {change['what']} at {at}."
 
 
 def advice(tool: Mapping[str, Any]) -> str:

@@ -140,6 +140,7 @@ async def _events(
     dropped = [tail.after(0)[0].at for tail in tails if tail.written > len(tail)]
     asked = EventsParams(
         server=params.server,
+        people=True,
         since=min(dropped, default=0.0),
         limit=min(params.last, EVENTS_SHOWN),
         after=params.events_after,

@@ -114,11 +114,14 @@ def _some(word: str, names: list[str]) -> str:
 def _changes(
     had: Mapping[str, Tool] | Mapping[str, Definition], has: Mapping[str, Tool] | Mapping[str, Definition]
 ) -> dict[str, list[str]]:
-    # Nearly always the list is the same, and then it is the same object.
+    # Nearly always the list is the same, and then it is the same object; so is most of what is in another one.
     if had is has:
         return {"came": [], "went": [], "changed": []}
+    others = [(name, was) for name, each in has.items() if (was := had.get(name)) is not each]
     return {
-        "came": [name for name in has if name not in had],
+        "came": [name for name, was in others if was is None],
         "went": [name for name in had if name not in has],
-        "changed": [name for name in has if name in had and had[name].schema_hash != has[name].schema_hash],
+        "changed": [
+            name for name, was in others if was is not None and was.schema_hash != has[name].schema_hash
+        ],
     }

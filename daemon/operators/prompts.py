@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from daemon.model import Kind
 from daemon.operators.base import Command
-from daemon.operators.definitions import listed, problems, servers_of
+from daemon.operators.definitions import DefinitionsParams, listed, problems, servers_of
 
 if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
 
 
-class PromptsParams(msgspec.Struct):
-    """Whose prompts are asked for; None is all servers'."""
-
-    server: str | None = None
-
-
-async def prompts(context: OperatorContext, params: PromptsParams) -> dict[str, object]:
+async def prompts(context: OperatorContext, params: DefinitionsParams) -> dict[str, object]:
     """The prompts, and what is wrong with servers that have some.
 
     Raises:
@@ -33,4 +25,4 @@ async def prompts(context: OperatorContext, params: PromptsParams) -> dict[str, 
     }
 
 
-PROMPTS = Command("prompts", PromptsParams, prompts)
+PROMPTS = Command("prompts", DefinitionsParams, prompts)

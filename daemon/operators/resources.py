@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from daemon.model import Kind
 from daemon.operators.base import Command
-from daemon.operators.definitions import listed, problems, servers_of
+from daemon.operators.definitions import DefinitionsParams, listed, problems, servers_of
 
 if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
 
 
-class ResourcesParams(msgspec.Struct):
-    """Whose resources are asked for; None is all servers'."""
-
-    server: str | None = None
-
-
-async def resources(context: OperatorContext, params: ResourcesParams) -> dict[str, object]:
+async def resources(context: OperatorContext, params: DefinitionsParams) -> dict[str, object]:
     """The resources and templates, and what is wrong with servers that have some.
 
     Raises:
@@ -34,4 +26,4 @@ async def resources(context: OperatorContext, params: ResourcesParams) -> dict[s
     }
 
 
-RESOURCES = Command("resources", ResourcesParams, resources)
+RESOURCES = Command("resources", DefinitionsParams, resources)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -16,8 +16,10 @@ import trio
 from daemon.catalog.loaded import LoadedStatus, judge_in
 from daemon.catalog.remembered import is_anonymous
 from daemon.errors import CallError, InvalidArguments, McpdError
+from daemon.history.event import EventKind
 from daemon.operators.base import Command
 from daemon.operators.grounds import why
+from daemon.operators.tool_changes import explain
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
@@ -52,16 +54,49 @@ async def sessions(context: OperatorContext, params: SessionsParams) -> dict[str
         InvalidArguments: there is no such session.
         CallError: what is kept cannot be read now, and the session is not in use.
     """
-    return await (_all(context) if params.key is None else session_named(context, params.key))
+    if params.key is None:
+        return await _all(context)
+    report: dict[str, Any] = await session_named(context, params.key)
+    await explain(context, report["loaded"])
+    return report
 
 
 SESSIONS = Command("sessions", SessionsParams, sessions)
 
 
 def numbered(context: OperatorContext, session: str) -> str:
-    """A session as calls and events name it: a number with `#`, unless a session in use has it as its key."""
+    """A session as calls and events name it: by its key, or by its connection's number (`#12`) if it has none.
+
+    Args:
+        context: the daemon.
+        session: its key, or the number of a connection, perhaps with `#` before it, that is or was there.
+    """
     is_key = any(record.key == session for record, _users in context.clients.in_use())
-    return f"#{session}" if session.isdecimal() and not is_key else session
+    number = session.removeprefix("#")
+    if is_key or not number.isdecimal():
+        return session
+    for live in context.clients.statistics():
+        if str(live.number) == number:
+            return live.key or f"#{number}"
+    began = (event for event in context.history.after(0) if event.kind is EventKind.SESSION_BEGAN)
+    keys = (event.session for event in began if str(event.details.get("connection")) == number)
+    return next(keys, f"#{number}")
+
+
+async def loaded_by(context: OperatorContext, session: str) -> Mapping[tuple[str, str], float]:
+    """The tools that a session has loaded, by server and name, each since when; as far as that can be read.
+
+    Args:
+        context: the daemon.
+        session: the session, as `numbered` names it.
+    """
+    for live in context.clients.statistics():
+        if session == f"#{live.number}":
+            return {tool.key: tool.at for tool in live.own.tools.values()}
+    record = next((record for record, _users in context.clients.in_use() if record.key == session), None)
+    if record is None:
+        record = await _recalled(context.archive, session, needed=False)
+    return {} if record is None else {tool.key: tool.at for tool in record.loaded.tools.values()}
 
 
 async def session_named(context: OperatorContext, key: str) -> dict[str, object]:

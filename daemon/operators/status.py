@@ -9,9 +9,11 @@ import trio
 
 from daemon.counting.summary import in_all, summary
 from daemon.counting.tally import tokens_in
+from daemon.history.event import EventKind
 from daemon.kit.wording import camel
 from daemon.operators.base import Command
 from daemon.operators.grounds import why
+from daemon.operators.lately import lately
 from daemon.operators.status_lists import numbers
 from daemon.operators.status_one import status_of_one
 from daemon.operators.status_servers import server_status
@@ -44,7 +46,7 @@ async def status(context: OperatorContext, params: StatusParams) -> dict[str, ob
     memory = await trio.to_thread.run_sync(memory_by_mark)
     if params.server is not None:
         return await status_of_one(context, params.server, memory)
-    return status_with(context, memory)
+    return {**status_with(context, memory), "lately": await lately(context)}
 
 
 STATUS = Command("status", StatusParams, status)
@@ -85,6 +87,7 @@ def _daemon(context: OperatorContext) -> dict[str, object]:
         "socket": facts.socket,
         "controlSocket": facts.control_socket,
         "config": facts.config,
+        "configReadAt": round(_read_at(context), 3),
         "lazy": catalog.config.lazy,
         "surfaces": by_profile(catalog.config),
         "startsAtATime": catalog.config.limits.starts,
@@ -102,6 +105,16 @@ def _daemon(context: OperatorContext) -> dict[str, object]:
         "persistence": _persistence(context),
         **_surroundings(context),
     }
+
+
+def _read_at(context: OperatorContext) -> float:
+    """When the configuration that is in force was read, in seconds since the epoch."""
+    reads = (
+        event.at
+        for event in reversed(context.history.after(0))
+        if event.kind is EventKind.RELOADED and not event.text
+    )
+    return next(reads, context.facts.started_at)
 
 
 def _surroundings(context: OperatorContext) -> dict[str, object]:

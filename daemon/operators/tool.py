@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from daemon.errors import UnknownTool
-from daemon.history.event import EventKind
+from daemon.kit.wording import quoted
 from daemon.operators.base import Command
-from daemon.operators.events import recent
+from daemon.operators.loaded_words import change_in_words
+from daemon.operators.tool_changes import last_change
 from daemon.operators.tool_names import known_tool, tool_named
 from daemon.surfaces.arguments.examples import example_of
 from daemon.surfaces.arguments.validators import Validators
@@ -39,9 +39,6 @@ _USUAL = (
 _MADE_UP = "text"
 """What `example_of` writes where any text fits."""
 
-MAX_CHANGES = 200
-"""The most changes of a server's lists that are looked through for a tool that is gone."""
-
 
 class ToolParams(msgspec.Struct):
     """A tool, by its server's own name for it; without a server, by any name (`tool_names`)."""
@@ -64,9 +61,9 @@ async def tool(context: OperatorContext, params: ToolParams) -> dict[str, object
     try:
         known = known_tool(context, server, name)
     except UnknownTool as error:
-        if not (gone := await _removed(context, server, name)):
+        if (change := await last_change(context, server, name)) is None:
             raise
-        raise UnknownTool(f"{error} {gone}", tool=name) from None
+        raise UnknownTool(f"{error} {change_in_words(change, quoted(name))}", tool=name) from None
     entry = catalog.servers[server]
     key = (server, name)
     enabled = key not in catalog.switched_tools and key not in catalog.off and not entry.disabled
@@ -78,23 +75,13 @@ async def tool(context: OperatorContext, params: ToolParams) -> dict[str, object
         "available": enabled and entry.available,
         **context.state_of(server),
         "schemaHash": known.schema_hash,
+        "changed": await last_change(context, server, name),
         "definition": Raw(known.raw),
         "example": _example(Validators().of(known)),
     }
 
 
 TOOL = Command("tool", ToolParams, tool)
-
-
-async def _removed(context: OperatorContext, server: str, name: str) -> str:
-    """When a server has taken a tool out of its list, as far as the history knows; empty if it does not."""
-    kinds = frozenset({EventKind.LISTS_CHANGED})
-    for event in reversed(await recent(context, server=server, kinds=kinds, limit=MAX_CHANGES)):
-        found = event.details.get("tools")
-        went = found.get("went") if isinstance(found, dict) else None
-        if isinstance(went, (list, tuple)) and name in went:
-            return f"It had one until {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(event.at))}."
-    return ""
 
 
 def _holds(members: Any, key: tuple[str, str]) -> bool:

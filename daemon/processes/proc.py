@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -223,13 +224,17 @@ def _descriptors(pid: int) -> list[str]:
 
 def lock_holder(lock: Path) -> int | None:
     """The pid of the process that holds the flock(2) of one of our lock files; None if it is free."""
+    try:
+        found = lock.stat()
+    except OSError:
+        return None
+    # Of a pipe in its place nobody knows when it can be read.
+    if not stat.S_ISREG(found.st_mode):
+        return None
     listed, named = _read(PROC / "locks"), _read(lock)
     if listed is None or named is None:
         return None
-    try:
-        inode = str(lock.stat().st_ino)
-    except OSError:
-        return None
+    inode = str(found.st_ino)
     # 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE ...; the device is not compared: btrfs reports two for one.
     rows = (line.split() for line in listed.splitlines() if " FLOCK " in line and "->" not in line)
     pids = {row[4] for row in rows if row[5].rpartition(":")[2] == inode}

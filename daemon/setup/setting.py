@@ -24,3 +24,5 @@ class Setting:
     """The keys that lead to it: `("profiles", "reader", "lazy")`."""
     value: object
     """What is to stand there, in plain types; `UNSET`: nothing."""
+    holder_is_its: bool = False
+    """Whether the object that holds it is there for it, and is removed if nothing else is left in it."""

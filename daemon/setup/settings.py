@@ -6,6 +6,7 @@ else. A profile in a file of its own (`profiles.d`) is changed there.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import attrs
@@ -17,13 +18,14 @@ from daemon.documents.edited import spelt
 from daemon.documents.files import DocumentError, look, replace
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
+from daemon.setup.clients.members import at
 from daemon.setup.setting import UNSET, Setting
 from daemon.surfaces.table import SURFACES
 
 __all__ = ["UNSET", "KeyPlace", "Setting", "SettingsEdit", "edited"]
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from daemon.documents.files import FoundFile
@@ -79,11 +81,11 @@ class SettingsEdit:
         Raises:
             DocumentError: one cannot be written, or somebody else has written it since it was read.
         """
-        for at, each in enumerate(self.changed):
+        for done, each in enumerate(self.changed):
             try:
                 replace(each.found, each.text.encode())
             except DocumentError:
-                for before in self.changed[:at]:
+                for before in self.changed[:done]:
                     before.undo()
                 raise
 
@@ -100,6 +102,8 @@ class SettingsEdit:
 def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]) -> SettingsEdit:
     """Read a configuration and change keys of it, in memory. Blocks: it reads files.
 
+    With a key that is removed go the objects around it that it leaves empty, unless they say something.
+
     Args:
         config: the configuration file.
         settings: what is to stand where.
@@ -111,27 +115,56 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
     """
     opened: dict[Path, tuple[FoundFile, Document]] = {}
     places = []
-    for setting in settings:
-        path, trail = _holder(config, setting.trail)
-        if path not in opened:
-            opened[path] = _open(path)
-        document = opened[path][1]
-        if setting.value is UNSET:
-            document.remove(trail)
-        else:
-            document.put(trail, setting.value)
-        places.append(KeyPlace(path, spelt(trail)))
+    removed: list[tuple[Path, tuple[str, ...]]] = []
+    with ExitStack() as changes:
+        for setting in settings:
+            path, trail = _holder(config, setting.trail)
+            if path not in opened:
+                opened[path] = _open(path)
+                # There may be hundreds of profiles, and to check a text takes as long as it is.
+                changes.enter_context(opened[path][1].together())
+            document = opened[path][1]
+            if setting.value is UNSET:
+                document.remove(trail)
+                gone = trail
+                if setting.holder_is_its and at(document.value(), trail[:-1]) == {}:
+                    gone = trail[:-1]
+                    document.remove(gone)
+                removed.append((path, gone))
+            else:
+                document.put(trail, setting.value)
+            places.append(KeyPlace(path, spelt(trail)))
     texts = {path: document.text() for path, (_, document) in opened.items()}
     for path, text in texts.items():
         if len(text.encode()) > MAX_CONFIG:
             raise DocumentError(f"{path} would have more than {MAX_CONFIG >> 10} KiB, which mcpd does not read")
-    load_changed(config, texts, environ, SURFACES)
+    said = load_changed(config, texts, environ, SURFACES)
+    for path, trail in removed:
+        for text in _without_empty(opened[path][1], trail):
+            if load_changed(config, {**texts, path: text}, environ, SURFACES) != said:
+                break
+            texts[path] = text
     changed = tuple(
         _EditedFile(found=found, text=texts[path])
         for path, (found, _) in opened.items()
         if texts[path] != found.text()
     )
     return SettingsEdit(places=tuple(places), changed=changed)
+
+
+def _without_empty(document: Document, trail: tuple[str, ...]) -> Iterator[str]:
+    """The text without the innermost object above a key, if that is empty; then without the next, and so on.
+
+    An object that a person has commented stays.
+    """
+    for end in range(len(trail) - 1, 0, -1):
+        if at(document.value(), trail[:end]) != {}:
+            return
+        before = document.text()
+        document.remove(trail[:end])
+        if any(before.count(mark) != document.text().count(mark) for mark in ("//", "/*")):
+            return
+        yield document.text()
 
 
 def _open(path: Path) -> tuple[FoundFile, Document]:

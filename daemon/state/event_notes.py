@@ -6,15 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.history.event import Event, EventKind
-from daemon.state.event_rows import find_events, last_life
+from daemon.state.event_rows import away_since, find_events, last_life
 from daemon.state.faults import StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from daemon.history.journal import History
     from daemon.history.query import EventQuery
     from daemon.state.access import Broadcast, StoreAccess
+    from daemon.state.event_rows import LastLife
 
 EVENTS_AT_ONCE = 500
 """The most events in one batch: some 10 ms in which nobody else writes."""
@@ -103,9 +104,17 @@ class StoredEvents:
             await self._access.moved.wait()
             history.news.set(object())
 
-    async def last_life(self, host: str, socket: str) -> tuple[float, bool] | None:
-        """When the last daemon on a socket was last heard of, and whether it stopped in order, if known."""
+    async def last_life(self, host: str, socket: str) -> LastLife | None:
+        """How the last daemon on a socket ended, if known."""
         try:
             return await self._access.ask(lambda store: store.within(partial(last_life, host, socket)))
         except StoreFault:
             return None
+
+    async def away_since(self, servers: Iterable[str], life: str) -> Mapping[str, float]:
+        """Since when each server was away that a daemon left behind so, as far as that is known."""
+        names = list(servers)
+        try:
+            return await self._access.ask(lambda store: store.within(partial(away_since, names, life)))
+        except StoreFault:
+            return {}

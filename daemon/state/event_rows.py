@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from daemon.history.encoding import body_of, stored_event
 from daemon.history.event import EventKind
 from daemon.state.sql import among, clean
@@ -31,8 +33,14 @@ that never comes up makes three thousand a day."""
 FORGOTTEN_EVENTS = 2000
 """The most events that are deleted in one transaction: some 20 ms, for which writers wait."""
 
+LOOKED_THROUGH = 10_000
+"""The most events that are read for a session that has loaded tools, to find the changes of these."""
+
 _SESSIONS = "kind LIKE 'session-%'"
 """Clients may come and go by the thousand, which must not cost the daemon's own events their places."""
+
+OF_RUNS = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
+"""Kinds that say how a server is since; the newest of them tells whether it is away."""
 
 _COLUMNS = ("life", "number", "at", "server", "instance", "session", "kind", "body")
 
@@ -50,14 +58,20 @@ def put_events(transaction: Transaction, events: Iterable[Event]) -> None:
 def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
     """The stored events that are asked for, oldest first; rows that nobody here can read are left out."""
     conditions = ["at >= :since"]
-    values: dict[str, Any] = {"since": query.since, "limit": query.limit}
+    most = LOOKED_THROUGH if query.loaded else query.limit
+    values: dict[str, Any] = {"since": query.since, "limit": most}
     if query.until < math.inf:
         conditions.append("at <= :until")
         values["until"] = query.until
-    for column in ("server", "instance", "session"):
+    for column in ("server", "instance", "session", "life"):
         if wanted := getattr(query, column):
             conditions.append(f"{column} = :{column}")
             values[column] = clean(wanted)
+    if query.loaded:
+        # Which tools a change is about stands in its body.
+        conditions.remove("session = :session")
+        conditions.append("(session = :session OR kind = :changed)")
+        values["changed"] = str(EventKind.LISTS_CHANGED)
     if query.kinds:
         marks, kinds = among(map(str, query.kinds))
         conditions.append(f"kind IN {marks}")
@@ -78,6 +92,8 @@ def find_events(query: EventQuery, transaction: Transaction) -> list[Event]:
         values,
     )
     events = [event for row in found if (event := stored_event(row)) is not None]
+    if query.loaded:
+        events = [event for event in events if query.matches(event)][: query.limit]
     return events if query.oldest else events[::-1]
 
 
@@ -105,8 +121,20 @@ def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_E
     return FORGOTTEN_EVENTS - room
 
 
-def last_life(host: str, socket: str, transaction: Transaction) -> tuple[float, bool] | None:
-    """When the last daemon on a socket was last heard of, and whether it stopped in order; None: no trace.
+@attrs.frozen(kw_only=True)
+class LastLife:
+    """How the last daemon on a socket ended."""
+
+    name: str
+    """The `life` of its events."""
+    heard_at: float
+    """When it was last heard of, in seconds since the epoch."""
+    in_order: bool
+    """Whether it stopped, rather than that it was killed."""
+
+
+def last_life(host: str, socket: str, transaction: Transaction) -> LastLife | None:
+    """How the last daemon on a socket ended; None: there is no trace of one.
 
     Args:
         host: the name of its machine.
@@ -121,8 +149,28 @@ def last_life(host: str, socket: str, transaction: Transaction) -> tuple[float, 
         life = {"life": event.life}
         stopped = {**life, "kind": str(EventKind.DAEMON_STOPPED)}
         ended = transaction.scalar("SELECT count(*) FROM events WHERE life = :life AND kind = :kind", stopped)
-        return float(transaction.scalar("SELECT max(at) FROM events WHERE life = :life", life)), bool(ended)
+        heard_at = float(transaction.scalar("SELECT max(at) FROM events WHERE life = :life", life))
+        return LastLife(name=event.life, heard_at=heard_at, in_order=bool(ended))
     return None
+
+
+def away_since(servers: Iterable[str], life: str, transaction: Transaction) -> dict[str, float]:
+    """Since when each server was away that a daemon left behind so, in seconds since the epoch.
+
+    Args:
+        servers: their names.
+        life: the daemon's.
+        transaction: the transaction to read in.
+    """
+    marks, kinds = among(map(str, OF_RUNS))
+    # Of one life, numbers rise with time.
+    rows = transaction.rows(
+        "SELECT * FROM events WHERE life = :life AND number IN (SELECT max(number) FROM events"
+        f" WHERE life = :life AND kind IN {marks} GROUP BY server)",
+        {"life": clean(life), **kinds},
+    )
+    last = {event.server: event.details.get("awaySince") for row in rows if (event := stored_event(row))}
+    return {name: float(at) for name in servers if isinstance(at := last.get(name), (int, float))}
 
 
 def _row(event: Event) -> dict[str, Any]:

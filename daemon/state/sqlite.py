@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import sqlite3
 from datetime import UTC, datetime
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.errors import DaemonRunning
+from daemon.host.locks import take
+from daemon.host.private_files import own_file
 from daemon.host.sockets import private_directory
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.sql import SqlDialect, Transaction
@@ -34,7 +35,6 @@ most 1.5 s for an operation."""
 LARGEST_LEFT_LOG = 4 * 1024 * 1024
 """Bytes to which a checkpoint truncates the write-ahead log, so that a large batch does not leave it large."""
 
-_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 BESIDE = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database."""
@@ -166,25 +166,17 @@ def hold(path: Path) -> Iterator[None]:
         OSError: the lock file cannot be created, or others can write to its directory.
     """
     private_directory(path.parent)
-    lock = os.open(path.with_name(path.name + ".lock"), _LOCK_FLAGS, 0o600)
+    lock = own_file(path.with_name(path.name + ".lock"))
     try:
-        _take(lock, path)
+        holder = take(lock)
+        if holder is not None:
+            raise DaemonRunning(
+                f"another daemon, pid {holder}, keeps its state in {path}. Stop it, or give this one a"
+                " --state-dir of its own."
+            )
         yield
     finally:
         os.close(lock)
-
-
-def _take(lock: int, path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-        raise DaemonRunning(
-            f"another daemon, pid {holder}, keeps its state in {path}. Stop it, or give this one a --state-dir"
-            " of its own."
-        ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
 
 
 def set_aside(path: Path, now: float) -> str:

@@ -61,7 +61,7 @@ class Child:
         """Why it is switched off; empty if it is not."""
         self.left = trio.Event()
         """Set once it has left the supervisor and cleaned up."""
-        self.events = RunEvents(spec, note)
+        self.events = RunEvents(spec, note, wall)
         told = (self.events.moved, spec.on_status or partial(on_status, spec.name))
         self.status = ChildStatus(partial(_tell_each, told), wall, redact)
         self.pause = Pause()

@@ -32,27 +32,39 @@ _UNSAID = {ServerState.DORMANT: "nobody has used it for a while", ServerState.ST
 class RunEvents:
     """Makes events of a child's statuses, and of the ends of its runs."""
 
-    def __init__(self, spec: ChildSpec, note: Callable[[Event], None]) -> None:
+    def __init__(self, spec: ChildSpec, note: Callable[[Event], None], wall: Callable[[], float]) -> None:
         """Start before the first run.
 
         Args:
             spec: the child; another one of the same name may take its place.
             note: takes each event.
+            wall: returns seconds since the epoch: an outage may be longer than the daemon's life.
         """
         self.spec = spec
         self._note = note
+        self._wall = wall
         self._run = 0
         self._began = 0.0
         self._ready: float | None = None
         self._away: float | None = None  # Since when it has not served, though it was to.
+        self._over_restart = False  # Whether that began before this daemon.
         self._state = ServerState.STOPPED
         self._degraded: object = None
         self._why = ""
 
+    def was_away(self, since: float) -> None:
+        """Note that it was away when the daemon before this one ended.
+
+        Args:
+            since: in seconds since the epoch.
+        """
+        self._away, self._over_restart = since, True
+
     def moved(self, status: ServerStatus) -> None:
         """Note what a new status means, if anything has happened."""
         before, self._state = self._state, status.state
-        if status.state in REST:
+        # That mcpd stops, for which no reason is given, does not end an outage.
+        if status.state in REST and (status.reason or self._why or status.state is not ServerState.STOPPED):
             self._away = None
         if status.state is ServerState.STARTING:
             if before is not ServerState.STARTING:
@@ -95,11 +107,17 @@ class RunEvents:
         now = trio.current_time()
         if self._ready is None:
             self._ready = now
-            away = {} if self._away is None else {"awaySeconds": now - self._away}
+            self._tell(EventKind.READY, {"seconds": now - self._began, **self._outage(), **self.spec.told()})
             self._away = None
-            self._tell(EventKind.READY, {"seconds": now - self._began, **away, **self.spec.told()})
         elif again:
             self._tell(EventKind.READY, {"again": True})
+
+    def _outage(self) -> dict[str, Detail]:
+        """How long it was away, if it was."""
+        if self._away is None:
+            return {}
+        found: dict[str, Detail] = {"awaySeconds": max(0.0, self._wall() - self._away), "awaySince": self._away}
+        return {**found, "awayOverRestart": True} if self._over_restart else found
 
     def _rests(self, status: ServerStatus, *, waited: bool) -> None:
         if self._run:
@@ -114,11 +132,12 @@ class RunEvents:
         if not self._run:
             return
         if reason is not None and state not in REST and self._away is None:
-            self._away = trio.current_time()
+            self._away, self._over_restart = self._wall(), False
         served = {} if self._ready is None else {"seconds": trio.current_time() - self._ready}
         lines = self.spec.last_lines(self._run)
         said = {"stderr": lines} if lines else {}
-        self._tell(EventKind.ENDED, {"state": str(state), **served, **details, **said}, reason, text)
+        away = {} if self._away is None else {"awaySince": self._away}
+        self._tell(EventKind.ENDED, {"state": str(state), **served, **away, **details, **said}, reason, text)
         self._run = 0
 
     def _tell(

@@ -97,14 +97,18 @@ class Tree(Wiring):
         await self.registry.settle()
 
     async def _tell_start(self) -> None:
-        """Note that the daemon starts, and whether the one before it ended as it should."""
+        """Note that the daemon starts, how the one before it ended, and which servers were away then."""
         facts, host = self.around.facts, socket.gethostname()
         details: dict[str, Detail] = {"version": facts.version, "pid": facts.pid}
         details |= {"host": host, "socket": facts.socket}
         last = await self.recorder.events.last_life(host, facts.socket)
-        if last is not None and not last[1]:
-            details |= {"unclean": True, "lastAt": last[0]}
+        if last is not None and not last.in_order:
+            details |= {"unclean": True, "lastAt": last.heard_at}
         self.history.note(Event(kind=EventKind.DAEMON_STARTED, details=details))
+        if last is not None:
+            children = self.supervisor.children
+            for name, since in (await self.recorder.events.away_since(children, last.name)).items():
+                children[name].events.was_away(since)
 
     def _tell_stop(self) -> None:
         seconds = max(0.0, time.time() - self.around.facts.started_at)

@@ -8,7 +8,7 @@ import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import UpstreamTimeout
-from daemon.kit.wording import counted
+from daemon.kit.wording import counted, span
 from daemon.model import Era
 from daemon.wire.requests import RemoteError
 
@@ -56,10 +56,10 @@ class Keepalive:
         if not self._is_silent:
             return HEALTHY
         calls, seconds = self._connection.in_flight, round(self.silence)
-        pings = counted(self.unanswered, "ping")
-        said = f"answers no pings ({pings} so far), and was last heard {seconds} s ago"
+        pings, heard = counted(self.unanswered, "ping"), f"last heard {span(seconds)} ago"
+        said = f"answers no pings ({pings} so far), and was {heard}"
         if calls:
-            said = f"answers no pings while it works on {counted(calls, 'call')}, last heard {seconds} s ago"
+            said = f"answers no pings while it works on {counted(calls, 'call')}, {heard}"
         return Reason(
             said, Cause.UNANSWERED_PINGS, {"count": self.unanswered, "seconds": seconds, "calls": calls}
         )

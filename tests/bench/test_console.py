@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.calls.daemons import servers
-from bench.console import PAGES, TINY, WATCHED, Visitor, calls, pages, share
+from bench.console import FLOWS, PAGES, TINY, Visitor, calls, pages
 from bench.running import running
 
 
@@ -11,6 +11,5 @@ def test_every_page_is_measured_and_calls_beside_open_ones() -> None:
     with running({"mcpServers": servers([TINY.tools] * TINY.servers)}) as daemon:
         visitor = Visitor(daemon)
         assert [row[0] for row in pages(visitor, TINY.times)] == [f"/ui/{path}" for path in PAGES]
-        assert len(list(calls(daemon, visitor, TINY))) == 2 * len(WATCHED)
-        assert [row[0] for row in share(daemon, visitor, TINY)] == [*WATCHED]
+        assert [row[0] for row in calls(daemon, visitor, TINY)] == [*FLOWS]
         visitor.leave()

@@ -99,6 +99,19 @@ def test_signing_out_ends_it_in_this_browser_only(here: Here) -> None:
     assert "Servers" in other.title()
 
 
+def test_two_daemons_of_one_machine_are_looked_at_in_one_browser(here: Here, browser: Browser) -> None:
+    page = here.signed_in()
+    with console(browser) as other:
+        page.goto(other.link())
+        page.wait_for_url(other.address)
+        page.goto(here.address)
+        assert "Servers" in page.title()
+        page.get_by_role("button", name="Sign out").click()
+        page.goto(other.address)
+        assert "Servers" in page.title()
+    page.context.close()
+
+
 def test_a_token_of_the_configuration_signs_in_to_read(browser: Browser) -> None:
     value = "of-the-wall-display-0123456789"
     listed = [{"name": "wall", "value": value, "console": "read"}, {"name": "ci", "value": f"{value}-ci"}]

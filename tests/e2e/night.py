@@ -1,8 +1,8 @@
 """A night in which three things happened, for who has to find out what: `python -m tests.e2e.night DIRECTORY`.
 
-A server was away for a while and came back, another one changed its tools, and a client's session has loaded
-some of these. It is played within seconds; then what was stored of it is dated back to the night, and the
-daemon goes on until Ctrl-C.
+A server was away for a while, in which mcpd was restarted, and came back; another one changed its tools; and a
+client's session has loaded some of these. It is played within seconds; then what was stored of it is dated back
+to the night, and the daemon goes on until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -98,6 +98,9 @@ def _play(daemon: Daemon, database: Path, script: Path) -> float:
     database.unlink()
     os.kill(daemon.status()["servers"][AWAY]["pid"], signal.SIGKILL)
     eventually(lambda: daemon.status()["servers"][AWAY]["attempt"] >= 2, daemon.said)
+    daemon.stop()
+    daemon.start()
+    daemon.ready(CHANGED, "files")
     repaired = time.time()
     database.touch()
     daemon.run("restart", AWAY)
@@ -115,9 +118,15 @@ def _date_back(state: Path, repaired: float, ended: float) -> None:
         for hours, since, until in ((AWAY_SINCE, 0.0, repaired), (BACK_SINCE, repaired, ended)):
             statement = "UPDATE events SET at = at - ? WHERE at >= ? AND at < ?"
             store.execute(statement, (hours * 3600, since, until))
-        ready = "SELECT number, life, body FROM events WHERE server = ? AND kind = 'ready'"
-        for number, life, body in store.execute(ready, (AWAY,)).fetchall():
+        # What was loaded in the evening is lost to what changed in the night.
+        store.execute("UPDATE loaded_tools SET loaded_at = loaded_at - ?", (AWAY_SINCE * 3600,))
+        moved = "UPDATE sessions SET created_at = created_at - :by, seen_at = seen_at - :by"
+        store.execute(moved, {"by": AWAY_SINCE * 3600})
+        of_runs = "SELECT number, life, body FROM events WHERE server = ? AND kind IN ('ready', 'ended')"
+        for number, life, body in store.execute(of_runs, (AWAY,)).fetchall():
             told = json.loads(body)
+            if "awaySince" in told["details"]:
+                told["details"]["awaySince"] -= AWAY_SINCE * 3600
             if "awaySeconds" in told["details"]:
                 told["details"]["awaySeconds"] += (AWAY_SINCE - BACK_SINCE) * 3600
             where = (json.dumps(told).encode(), number, life)

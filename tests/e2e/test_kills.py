@@ -129,7 +129,7 @@ def beginning(daemon: Daemon, lives: Lives) -> float:
     for _ in range(2):
         lives.begin()
         began = time.monotonic()
-        eventually(lambda: has_loaded(daemon))
+        eventually(lambda: has_loaded(daemon), daemon.said)
         lives.kill()
     return time.monotonic() - began
 
@@ -156,7 +156,7 @@ def test_what_an_operator_was_told_is_switched_off_is_off_in_the_next_life() -> 
         with Lives(daemon) as lives:
             for number in range(WORDS):
                 lives.begin()
-                eventually(lambda: said(daemon, f"steady/echo{number}"))  # noqa: B023 - called in this turn
+                eventually(lambda: said(daemon, f"steady/echo{number}"), daemon.said)  # noqa: B023 - called in this turn
                 lives.kill()
         daemon.start()
         assert daemon.ask("status")["switchedOff"] == sorted(f"steady/echo{each}" for each in range(WORDS))

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from tests.e2e.harness import running
-from tests.e2e.terminals import INTERRUPT, Typing
 from tests.process.authorization.serving import browse, fetch, protected
+from tests.terminals import INTERRUPT, Typing
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
@@ -48,6 +48,11 @@ def state_of(daemon: Daemon) -> dict[str, Any]:
 def call(daemon: Daemon) -> dict[str, Any]:
     answer: dict[str, Any] = daemon.ask("call", server="notion", tool="secret", arguments={})
     return answer
+
+
+def outcomes(daemon: Daemon) -> list[str]:
+    """Of the events of logins, oldest first."""
+    return [each["details"]["outcome"] for each in daemon.ask("events", kinds=["login"])["events"]]
 
 
 def kept_in(daemon: Daemon) -> Path:
@@ -92,7 +97,12 @@ async def test_a_user_logs_in_calls_and_logs_out() -> None:
         assert not kept_in(daemon).exists()
         assert state_of(daemon)["cause"] == "login-needed"
         secrets = [login["accessToken"], login["refreshToken"]]
+        assert outcomes(daemon) == ["begun", "succeeded", "ended"]
+        told = daemon.run("events", "notion")
+        assert "notion: login succeeded\n" in told
+        assert "notion: restarted: there is another login\n" in told
         everything = daemon.said() + json.dumps(daemon.ask("status")) + before["reason"]
+        everything += told + json.dumps(daemon.ask("events"))
         assert not [each for each in secrets if each in everything]
 
 
@@ -137,6 +147,26 @@ async def test_ctrl_c_gives_a_login_up_and_nothing_is_kept() -> None:
         assert status == 130
         assert not kept_in(daemon).exists()
         eventually(lambda: "a login has ended without success" in daemon.said(), daemon.said)
+        assert outcomes(daemon) == ["begun", "failed"]
+
+
+async def test_a_login_that_cannot_be_renewed_is_told_with_why_the_server_is_away() -> None:
+    async with guarded(BROWSER) as daemon:
+        status, _, err = await run(daemon, "login", "notion")
+        assert status == 0, err
+        before = len(daemon.ask("events", server="notion", kinds=["ended", "state"])["events"]) + 1
+        daemon.stop()
+        login = json.loads(kept_in(daemon).read_text())
+        kept_in(daemon).write_text(json.dumps({**login, "accessToken": "spent", "refreshToken": "spent"}))
+        daemon.start()
+
+        def ends() -> list[dict[str, Any]]:
+            """After the start of this daemon."""
+            events = daemon.ask("events", server="notion")["events"]
+            return [each for each in events if each["kind"] in {"ended", "state"}][before:]
+
+        told = eventually(ends, daemon.said)[-1]
+        assert (told["cause"], told["isBad"]) == ("login-needed", True), told
 
 
 async def test_a_login_that_nobody_finishes_ends_in_time_and_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -18,7 +19,7 @@ def test_what_happened_in_the_night_is_told_in_the_morning() -> None:
         assert "ended: killed by SIGKILL" in away
         assert "notes: cannot open" in away
         assert "restarted: an operator asked for it" in away
-        assert "was away 3h" in away
+        assert re.search(r"ready after .*; was away 3h.*, since .*, over a restart of mcpd\n", away)
 
         [changed] = [
             json.loads(line)
@@ -32,6 +33,8 @@ def test_what_happened_in_the_night_is_told_in_the_morning() -> None:
         assert "weather/current" in loaded
         assert "weather/forecast" in loaded
         assert "files/read_file" in loaded
+        assert "It was changed (argument place changed) at 2" in loaded
+        assert "It was removed at 2" in loaded
         assert {name: each["status"] for name, each in daemon.loaded(SESSION).items()} == {
             "weather/current": "invalid_changed",
             "weather/forecast": "invalid_deleted",

@@ -114,7 +114,7 @@ def test_what_a_client_without_a_key_has_loaded_outlives_its_daemons(number: sig
             shown = daemon.run("sessions", f"#{number_of_guest}")
             assert "no key" in shown
             assert "changing/form" in shown
-            assert "manual" in shown
+            assert "the model" in shown
 
 
 @pytest.mark.parametrize("surface", SURFACES)

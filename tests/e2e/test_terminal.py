@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e import whole_server
 from tests.e2e.harness import Daemon, node_server, running
-from tests.e2e.terminals import INTERRUPT, Typing
+from tests.terminals import INTERRUPT, Typing
 from tests.waiting import eventually
 
 if TYPE_CHECKING:

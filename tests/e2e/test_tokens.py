@@ -129,6 +129,22 @@ def test_refusals_are_counted_and_no_token_is_in_the_log(served: Served) -> None
     assert served.token() not in said
 
 
+def test_who_was_refused_and_why_is_an_event_without_the_token(served: Served) -> None:
+    value = served.token("new", "noted")
+    served.status(f"{value}x")
+    served.status(None)
+
+    def reasons() -> set[tuple[str, str]]:
+        events = served.daemon.ask("events", kinds=["refused"])["events"]
+        return {(each["details"]["door"], each["details"]["reason"]) for each in events}
+
+    # The first of each kind at once; what other tests were refused is counted for a minute.
+    eventually(lambda: {("http", "token_wrong"), ("http", "token_missing")} <= reasons(), served.daemon.said)
+    shown = served.daemon.run("events", "--kind", "refused")
+    assert "refused at http: token wrong" in shown
+    assert value not in shown + json.dumps(served.daemon.ask("events", kinds=["refused"]))
+
+
 def test_a_token_is_kept_over_a_restart_of_the_daemon() -> None:
     port = free_port()
     config = {"listen": {"http": {"address": f"127.0.0.1:{port}"}}}

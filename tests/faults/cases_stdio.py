@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.faults.arena import BOUND
 from tests.faults.case import LATER, Case, Stdio, Step
 from tests.faults.steps import (
     AGAIN,
@@ -479,7 +480,13 @@ LISTINGS = (
         )
     ),
     case("the listing is refused", stdio(on={"tools/list": REFUSED}), Reaches("degraded", reason="not today")),
-    case("the cursor never ends", stdio(cursor="endless", tools=1), Reaches("degraded", reason="1000 pages")),
+    case(
+        "the cursor never ends",
+        # A thousand pages are half a second, on a very busy machine half a minute.
+        stdio({"timeouts": {"list": 120}}, cursor="endless", tools=1),
+        Reaches("degraded", reason="1000 pages"),
+        bound=4 * BOUND,
+    ),
     case("the cursor repeats", stdio(cursor="same", tools=1), Reaches("degraded", reason="repeats the cursor")),
     case(
         "three thousand tools in pages of a hundred",

@@ -513,7 +513,7 @@ MATRIX = (
     ),
     row(
         "the daemon ends, or is killed, with many instances",
-        f"{OWN_CHILD}faults.py::test_sixteen_instances_that_end_only_of_a_kill_stop_within_five_seconds",
+        f"{OWN_CHILD}faults.py::test_sixteen_instances_that_end_only_of_a_kill_stop_within_the_seconds_of_all_stops",
         "tests/e2e/test_leftovers.py::test_instances_that_a_killed_daemon_has_left_are_ended_by_the_next",
     ),
 )

@@ -36,6 +36,7 @@ from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import tool_call
 from tests.scripted_server import command
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -47,10 +48,8 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer_requests import PeerRequest
 
-PATIENCE = 10.0
-"""Seconds that anything may take."""
 
-QUICK = {"stop_eof": 0.2, "stop_term": 0.2, "probe": 1.0, "initialize": 5.0}
+QUICK = {"stop_eof": 0.2, "stop_term": 0.2, "probe": 1.0, "initialize": 20.0}
 """Timeouts for servers that need no patience."""
 
 Json = dict[str, Any]

@@ -12,7 +12,8 @@ import trio
 
 from daemon.errors import CallError, RequestTooLarge, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.states import SERVING, ServerState
-from tests.faults.stage import PATIENCE, Answer, Stage, is_alive, recording, scripted, stage
+from tests.faults.stage import Answer, Stage, is_alive, recording, scripted, stage
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,6 +11,7 @@ import trio
 
 from tests.fuzz.mutation import UID
 from tests.fuzz.promises import Members, Said, canonical, from_server, read
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from tests.fuzz.mutation import Malformed
     from tests.fuzz.talking import Results
 
-PATIENCE = 30.0
-"""Seconds without an answer after which a call hangs."""
 
 _READ = 1 << 20
 

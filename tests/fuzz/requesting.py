@@ -22,7 +22,7 @@ from tests.e2e.harness import running, scripted
 from tests.e2e.raw_http import INITIALIZE, META, MODERN, TOKEN, RawHttp, listening, message, request, tool_call
 from tests.fuzz.mutation import FROM_CLIENTS, OF_BYTES, Malformed, one
 from tests.fuzz.talking import PIECES, Results, summary
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +33,6 @@ AT_ONCE = 16
 A_MOMENT = 0.05
 """Seconds that an answer may take before the client hangs up: half a request has none."""
 
-PATIENCE = 30.0
-"""Seconds after which a connection that was hung up on hangs."""
 
 KNOWN = frozenset(
     {200, 202, 204, 400, 401, 403, 404, 405, 406, 408, 411, 413, 415, 421, 426, 429, 431, 501, 503, 505}

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from tests.fuzz.promises import Due, Members, Number, Promise, cancels, read, to_client
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 PER_CONNECTION = 60
 """Inputs and, about, errors of one connection: a client is cut off after a hundred."""
 
-PATIENCE = 30.0
-"""Seconds without a word after which the other side hangs."""
 
 READ = 1 << 20
 

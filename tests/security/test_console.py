@@ -111,12 +111,33 @@ def test_links_are_for_once_and_nobody_guesses_them(served: Daemon) -> None:
 def test_a_cookie_that_a_browser_brings_never_becomes_a_session(served: Daemon) -> None:
     link = served.ask("ui")["link"]
     surfer = Surfer.without_session(served)
-    surfer.cookie = "mcpd_console=chosen-by-somebody-else"
+    surfer.cookie = f"mcpd_console_{surfer.authority.rpartition(':')[2]}=chosen-by-somebody-else"
     entered = surfer.get(link.partition(surfer.authority)[2])
     given = entered.headers["set-cookie"]
     assert "chosen" not in given
     assert all(word in given for word in ("HttpOnly", "SameSite=strict", "Path=/ui"))
     assert surfer.get("/ui").status == 401
+
+
+def test_behind_a_proxy_that_speaks_tls_the_cookie_is_for_tls_alone() -> None:
+    port, value = free_port(), "of-an-operator-0123456789"
+    http = {
+        "address": f"127.0.0.1:{port}",
+        "hosts": ["mcpd.example"],
+        "trustedProxies": ["127.0.0.1"],
+        "tokens": [{"name": "me", "value": value, "console": "control"}],
+    }
+    with running({"mcpServers": SERVERS, "listen": {"http": http}}, forked=False) as daemon:
+        daemon.ready()
+        surfer = Surfer(f"127.0.0.1:{port}")
+        proxied = {"host": "mcpd.example", "origin": "https://mcpd.example", "x-forwarded-proto": "https"}
+        given = surfer.send("/ui/sign-in", proxied, token=value).headers["set-cookie"]
+        assert given.startswith("__Host-mcpd_console=")
+        assert all(word in given for word in ("Secure", "HttpOnly", "SameSite=strict", "Path=/;"))
+        surfer.cookie = given.partition(";")[0]
+        assert surfer.get("/ui", **proxied).status == 200
+        # Who comes past the proxy does not bring that cookie over a line that anybody reads.
+        assert surfer.get("/ui", host="mcpd.example").status == 401
 
 
 def test_a_session_that_has_ended_is_nobodys(served: Daemon) -> None:

@@ -44,6 +44,20 @@ PROGRAM = ["/usr/bin/python3", "-S", "-E"]
 SCRIPTED = "/usr/lib/mcpd-tests/scripted_server.py"
 
 
+KNOCK = """
+import json, socket, sys
+door = socket.socket(socket.AF_UNIX)
+door.settimeout(60)
+try:
+    door.connect(sys.argv[1])
+    door.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode() + b"\\n")
+    print(json.dumps(door.recv(1000).decode()))
+except OSError as error:
+    print(json.dumps(type(error).__name__))
+"""
+"""Connects to a socket and pings; prints the answer, nothing if it was hung up on, or the error."""
+
+
 def run(*words: str | Path, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False, **options)
@@ -59,6 +73,12 @@ def scripted(**script: Any) -> Json:
 def as_user(uid: int) -> list[str]:
     """What runs a command as a user, with the groups that a login would give."""
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--init-groups"]
+
+
+def knock(uid: int, door: Path) -> str:
+    """What a user hears who connects, with the groups that a login would give them."""
+    answer: str = json.loads(run(*as_user(uid), "/usr/bin/python3", "-c", KNOCK, str(door)).stdout)
+    return answer
 
 
 class Bridge(RawClient):

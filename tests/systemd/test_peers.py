@@ -14,9 +14,8 @@ from tests.systemd.machine import (
     OTHER,
     STATE,
     Bridge,
-    as_user,
     greet,
-    run,
+    knock,
     scripted,
 )
 from tests.waiting import eventually
@@ -25,19 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.systemd.machine import Service
-
-KNOCK = """
-import json, socket, sys
-door = socket.socket(socket.AF_UNIX)
-door.settimeout(60)
-try:
-    door.connect(sys.argv[1])
-    door.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode() + b"\\n")
-    print(json.dumps(door.recv(1000).decode()))
-except OSError as error:
-    print(json.dumps(type(error).__name__))
-"""
-"""Connects to a socket and pings; prints the answer, nothing if it was hung up on, or the error."""
 
 KILLS = 2
 
@@ -51,12 +37,6 @@ CALL = {
 def executed(effects: Path, times: int) -> bool:
     """Whether a call was executed so many times."""
     return effects.exists() and effects.read_text().count("\n") >= times
-
-
-def knock(uid: int, door: Path) -> str:
-    """What a user hears who connects, with the groups that a login would give them."""
-    answer: str = json.loads(run(*as_user(uid), "/usr/bin/python3", "-c", KNOCK, str(door)).stdout)
-    return answer
 
 
 def test_a_member_of_the_group_whom_the_configuration_lists_is_served(service: Service) -> None:

@@ -83,7 +83,8 @@ def _same(one: Path, other: Path) -> bool:
 
 def _newer(path: Path, running: Running) -> bool:
     try:
-        return path.stat().st_mtime > float(running.status["daemon"]["startedAt"])
+        daemon = running.status["daemon"]
+        return path.stat().st_mtime > float(daemon.get("configReadAt", daemon["startedAt"]))
     except OSError:
         return False
 

@@ -13,6 +13,7 @@ from daemon.cli.doctor.findings import TABLE, found
 from daemon.cli.doctor.sharing import most_instances
 from daemon.config.model import TransportType
 from daemon.errors import McpdError
+from daemon.kit.wording import span
 from daemon.processes import leftovers, proc, starts
 from daemon.setup.running.service import LINGER, written_by_us
 from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, systemctl
@@ -187,9 +188,9 @@ def _processes(each: Leftover) -> str:
 
 
 def _process(process: Process) -> str:
-    from daemon.cli.terminal import duration, size  # noqa: PLC0415 - imports rich, which is not needed if all is well
+    from daemon.cli.terminal import size  # noqa: PLC0415 - imports rich, which is not needed if all is well
 
     # Not its arguments: they may hold a secret that no configuration names now.
     program = Path(proc.command_line(process.pid)[0]).name or "?"
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / proc.TICKS
-    return f"pid {process.pid} ({program}, {duration(age)} old, {size(proc.resident(process.pid))})"
+    return f"pid {process.pid} ({program}, {span(age)} old, {size(proc.resident(process.pid))})"

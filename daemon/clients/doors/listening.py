@@ -131,3 +131,33 @@ class Listener(Generic[V]):
             raise error
         logger.warning("{}: cannot accept a connection: {}", self._door, error.strerror)
         await trio.sleep(BREATHER)
+
+
+class Strangers:
+    """The connections of one door whose clients it has not let in; with one too many the oldest is ended.
+
+    So whoever only connects keeps nobody out.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Start with none.
+
+        Args:
+            most: how many there may be.
+        """
+        self._most = most
+        self._scopes: dict[trio.CancelScope, None] = {}
+
+    def join(self) -> trio.CancelScope:
+        """Count one more; it is to be served in the scope, which is cancelled when others take its place."""
+        while len(self._scopes) >= self._most:
+            oldest = next(iter(self._scopes))
+            del self._scopes[oldest]
+            oldest.cancel()
+        scope = trio.CancelScope()
+        self._scopes[scope] = None
+        return scope
+
+    def leave(self, scope: trio.CancelScope) -> None:
+        """Count one no longer, which is let in or has ended. Idempotent."""
+        self._scopes.pop(scope, None)

@@ -26,6 +26,9 @@ READY, DEGRADED, DOWN, OFF = "ready", "degraded", "down", "off"
 _HEIGHTS = {READY: BAND, DEGRADED: 14, DOWN: 8, OFF: 2}
 """Units of height by state, so that states differ without their colours, too."""
 
+TELLING = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
+"""The kinds of events that say how a server is from then on."""
+
 _AT_REST = frozenset({ServerState.DORMANT, ServerState.DISABLED, ServerState.STOPPING, ServerState.STOPPED})
 """States in which a server is not wanted to run."""
 
@@ -66,7 +69,8 @@ def bands(name: str, title: str, rows: Sequence[Band], *, since: float, until: f
         )
         for at, row in enumerate(rows)
     )
-    key = Markup("").join(Markup('<li class="state-{0}">{0}</li>').format(state) for state in _HEIGHTS)
+    states = (*_HEIGHTS, "unknown")
+    key = Markup("").join(Markup('<li class="state-{0}">{0}</li>').format(state) for state in states)
     return Markup(
         '<figure class="chart chart-bands" id="{id}"><figcaption>{title}</figcaption>'
         '<ul class="chart-key">{key}</ul>{drawn}<div class="chart-x" aria-hidden="true">{times}</div>'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from daemon.console.charts.figure import WIDTH, figure, styled, top, y
@@ -19,7 +18,7 @@ FILLED = 0.85
 
 
 def bars(chart: Chart) -> Markup:
-    """The series as bars, the first at the bottom; each begins at its moment and lasts until the next."""
+    """The series as bars, the first at the bottom, each as wide as the time that it is of."""
     most = top(chart, sums(chart))
     return figure(chart, "".join(_bars(chart, most)), most=most, kind="bars")
 
@@ -40,14 +39,11 @@ def _bars(chart: Chart, most: float) -> Iterator[str]:
                 continue
             low, base[at] = base[at], base[at] + value
             top, bottom = y(base[at], most), y(low, most)
-            left = min(chart.x(chart.moments[at]), WIDTH - width)
+            left = chart.x(chart.moments[at])
             path.append(f"M{left:.1f} {bottom:.1f}V{top:.1f}h{width:.1f}V{bottom:.1f}z")
         if path:
             yield f'<path class="bar {style}" d="{"".join(path)}"/>'
 
 
 def _width(chart: Chart) -> float:
-    """The width of a bar: what the two nearest moments leave, at least half a pixel of a small screen."""
-    places = [chart.x(moment) for moment in chart.moments]
-    nearest = min((after - before for before, after in pairwise(places)), default=WIDTH / 20)
-    return min(max(nearest * FILLED, 1.0), WIDTH / 8)
+    return max(chart.step / (chart.end - chart.begin) * WIDTH * FILLED, 1.0)

@@ -27,7 +27,9 @@ ROWS = 60
 """Rows of the table of numbers: more times are left out evenly, the last is kept."""
 
 _STEPS = (1.0, 2.0, 5.0, 10.0)
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_WHOLE = 1e4
+"""Numbers below this are written out: they are as short as with a prefix."""
 _DAY = 86_400.0
 
 
@@ -52,13 +54,15 @@ class Chart:
     unit: str = ""
     """The unit of its values: `ms`."""
     moments: Sequence[float]
-    """The times of the values, in seconds since the epoch, rising."""
+    """When the times begin that the values are of, in seconds since the epoch, rising."""
+    step: float
+    """How long each of these times is, in seconds."""
     series: Sequence[Quantity]
     """What is drawn, at most `STYLES` of them."""
     since: float | None = None
     """Where the axis begins; None: with the first moment."""
     until: float | None = None
-    """Where it ends; None: with the last moment."""
+    """Where it ends; None: with the time of the last value."""
     most: float | None = None
     """The value at the top, such as 100 %; None: a round number above all values."""
 
@@ -70,8 +74,7 @@ class Chart:
     @property
     def end(self) -> float:
         """Where it ends; always behind its begin."""
-        end = self.until if self.until is not None else max(self.moments, default=0.0)
-        return end if end > self.begin else self.begin + 1.0
+        return self.until if self.until is not None else max(self.moments, default=self.begin) + self.step
 
     def x(self, moment: float) -> float:
         """The place of a moment, from 0 to `WIDTH`."""
@@ -96,7 +99,7 @@ def number(value: float | None, unit: str = "") -> str:
     if value is None or not math.isfinite(value):
         return "\N{EN DASH}"
     for size, prefix in _PREFIXES:
-        if abs(value) >= size:
+        if abs(value) >= max(size, _WHOLE):
             return " ".join(filter(None, (f"{value / size:.3g}", prefix, unit)))
     digits = f"{value:.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
     return f"{digits} {unit}".strip()

@@ -11,7 +11,8 @@ from daemon.console.page import ConsolePage, Fragment
 from daemon.console.pages.links import element_id, server_page, tool_page, with_query
 from daemon.errors import InvalidArguments
 from daemon.history.event import MAY_BE_BAD, Event, EventKind
-from daemon.history.wording import DAY, NAMED, phrase
+from daemon.history.wording import NAMED, phrase
+from daemon.kit.wording import DAY
 from daemon.operators.events import recent
 
 if TYPE_CHECKING:

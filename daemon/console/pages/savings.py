@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.console.charts.areas import areas
 from daemon.console.charts.bars import bars
 from daemon.console.charts.figure import Chart, Quantity
 from daemon.console.charts.lines import lines
 from daemon.console.page import ConsolePage, Fragment
-from daemon.console.pages.links import session_page
-from daemon.counting.summary import INSTEAD, SPARED, in_all
-from daemon.counting.tally import tokens_in
+from daemon.console.pages.links import element_id, session_page
+from daemon.counting.summary import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED, in_all
+from daemon.counting.tally import OTHER, tokens_in
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.operators.tools import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
     from markupsafe import Markup
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 CLIENTS = 100
-"""Connections whose savings are shown, the largest."""
+"""Clients, and connections, whose savings are shown, the largest."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +54,9 @@ by the hour, over restarts and for all daemons on the store."""
 
 USUAL = "day"
 
+Hours = Mapping[str, Sequence[tuple[int, int]]]
+"""What was counted by the hour: by name, hours with their counts."""
+
 Counts = dict[str, list[float | None]]
 """What was counted in each part, by name; None: nothing was running that could count."""
 
@@ -64,7 +67,8 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     word = word if word in SPANS else USUAL
     span = SPANS[word]
     moments = _moments(span, context.wall())
-    counts = _of_minutes(context, moments) if word == "hour" else await _of_hours(context, span, moments)
+    counted = await context.archive.hours(moments[0])
+    counts = _of_minutes(context, moments) if word == "hour" else _of_hours(counted, span, moments)
     drawn = {name: draw(moments, counts, span) for name, draw in _CHARTS.items()}
     return {
         "savings-spans": [
@@ -82,7 +86,8 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
             for name, chart in drawn.items()
         ],
         "savings-surfaces": _surfaces(context),
-        "savings-clients": _clients(context),
+        "savings-clients": _clients(counted),
+        "savings-connections": _connections(context),
     }
 
 
@@ -118,8 +123,7 @@ def _of_minutes(context: OperatorContext, moments: Sequence[float]) -> Counts:
     }
 
 
-async def _of_hours(context: OperatorContext, span: Period, moments: Sequence[float]) -> Counts:
-    counted = await context.archive.hours(moments[0])
+def _of_hours(counted: Hours, span: Period, moments: Sequence[float]) -> Counts:
     sums: dict[str, dict[int, float]] = {}
     for name in (*_NAMES, SPARED, INSTEAD):
         parts = sums.setdefault(name, {})
@@ -133,19 +137,18 @@ _NAMES = ("loads", "loadHits", "loadMisses", "invalidations", "extraRoundTrips")
 
 
 def _tokens(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
-    """What all tools would have taken, divided into what was sent in their place and what was not."""
-    end = moments[-1] + span.step
+    """What was left out of lists, divided into what was sent later and what was not."""
     if SPARED not in counts:
         net = Quantity(name="not sent", values=counts["tokensNotSent"])
-        title = "Tokens that models were spared, by the minute"
-        return bars(Chart(id="tokens", title=title, moments=moments, series=(net,), until=end))
+        title = "Tokens that models were spared"
+        return bars(Chart(id="tokens", title=title, moments=moments, step=span.step, series=(net,)))
     pairs = [*zip(counts[SPARED], counts[INSTEAD], strict=True)]
     shown = Quantity(name="shown when asked for", values=[instead for _spared, instead in pairs])
     spared = Quantity(
         name="never shown", values=[max((spared or 0) - (instead or 0), 0) for spared, instead in pairs]
     )
-    title = "Tokens left out of lists: those a model asked for later, and those it never needed"
-    return areas(Chart(id="tokens", title=title, moments=moments, series=(shown, spared)))
+    title = "Tokens left out of lists, and what became of them"
+    return bars(Chart(id="tokens", title=title, moments=moments, step=span.step, series=(shown, spared)))
 
 
 def _hit_rate(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
@@ -155,17 +158,15 @@ def _hit_rate(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
     ]
     title = "Calls that found their tool loaded already (hit rate)"
     series = (Quantity(name="hit rate", values=rates),)
-    end = moments[-1] + span.step
     return lines(
-        Chart(id="hit-rate", title=title, unit="%", moments=moments, series=series, until=end, most=100.0)
+        Chart(id="hit-rate", title=title, unit="%", moments=moments, step=span.step, series=series, most=100.0)
     )
 
 
 def _round_trips(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
     series = (Quantity(name="calls of meta-tools", values=counts["extraRoundTrips"]),)
     title = "Extra round trips: calls to find and load tools"
-    end = moments[-1] + span.step
-    return bars(Chart(id="round-trips", title=title, moments=moments, series=series, until=end))
+    return bars(Chart(id="round-trips", title=title, moments=moments, step=span.step, series=series))
 
 
 def _loads(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
@@ -173,9 +174,8 @@ def _loads(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
         Quantity(name="loaded", values=counts["loads"]),
         Quantity(name="became invalid", values=counts["invalidations"]),
     )
-    end = moments[-1] + span.step
     title = "Tools that were loaded, and loaded tools that became invalid"
-    return bars(Chart(id="loads", title=title, moments=moments, series=series, until=end))
+    return bars(Chart(id="loads", title=title, moments=moments, step=span.step, series=series))
 
 
 _CHARTS: dict[str, Callable[[Sequence[float], Counts, Period], Markup]] = {
@@ -226,13 +226,37 @@ def _surfaces(context: OperatorContext) -> list[Fragment]:
     ]
 
 
-def _clients(context: OperatorContext) -> list[Fragment]:
+def _clients(counted: Hours) -> list[Fragment]:
+    """Each client of the hours that are shown, that was spared most first."""
+    found: dict[str, list[int]] = {}
+    for at, prefix in enumerate((CLIENT_SPARED, CLIENT_INSTEAD)):
+        for key, hours in counted.items():
+            if key.startswith(prefix):
+                sums = found.setdefault(key.removeprefix(prefix), [0, 0])
+                sums[at] += sum(count for _at, count in hours)
+    known = sorted(found.items(), key=lambda each: each[1][1] - each[1][0])
+    return [
+        Fragment(
+            id=element_id("client", name),
+            template="savings_client.html",
+            values={
+                "element": element_id("client", name),
+                "name": "" if name == OTHER else name,
+                "spared": spared,
+                "instead": instead,
+            },
+        )
+        for name, (spared, instead) in known[:CLIENTS]
+    ]
+
+
+def _connections(context: OperatorContext) -> list[Fragment]:
     """Each open connection, that was spared most first."""
     live: Iterable[Any] = context.clients.statistics()
     known = sorted(live, key=lambda each: -(each.tokens_not_sent or 0))
     return [
         _row(
-            f"client-{each.number}",
+            f"connection-{each.number}",
             {
                 "name": each.client or "unnamed",
                 "address": session_page(each.key or f"#{each.number}"),

@@ -127,6 +127,7 @@ def _event(event: Any) -> dict[str, object]:
         "kind": str(event.kind),
         "run": event.run,
         "instance": event.instance,
+        "is_bad": event.is_bad,
         "sentence": phrase(event),
     }
 

@@ -1,4 +1,8 @@
-"""What a server was and did over the last day, as charts: its states, the time of its calls, its memory."""
+"""What a server was and did lately, as charts: its states, the time of its calls, its memory.
+
+They cover the shortest of a few spans that has all that is known: of a daemon that has just begun a day would
+be empty but for its last minutes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.console.charts.bands import Band, bands, spans_of
+from daemon.console.charts.bands import TELLING, Band, bands, spans_of
 from daemon.console.charts.figure import Chart, Quantity, known
 from daemon.console.charts.lines import lines
 from daemon.history.event import EventKind
@@ -17,16 +21,18 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from daemon.counting.series import MinuteOfServer
     from daemon.operators.base import OperatorContext
 
-DAY = 24 * 3600
+HOUR = 3600
+
+SPANS = {"The last hour": HOUR, "The last 6 hours": 6 * HOUR, "The last day": 24 * HOUR}
+"""What charts may cover, in seconds, the shortest first; minutes are kept for a day."""
 
 EVENTS = 500
 """Most events that the states of a day are made of."""
 
 STEP = 60
-"""Charts end with a whole minute, in seconds: otherwise they would differ with each second."""
+"""Seconds of each value. Charts end with a whole minute, too: otherwise they would differ with each second."""
 
 MEBIBYTE = 1 << 20
 
@@ -37,6 +43,8 @@ _DAEMON = frozenset({EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED})
 class ServerCharts:
     """The data of a server's charts; drawn where a page is, in a thread, and only if they differ."""
 
+    title: str
+    """What they cover."""
     states: Band
     latencies: Chart
     memory: Chart
@@ -51,26 +59,36 @@ class ServerCharts:
 
 
 async def server_charts(context: OperatorContext, name: str) -> ServerCharts:
-    """What is known of the last day of a server."""
+    """What is known of the last day of a server, or of less if nothing older is known."""
     until = (int(context.wall()) // STEP + 1) * STEP
-    since = until - DAY
-    events = await recent(context, server=name, since=since, limit=EVENTS)
-    daemon = await recent(context, kinds=_DAEMON, since=since, limit=EVENTS)
-    minutes = [each for each in context.counters.series.server(name) if each.at >= since]
-    axis = {"since": since, "until": until}
+    # However old: that a server has been ready for a week was said a week ago.
+    events = await recent(context, server=name, kinds=TELLING, limit=EVENTS)
+    daemon = await recent(context, kinds=_DAEMON, limit=EVENTS)
+    spans = tuple(spans_of([*events, *daemon], until=until))
+    minutes = context.counters.series.server(name)
+    oldest = min([*(span.since for span in spans), *(each.at for each in minutes)], default=until)
+    title = next((title for title, span in SPANS.items() if oldest >= until - span), [*SPANS][-1])
+    since = until - SPANS[title]
+    minutes = [each for each in minutes if each.at >= since]
+    moments = tuple(each.at for each in minutes)
+
+    def chart(key: str, title: str, unit: str, **values: Sequence[float | None]) -> Chart:
+        series = tuple(Quantity(name=_NAMES[each], values=tuple(column)) for each, column in values.items())
+        return Chart(
+            id=key, title=title, unit=unit, moments=moments, step=STEP, series=series, since=since, until=until
+        )
+
     return ServerCharts(
-        states=Band(name=name, spans=tuple(spans_of([*events, *daemon], until=until))),
-        latencies=_chart(
-            Chart(id="latencies", title="Time of calls", unit="ms", moments=(), series=(), **axis),
-            minutes,
+        title=title,
+        states=Band(name=name, spans=spans),
+        latencies=chart(
+            "latencies",
+            "Time of calls",
+            "ms",
             half=[each.p50_ms for each in minutes],
             most=[each.p95_ms for each in minutes],
         ),
-        memory=_chart(
-            Chart(id="memory", title="Memory", unit="MiB", moments=(), series=(), **axis),
-            minutes,
-            resident=[None if each.rss_bytes is None else each.rss_bytes / MEBIBYTE for each in minutes],
-        ),
+        memory=chart("memory", "Memory", "MiB", resident=[_mebibytes(each.rss_bytes) for each in minutes]),
         since=since,
         until=until,
     )
@@ -79,17 +97,5 @@ async def server_charts(context: OperatorContext, name: str) -> ServerCharts:
 _NAMES = {"half": "half of the calls within (p50)", "most": "95 % within (p95)", "resident": "resident memory"}
 
 
-def _chart(chart: Chart, minutes: Sequence[MinuteOfServer], **values: list[float | None]) -> Chart:
-    """A chart with quantities of each minute; a minute that was not measured is a gap."""
-    moments: list[float] = []
-    columns: dict[str, list[float | None]] = {each: [] for each in values}
-    for at, minute in enumerate(minutes):
-        if moments and minute.at - moments[-1] > STEP:
-            moments.append(moments[-1] + STEP)
-            for column in columns.values():
-                column.append(None)
-        moments.append(minute.at)
-        for each, column in columns.items():
-            column.append(values[each][at])
-    series = tuple(Quantity(name=_NAMES[each], values=tuple(column)) for each, column in columns.items())
-    return attrs.evolve(chart, moments=tuple(moments), series=series)
+def _mebibytes(size: int | None) -> float | None:
+    return None if size is None else size / MEBIBYTE

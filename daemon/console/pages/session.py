@@ -103,6 +103,7 @@ def _loaded(report: Mapping[str, Any]) -> dict[str, Any]:
         "status": report["status"],
         "words": STATUSES.get(report["status"], report["status"]),
         "reason": report["reason"],
+        "change": report.get("changed"),
         "helps": advice(report),
         "source": SOURCES.get(report["source"], report["source"]),
         "at": round(report["loadedAt"]),

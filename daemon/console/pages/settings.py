@@ -13,7 +13,7 @@ from daemon.config.parse import load_with_notes
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment
 from daemon.console.pages.links import element_id
 from daemon.errors import ConfigError, InvalidArguments
-from daemon.kit.wording import counted
+from daemon.kit.wording import counted, span
 from daemon.operators.base import NoParams
 from daemon.operators.lazy import LAZY, LazyParams
 from daemon.operators.reload import RELOAD
@@ -23,11 +23,14 @@ from daemon.surfaces.table import SURFACES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from daemon.config.parse import CheckedConfig
     from daemon.console.page import Viewer
-    from daemon.operators.base import OperatorContext
+    from daemon.errors import Fault
+    from daemon.operators.base import DaemonFacts, OperatorContext
 
 MAX_NOTES = 50
-"""Notes on the configuration that are shown: more are those of a file that was meant for something else."""
+"""Faults, warnings and notes of the configuration that are shown, of each: more are those of a file that was
+meant for something else."""
 
 MAX_WORD = 300
 """Characters of a profile's or a model's name that a form may send."""
@@ -139,33 +142,34 @@ def _tokens(context: OperatorContext) -> list[dict[str, object]]:
 
 async def _file(context: OperatorContext, *, may_change: bool) -> Fragment:
     path = Path(context.facts.directory or ".", context.facts.config)
-    faults, notes = await trio.to_thread.run_sync(_check, path, context.facts.environ)
+    told = await trio.to_thread.run_sync(_check, path, context.facts)
     values = {
         "path": context.facts.config,
-        "faults": [context.redact(each) for each in faults[:MAX_NOTES]],
-        "notes": [context.redact(each) for each in notes[:MAX_NOTES]],
+        **{kind: [context.redact(str(each)) for each in said[:MAX_NOTES]] for kind, said in told.items()},
         "watched": context.config.watch,
         "may_change": may_change,
     }
     return Fragment(id="file", template="settings_file.html", values=values)
 
 
-_without_faults: dict[Path, tuple[object, list[str]]] = {}
-"""Notes on a file without faults, with what it was like: a large one takes a tenth of a second to read."""
+_read: dict[Path, tuple[object, CheckedConfig]] = {}
+"""Files without faults as they were read, with what they were like: a large one takes 0.1 s to read."""
 
 
-def _check(path: Path, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Faults and notes of the file as it is now. Blocks."""
+def _check(path: Path, facts: DaemonFacts) -> dict[str, Sequence[Fault]]:
+    """What `mcpd check` says of the file as it is now: faults, or warnings and notes. Blocks."""
     was = _stamps(path)
-    known = _without_faults.get(path)
+    known = _read.get(path)
     if known is not None and known[0] == was is not None:
-        return [], known[1]
-    try:
-        notes = [str(note) for note in load_with_notes(path, environ, SURFACES).notes]
-    except ConfigError as error:
-        return [str(fault) for fault in error.faults], []
-    _without_faults[path] = was, notes
-    return [], notes
+        checked = known[1]
+    else:
+        try:
+            checked = load_with_notes(path, facts.environ, SURFACES)
+        except ConfigError as error:
+            return {"faults": error.faults, "warnings": (), "notes": ()}
+        _read[path] = was, checked
+    # Anew each time: whether a command is found may have changed, and the file has not.
+    return {"faults": (), "warnings": facts.warnings(checked, path, facts.environ), "notes": checked.notes}
 
 
 def _stamps(path: Path) -> tuple[object, ...] | None:
@@ -205,7 +209,7 @@ async def _choose_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
 async def _test_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
     report: Any = await SUMMARIES.run(viewer.context, SummariesParams(test=fields.get("question", "").strip()))
     test = report["test"]
-    return f"The model has answered in {test['seconds']:.1f} s: its answer stands below."
+    return f"The model has answered in {span(test['seconds'])}: its answer stands below."
 
 
 async def _reload(viewer: Viewer, _fields: Mapping[str, str]) -> str:

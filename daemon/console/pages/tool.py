@@ -11,9 +11,11 @@ from daemon.catalog.permissions import annotations_of
 from daemon.catalog.remembered import is_anonymous
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment
 from daemon.console.pages.links import server_page, session_page, with_query
-from daemon.console.pages.tools import why_off
+from daemon.console.pages.tools import LOADED_SECONDS, why_off
+from daemon.errors import McpdError
 from daemon.operators.describe import DESCRIBE, LONGEST, DescribeParams, described
 from daemon.operators.loaded_words import SOURCES, STATUSES
+from daemon.operators.sessions import MAX_LISTED
 from daemon.operators.tool import TOOL, ToolParams
 from daemon.safety.escape import document
 
@@ -41,7 +43,7 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     told: Any = await TOOL.run(context, ToolParams(server=key[0], tool=key[1]))
     entry = context.catalog.servers[key[0]]
     known = (entry.tools or {})[key[1]]
-    off = why_off(context.catalog, key)
+    off, change = why_off(context.catalog, key), told["changed"] or {}
     facts = {
         "name": "/".join(key),
         "tool": key[1],
@@ -57,7 +59,9 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
             {"name": name, "address": with_query("/tools", category=name)} for name in told["categories"]
         ],
         "hash": known.schema_hash,
-        "since": round(entry.since.get(key[1], entry.begun)),
+        "since": round(change.get("at", entry.since.get(key[1], entry.begun))),
+        "change": change.get("what", ""),
+        "events": with_query("/events", server=key[0], what="tools"),
         "epoch": entry.epoch,
         "annotations": _annotations(known),
         "says": known.parts.get("annotations", b"{}").strip() not in {b"{}", b"null"},
@@ -74,7 +78,7 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         "definition": document(msgspec.json.decode(known.raw))[:MAX_JSON],
         "example": None if told["example"] is None else document(told["example"]),
     }
-    loaded = {"sessions": list(_sessions(context, key))[:MAX_SESSIONS]}
+    loaded = await _sessions(context, key)
     return {
         "tool": [
             Fragment(id=f"tool-{part}", template=f"tool_{part}.html", values=values)
@@ -84,7 +88,12 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
 
 
 TOOL_PAGE = ConsolePage(
-    path="/tools/{server}/{tool}", title="Tool", template="tool.html", fragments=_fragments, in_navigation=False
+    path="/tools/{server}/{tool}",
+    title="Tool",
+    template="tool.html",
+    fragments=_fragments,
+    calls_every=LOADED_SECONDS,
+    in_navigation=False,
 )
 
 
@@ -139,7 +148,22 @@ def _type_of(schema: Mapping[str, Any]) -> str:
     return str(found) if found else "see the definition"
 
 
-def _sessions(context: OperatorContext, key: ToolKey) -> Iterator[dict[str, object]]:
+async def _sessions(context: OperatorContext, key: ToolKey) -> dict[str, object]:
+    """The sessions that have loaded a tool: those in use, then those that are kept of clients who are away."""
+    sessions, kept = list(_in_use(context, key)), True
+    in_use = {record.key for record, _users in context.clients.in_use()}
+    try:
+        stored = await context.archive.sessions(MAX_LISTED)
+    except McpdError:
+        stored, kept = (), False
+    for record in stored:
+        held = record.loaded.tools.get(key)
+        if held is not None and record.key not in in_use and not is_anonymous(record.key):
+            sessions.append(_holder(context, record.key, record.client, held, away=True))
+    return {"sessions": sessions[:MAX_SESSIONS], "kept": kept, "most": MAX_LISTED}
+
+
+def _in_use(context: OperatorContext, key: ToolKey) -> Iterator[dict[str, object]]:
     """The sessions in use that have loaded a tool, named and numbered ones."""
     for record, _users in context.clients.in_use():
         if (held := record.loaded.tools.get(key)) is not None and not is_anonymous(record.key):
@@ -149,7 +173,9 @@ def _sessions(context: OperatorContext, key: ToolKey) -> Iterator[dict[str, obje
             yield _holder(context, f"#{each.number}", each.client, held)
 
 
-def _holder(context: OperatorContext, session: str, client: str, held: LoadedTool) -> dict[str, object]:
+def _holder(
+    context: OperatorContext, session: str, client: str, held: LoadedTool, *, away: bool = False
+) -> dict[str, object]:
     verdict = judge_in(context.catalog, held)
     return {
         "session": {"name": session, "address": session_page(session)},
@@ -159,4 +185,5 @@ def _holder(context: OperatorContext, session: str, client: str, held: LoadedToo
         "reason": verdict.reason,
         "source": SOURCES[held.source],
         "at": round(held.at),
+        "away": away,
     }

@@ -59,7 +59,17 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     }
 
 
-TOOLS_PAGE = ConsolePage(path="/tools", title="Tools", template="tools.html", fragments=_fragments)
+LOADED_SECONDS = 30.0
+"""Seconds until pages of tools show what calls have loaded, if nothing else happens: for it, hundreds of tools
+are looked at, and the page of the session shows it at once."""
+
+TOOLS_PAGE = ConsolePage(
+    path="/tools",
+    title="Tools",
+    template="tools.html",
+    fragments=_fragments,
+    calls_every=LOADED_SECONDS,
+)
 
 
 async def _switch(viewer: Viewer, fields: Mapping[str, str]) -> str:

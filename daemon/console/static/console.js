@@ -7,12 +7,12 @@
 
   // --- ages ------------------------------------------------------------------------------------------------
 
-  // As `ago` of the server has it.
+  // As `span` of `kit/wording.py` has it, in one unit.
   const words = (seconds) => {
     const whole = Math.max(0, Math.floor(seconds));
-    if (whole < MINUTE) return `${whole} s`;
-    if (whole < HOUR) return `${Math.floor(whole / MINUTE)} min`;
-    return whole < 2 * DAY ? `${Math.floor(whole / HOUR)} h` : `${Math.floor(whole / DAY)} d`;
+    if (whole < MINUTE) return `${whole}s`;
+    if (whole < HOUR) return `${Math.floor(whole / MINUTE)}m`;
+    return whole < 2 * DAY ? `${Math.floor(whole / HOUR)}h` : `${Math.floor(whole / DAY)}d`;
   };
 
   const freshen = (within) => {

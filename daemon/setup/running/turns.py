@@ -9,6 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from daemon.host.private_files import own_file
 from daemon.setup.running.presence import EX_CONFIG, NotStarted, pause
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def turn(front: Path, deadline: float, *, shared: bool) -> Iterator[Callable[[Mc
         NotStarted: that is so; or it was not our turn in time.
     """
     began = time.time()
-    lock = os.open(
-        front.with_name(front.name + ".start"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
+    lock = own_file(front.with_name(front.name + ".start"))
     try:
         while not _locked(lock):
             pause(deadline, "another start of the daemon has not ended: `mcpd status` says whether it runs")

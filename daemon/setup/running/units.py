@@ -11,6 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.host.paths import xdg
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from importlib.resources.abc import Traversable
@@ -29,8 +31,7 @@ def unit_files() -> Traversable:
 
 def unit_directory(environ: Mapping[str, str]) -> Path:
     """Where a user's own units are (systemd.unit(5))."""
-    home = environ.get("HOME", "/")
-    return Path(environ.get("XDG_CONFIG_HOME") or f"{home}/.config") / "systemd" / "user"
+    return xdg(environ, "XDG_CONFIG_HOME", ".config") / "systemd" / "user"
 
 
 def wanted_files(program: str, path: str) -> dict[str, bytes]:

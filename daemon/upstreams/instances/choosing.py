@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.catalog.remembered import is_anonymous
 from daemon.config.model import WORKSPACE, Instance, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace
 from daemon.host.paths import abbreviated
@@ -51,6 +52,16 @@ def key_of(server: Server, holder: Holder) -> Key:
         )
         raise NoWorkspace(text, server=server.name)
     return holder.session if by_session else None, holder.workspace
+
+
+def told_session(holder: Holder) -> str:
+    """The session of a client as events name it: its key, or its connection's number; empty if it has none."""
+    session = holder.session
+    if session is None:
+        return ""
+    if isinstance(session, str) and not is_anonymous(session):
+        return session
+    return f"#{holder.number}" if holder.number else ""
 
 
 def label_of(server: Server, holder: Holder, home: str, is_taken: Callable[[str], bool]) -> str:

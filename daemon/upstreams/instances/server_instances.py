@@ -14,7 +14,7 @@ from daemon.errors import Overloaded, UpstreamUnavailable
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.history.event import Event, EventKind
 from daemon.states import ServerState
-from daemon.upstreams.instances.choosing import configured, key_of, label_of
+from daemon.upstreams.instances.choosing import configured, key_of, label_of, told_session
 from daemon.upstreams.instances.own_lists import OwnLists
 from daemon.upstreams.instances.standing import overall
 from daemon.upstreams.supervised import SupervisedServer
@@ -56,6 +56,8 @@ class RunningInstance(Generic[A]):
     """When it was last used."""
     since: float
     """When it was made, in seconds since the epoch."""
+    made_for: str
+    """The session that it was made for, as events name it; empty: none that lasts."""
     users: set[Hashable] = attrs.field(factory=set, repr=False)
     """The sessions that use it."""
     leaves_at: float = math.inf
@@ -164,7 +166,7 @@ class ServerInstances(Generic[A]):
         self._restarts += instance.actor.child.status.value.restarts
         self._actors.retire(instance.actor, reason, patient=patient)
         instance.lists.forget()
-        self._note(EventKind.INSTANCE_ENDED, instance.actor.name, reason)
+        self._note(EventKind.INSTANCE_ENDED, instance.actor.name, instance.made_for, reason)
         self.tell_status()
 
     def end_all(self, reason: str, *, patient: bool = True) -> None:
@@ -205,9 +207,10 @@ class ServerInstances(Generic[A]):
         assert actor.use is not None, "how long an instance lasts depends on it"
         actor.record = partial(actor.use.counted, stats=(actor.stats, self._stats))
         self._actors.sooner.set()
-        self._note(EventKind.INSTANCE_BEGAN, label)
+        made_for = told_session(holder)
+        self._note(EventKind.INSTANCE_BEGAN, label, made_for)
         since = self._actors.around.wall()
-        return RunningInstance(actor=actor, lists=lists, key=key, use=actor.use, since=since)
+        return RunningInstance(actor=actor, lists=lists, key=key, use=actor.use, since=since, made_for=made_for)
 
     def _make_room(self) -> None:
         """Let there be room for one more.
@@ -230,8 +233,9 @@ class ServerInstances(Generic[A]):
         longest = min(unused, key=lambda each: each.use.at)
         self.end(longest, "unused for longer than any other, and another client needed an instance")
 
-    def _note(self, kind: EventKind, instance: str, text: str = "") -> None:
-        self._actors.around.note(Event(kind=kind, server=self.server.name, instance=instance, text=text))
+    def _note(self, kind: EventKind, instance: str, session: str, text: str = "") -> None:
+        event = Event(kind=kind, server=self.server.name, instance=instance, session=session, text=text)
+        self._actors.around.note(event)
 
     def _tell(self, fact: Fact) -> None:
         if self.speaks:

@@ -15,14 +15,13 @@ from daemon.host.notify import Readiness
 from daemon.kit.mailbox import Watch
 from daemon.wire.outbox import Outbox
 from tests.unit.counting.samples import catalog
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from daemon.catalog.snapshot import Catalog
 
-PATIENCE = 30.0
-"""Seconds for real threads and sockets on a busy machine."""
 
 VIRTUAL = 1000 * RETRY_SECONDS
 """The same where the test turns the clock."""

@@ -13,7 +13,8 @@ import trio.testing
 from loguru import logger
 
 from daemon.actors.exposition import RETRY_SECONDS
-from tests.process.actors.exposed import PATIENCE, configured, exposed
+from tests.process.actors.exposed import configured, exposed
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,12 +22,14 @@ from daemon.processes.children import Children
 from daemon.safety.redact import CUT, Redactor
 from daemon.states import ServerState
 from daemon.supervision.child import WAKE_INTERVAL
+from daemon.upstreams import paging
 from daemon.upstreams.list_reader import EMPTY
 from daemon.upstreams.transports.opening import OpenContext
 from daemon.wire.outbox import Outbox
 from daemon.wire.requests import RemoteError
-from tests.faults.stage import PATIENCE, recording, scripted, stage
+from tests.faults.stage import recording, scripted, stage
 from tests.scripted_server import tool
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,10 +179,11 @@ async def test_a_server_without_a_tool_is_degraded_and_says_so() -> None:
         assert (await it.reach(DEGRADED)).why == EMPTY
 
 
-async def test_an_endless_list_is_cut_off() -> None:
+async def test_an_endless_list_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "MAX_PAGES", 50)
     async with stage(scripted(cursor="endless", tools=1)) as it:
         entry = await it.entry(lambda entry: entry.listing_error)
-        assert "more than 1000 pages" in entry.listing_error
+        assert "more than 50 pages" in entry.listing_error
 
 
 async def test_a_server_that_is_good_for_something_else_is_ready_without_tools() -> None:

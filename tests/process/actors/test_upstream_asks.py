@@ -12,7 +12,8 @@ import trio.testing
 from daemon.actors.upstream import QUESTIONS_SECONDS
 from daemon.config.model import Instance
 from daemon.states import ServerState
-from tests.faults.stage import PATIENCE, Recorder, Stage, recording, scripted, stage
+from tests.faults.stage import Recorder, Stage, recording, scripted, stage
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

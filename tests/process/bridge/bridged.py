@@ -12,7 +12,8 @@ from pathlib import Path
 from time import time
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from tests.unit.cli.daemons import PATIENCE, environment, listen
+from tests.unit.cli.daemons import environment, listen
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     import socket

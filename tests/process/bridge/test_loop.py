@@ -34,13 +34,12 @@ from tests.process.bridge.bridged import (
     unmet,
 )
 from tests.unit.cli.daemons import listen
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PATIENCE = 30.0
-"""Seconds that a wait may take."""
 
 KERNEL_BYTES = 2 * MIB
 """More than the kernel keeps in a pipe (64 KiB) and in both directions of a unix socket (208 KiB each)."""

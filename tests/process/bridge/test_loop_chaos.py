@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from daemon.bridge.lines import LONG_BYTES
 from tests.process.bridge.bridged import bridged
-from tests.unit.cli.daemons import PATIENCE
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

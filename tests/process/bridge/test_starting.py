@@ -52,6 +52,18 @@ def test_why_no_daemon_can_be_started_is_the_answer_to_the_first_call(user: User
         assert window.tools() == ["echo"]
 
 
+def test_windows_that_are_opened_at_once_are_each_told_why_there_is_no_daemon(user: User) -> None:
+    user.configure(FAULTY)
+    with ExitStack() as stack:
+        windows = [stack.enter_context(user.window()) for _ in range(10)]
+        for window, request in [(each, each.hail()) for each in windows]:
+            window.receive(request)
+            window.notify("notifications/initialized")
+        for window in windows:
+            assert "$.mcpServers.one.command" in window.status()
+    assert not user.log.exists(), "no daemon was run in vain"
+
+
 @pytest.mark.parametrize("how", ["option", "configuration"])
 def test_it_can_be_kept_from_it(user: User, how: str) -> None:
     if how == "configuration":

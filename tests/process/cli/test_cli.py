@@ -14,7 +14,8 @@ import pytest
 
 from daemon import __version__, cli
 from daemon.cli import COMMANDS, EX_IOERR, GROUPS, main, module_of, overview
-from tests.unit.cli.daemons import PATIENCE, ROOT, SILENCE, environment, fake_control, mcpd, server, status_of
+from tests.unit.cli.daemons import ROOT, SILENCE, environment, fake_control, mcpd, server, status_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

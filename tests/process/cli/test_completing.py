@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.completing import LONGEST_SECONDS, MOST_NAMES
-from tests.unit.cli.daemons import PATIENCE, SILENCE, environment, fake_control, server, status_of
+from tests.unit.cli.daemons import SILENCE, environment, fake_control, server, status_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

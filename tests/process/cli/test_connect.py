@@ -18,7 +18,8 @@ from daemon.bridge.conversation import PING
 from daemon.catalog import remembered
 from daemon.cli.connect import MAX_KEY
 from tests.process.bridge.bridged import bridged, receive_all, receive_line
-from tests.unit.cli.daemons import PATIENCE, environment, listen, mcpd
+from tests.unit.cli.daemons import environment, listen, mcpd
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,14 @@ def test_each_event_is_a_line_with_its_local_time(
     assert capsys.readouterr() == (f"{clock}  git: ready\n{clock}  git: ended\\x1b[2J\n", "")
     [(method, asked)] = daemon.asked
     assert method == "events"
-    assert asked == {"server": "git", "session": "#4", "since": 0.0, "kinds": ["ended"], "limit": 7}
+    assert asked == {
+        "server": "git",
+        "session": "#4",
+        "since": 0.0,
+        "kinds": ["ended"],
+        "people": True,
+        "limit": 7,
+    }
 
 
 def test_another_day_is_said_where_it_begins(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

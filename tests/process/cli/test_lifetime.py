@@ -22,8 +22,9 @@ from daemon.cli import lifetime
 from daemon.cli.run import ConfigFile
 from daemon.clients.doors.http.binding import bind_http
 from daemon.host.signals import Signals
-from tests.houses import ECHO, PATIENCE, House
+from tests.houses import ECHO, House
 from tests.unit.config.reading import config_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     import socket

@@ -18,7 +18,8 @@ from daemon.clients.doors.http.binding import address_of
 from daemon.config.model import Config
 from daemon.errors import CoreFailed
 from daemon.host.notify import stopping
-from tests.process.cli.test_run import PATIENCE, ROOT, RUN, Place, ended, ping, place, status_of, tmp_path
+from tests.process.cli.test_run import ROOT, RUN, Place, ended, ping, place, status_of, tmp_path
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

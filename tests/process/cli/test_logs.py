@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
+from daemon.cli import EX_PIPE
 from daemon.cli.following import WAIT_SECONDS
 from daemon.cli.logs import _seen, main
-from tests.unit.cli.daemons import PATIENCE, SILENCE, FakeControl, environment, fake_control
+from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,6 +183,12 @@ class Following:
         assert self.child.stderr is not None
         return self.child.stderr.readline()
 
+    def left(self) -> int:
+        """Its exit status once nobody reads what it shows."""
+        assert self.child.stdout is not None
+        self.child.stdout.close()
+        return self.child.wait(PATIENCE)
+
     def end(self) -> tuple[int, str, str]:
         self.child.send_signal(signal.SIGINT)
         out, err = self.child.communicate(timeout=PATIENCE)
@@ -191,7 +199,10 @@ class Following:
 
     def __exit__(self, *_: object) -> None:
         self.child.kill()
-        self.child.communicate(timeout=PATIENCE)
+        self.child.wait(PATIENCE)
+        for pipe in (self.child.stdout, self.child.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 def test_following_goes_on_from_the_last_line_until_ctrl_c(sockets: Path) -> None:
@@ -207,6 +218,13 @@ def test_following_goes_on_from_the_last_line_until_ctrl_c(sockets: Path) -> Non
     assert daemon.asked[0] == ("logs", {"server": "git", "events": True})
     asked = {"server": "git", "events": True, "after": 2, "source": "7", "wait": WAIT_SECONDS}
     assert daemon.asked[1] == ("logs", asked)
+
+
+def test_following_ends_with_its_reader_though_nothing_more_comes(sockets: Path) -> None:
+    with fake_control(sockets / "c", {"logs": page("one")}) as daemon, Following(daemon) as following:
+        assert following.line() == "one\n"
+        daemon.answers["logs"] = SILENCE
+        assert following.left() == EX_PIPE
 
 
 def test_lines_that_were_missed_are_counted_beside_the_others(sockets: Path) -> None:

@@ -25,14 +25,13 @@ from daemon.processes.starts import FOLDER
 from daemon.surfaces.table import chosen
 from tests.fakes_upstream import ECHO_SERVER
 from tests.unit.config.reading import config_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent.parent.parent
 RUN = "import sys; from daemon.cli.run import main; sys.exit(main(sys.argv[1:]))"
-PATIENCE = 30.0
-"""Seconds that a daemon may take for anything here."""
 STUBBORN = f"import signal, time; signal.signal(15, signal.SIG_IGN)\n{ECHO_SERVER}\ntime.sleep(60)"
 
 

@@ -6,7 +6,10 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.process.setup.users import FAULTY, User, user
+from tests.unit.host.test_private_files import place
 
 __all__ = ["user"]
 
@@ -47,3 +50,14 @@ def test_a_faulty_configuration_is_78_with_its_faults(user: User) -> None:
     assert "$.mcpServers.one.command" in done.stderr
     user.configure({"mcpServers": {"one": {"command": "x", "\x1b[31m": 1}}})
     assert "\x1b" not in user.mcpd("start").stderr
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+@pytest.mark.parametrize("name", ["mcpd.sock.lock", "mcpd.sock.start", "daemon.log"])
+def test_what_is_no_file_is_named_in_the_place_of_one_of_ours(user: User, name: str, kind: str) -> None:
+    path = user.log if name == "daemon.log" else user.front.with_name(name)
+    path.parent.mkdir(mode=0o700, parents=True)
+    place(path, kind)
+    done = user.mcpd("start")
+    assert (done.returncode, f"{path} is no regular file: remove it" in done.stderr) == (1, True)
+    assert not path.with_name("else").exists()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.terminals import Typing
 from tests.process.setup.users import ARGS, PROGRAM, User, user
+from tests.terminals import Typing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from daemon import __version__
 from daemon.cli import version
-from daemon.cli.version import DISTRIBUTION, EXTRAS, LIBRARIES, in_words, main, systemd, versions
+from daemon.cli.version import EXTRAS, LIBRARIES, in_words, main, systemd, versions
 
 if TYPE_CHECKING:
     import pytest
@@ -37,7 +37,6 @@ def test_people_get_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_names_are_those_of_the_project() -> None:
     """An extra is known by the first package that it needs and nothing else does."""
-    assert PROJECT["name"] == DISTRIBUTION
     for extra, package in EXTRAS.items():
         assert any(each.startswith(package) for each in PROJECT["optional-dependencies"][extra])
     for library in LIBRARIES:

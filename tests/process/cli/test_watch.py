@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.watch import has_screen
-from tests.process.cli.screens import ScreenTerminal
-from tests.unit.cli.daemons import PATIENCE, SILENCE, down, environment, fake_control, mcpd, server, status_of
+from tests.terminals import ScreenTerminal
+from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, mcpd, server, status_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,7 @@ def test_it_is_never_blank_and_scrolls_nothing_away(daemon: FakeControl) -> None
             screen.shows(f" {1000 + number} ")
         assert (screen.blanks, screen.scrolled) == (0, 0)
         screen.press("q")
-        assert screen.end() == 0
+        assert screen.wait() == 0
     # What was on the terminal before is there again, and so is the cursor.
     assert screen.written.index(b"\x1b[?1049h") < screen.written.index(b"\x1b[?1049l")
     assert screen.written.rindex(b"\x1b[?25h") > screen.written.rindex(b"\x1b[?25l")
@@ -69,7 +70,7 @@ def test_it_fits_the_terminal(daemon: FakeControl, rows: int, columns: int) -> N
         screen.until(lambda lines: any(line.startswith(">") for line in lines[1:-1]))
         assert screen.scrolled == 0
         screen.press("q")
-        assert screen.end() == 0
+        assert screen.wait() == 0
 
 
 def test_it_follows_the_size(daemon: FakeControl) -> None:
@@ -80,7 +81,7 @@ def test_it_follows_the_size(daemon: FakeControl) -> None:
         screen.resize(50, 120)
         screen.until(lambda lines: "server-39" in "".join(lines) and "q leave" in lines[49])
         screen.press("q")
-        assert screen.end() == 0
+        assert screen.wait() == 0
 
 
 def test_keys_sort_filter_and_look_closer(daemon: FakeControl) -> None:
@@ -105,7 +106,7 @@ def test_keys_sort_filter_and_look_closer(daemon: FakeControl) -> None:
         screen.press("\x1b")
         screen.shows("server-01")
         screen.press("\x1b")
-        assert screen.end() == 1
+        assert screen.wait() == 1
 
 
 def test_a_server_that_is_named_is_shown_first(daemon: FakeControl) -> None:
@@ -115,7 +116,7 @@ def test_a_server_that_is_named_is_shown_first(daemon: FakeControl) -> None:
         screen.press("\x1b")
         screen.shows("> zebra")
         screen.press("q")
-        assert screen.end() == 1
+        assert screen.wait() == 1
 
 
 def test_a_key_is_answered_while_the_daemon_is_silent(daemon: FakeControl) -> None:
@@ -126,7 +127,7 @@ def test_a_key_is_answered_while_the_daemon_is_silent(daemon: FakeControl) -> No
         screen.press("\x1b[B")
         screen.shows("> server-01")
         screen.press("q")
-        assert screen.end() == 0
+        assert screen.wait() == 0
 
 
 def test_a_daemon_that_is_away_keeps_its_picture_until_it_is_back(sockets: Path) -> None:
@@ -144,7 +145,7 @@ def test_a_daemon_that_is_away_keeps_its_picture_until_it_is_back(sockets: Path)
         daemon.answers["status"] = b""
         screen.shows("no answer since")
         screen.press("q")
-        assert screen.end() == 3
+        assert screen.wait() == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -152,7 +153,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(daemon: FakeControl, number: sig
     with watching(daemon) as screen:
         screen.shows("> server-00")
         screen.process.send_signal(number)
-        assert screen.end() == 0
+        assert screen.wait() == 0
         assert b"\x1b[?1049l" in screen.written
 
 
@@ -160,14 +161,14 @@ def test_keys_pressed_at_once_are_all_taken(daemon: FakeControl) -> None:
     with watching(daemon) as screen:
         screen.shows("> server-00")
         screen.press("\x1b[B\x1b[B/0qq\rqqq")
-        assert screen.end() == 0
+        assert screen.wait() == 0
 
 
 def test_without_colour_nothing_is_coloured(daemon: FakeControl) -> None:
     with watching(daemon, NO_COLOR="1") as screen:
         screen.shows("> server-00")
         screen.press("q")
-        screen.end()
+        screen.wait()
     assert screen.styles <= {"0", "1", "7", ""}
 
 
@@ -175,14 +176,14 @@ def test_a_dumb_terminal_is_written_to_as_a_file_is(daemon: FakeControl) -> None
     with watching(daemon, TERM="dumb") as screen:
         screen.until(lambda _lines: has_asked(daemon, 3))
         screen.press("\x03")
-        screen.end()
+        screen.wait()
     assert b"\x1b" not in screen.written
 
 
 def test_a_fault_of_ours_gives_the_terminal_back(daemon: FakeControl) -> None:
     daemon.answers["status"] = {"servers": {}}
     with watching(daemon) as screen:
-        assert screen.end() == 1
+        assert screen.wait() == 1
     assert b"\x1b[?1049l" in screen.written
     assert b"KeyError" in screen.written
 

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from daemon.host.log_file import MOST_BYTES, previous
-from tests.unit.cli.daemons import PATIENCE, environment
+from tests.unit.cli.daemons import environment
+from tests.unit.host.test_private_files import place
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +36,9 @@ def test_it_is_private_of_bounded_size_and_has_stderr(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777, previous(path).stat().st_mode & 0o777} == {0o600}
 
 
-def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "daemon.log").symlink_to(tmp_path / "else")
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_what_is_no_file_is_refused_in_its_place(tmp_path: Path, kind: str) -> None:
+    place(tmp_path / "daemon.log", kind)
     ran = subprocess.run(
         [sys.executable, "-c", WRITES, tmp_path / "daemon.log"],
         env=environment(),
@@ -42,4 +47,5 @@ def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
         capture_output=True,
     )
     assert ran.returncode == 1
+    assert b"is no regular file: remove it" in ran.stderr
     assert not (tmp_path / "else").exists()

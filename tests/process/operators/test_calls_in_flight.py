@@ -12,9 +12,9 @@ import trio
 
 from tests.e2e.harness import scripted
 from tests.fakes_upstream import MODERN, error_of
-from tests.houses import PATIENCE, house
+from tests.houses import house
 from tests.process.operators.test_instances import told
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ import trio
 
 from daemon.states import ServerState
 from tests.e2e.harness import scripted
-from tests.houses import PATIENCE, House, house, is_alive
-from tests.waiting import until
+from tests.houses import House, house, is_alive
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,15 +16,9 @@ from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
 from daemon.processes.children import ChildProcess, Children
 from daemon.processes.marks import memory_by_mark
-from tests.faults.stage import (
-    PATIENCE,
-    Recorder,
-    children_of_ours,
-    is_alive,
-    leaving_nothing,
-    recording,
-)
+from tests.faults.stage import Recorder, children_of_ours, is_alive, leaving_nothing, recording
 from tests.scripted_server import command
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -15,8 +15,8 @@ import pytest
 from daemon.bridge.stand_in import STATUS
 from daemon.processes import proc
 from tests.scripted_server import command
-from tests.unit.cli.daemons import PATIENCE, ROOT
-from tests.waiting import WAIT, eventually
+from tests.unit.cli.daemons import ROOT
+from tests.waiting import PATIENCE, WAIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +72,18 @@ class User:
             timeout=WAIT,
             check=False,
         )
+
+    def status_without_reader(self, *words: str) -> int:
+        """The exit status of a command whose output is read to the end of the first line, and no further."""
+        command = self.command(*words)
+        with subprocess.Popen(command, env=self.environ, cwd=self.home, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            process.stdout.close()
+            try:
+                return process.wait(WAIT)
+            finally:
+                process.kill()
 
     def start(self, *words: str) -> Json:
         done = self.mcpd("start", "--json", *words)

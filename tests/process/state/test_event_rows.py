@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
 from daemon.history.query import EventQuery
-from daemon.state.event_rows import FORGOTTEN_EVENTS, find_events, forget_events, last_life
+from daemon.state.event_rows import (
+    FORGOTTEN_EVENTS,
+    LastLife,
+    away_since,
+    find_events,
+    forget_events,
+    last_life,
+)
 from daemon.state.values import Batch
 
 if TYPE_CHECKING:
+    from daemon.history.event import Detail
     from daemon.state.store import Store
     from tests.unit.state.places import Opener, Place
 
@@ -122,9 +130,26 @@ def test_the_life_before_is_known_by_its_socket_and_whether_it_stopped(store: St
     ask = partial(last_life, "here", "/run/s")
     assert store.within(ask) is None
     keep(store, began(1, "a"), event(5, life="a"), began(6, "elsewhere", "/run/other"))
-    assert store.within(ask) == (5.0, False)
+    assert store.within(ask) == LastLife(name="a", heard_at=5.0, in_order=False)
     keep(store, began(7, "b"), event(9, "", kind=EventKind.DAEMON_STOPPED, life="b"))
-    assert store.within(ask) == (9.0, True)
+    assert store.within(ask) == LastLife(name="b", heard_at=9.0, in_order=True)
+
+
+def test_who_was_away_at_the_end_of_a_life_is_known_by_the_newest_of_its_runs(store: Store) -> None:
+    def ended(number: int, server: str, since: Detail, life: str = "host/1/a") -> Event:
+        return event(number, server, kind=EventKind.ENDED, details={"awaySince": since}, life=life)
+
+    keep(
+        store,
+        *(ended(1, "git", 0.5), ended(2, "git", 0.5), event(3, "git", kind=EventKind.STARTED)),
+        *(ended(4, "time", 4.0), event(5, "time", kind=EventKind.READY)),
+        *(ended(6, "odd", "long ago"), ended(7, "gone", 7.0), event(8, "elsewhere")),
+        ended(9, "elsewhere", 9.0, life="another"),
+    )
+
+    life = event(1).life
+    asked = partial(away_since, ["git", "time", "odd", "elsewhere", "new"], life)
+    assert store.within(asked) == {"git": 0.5}
 
 
 def test_daemons_on_one_store_see_each_others_events(place: Place, opening: Opener) -> None:
@@ -152,3 +177,14 @@ def test_two_daemons_that_delete_what_is_too_much_at_once_delete_it_once(place: 
         gone = list(threads.map(lambda store: store.within(forget, writes=True), stores))
     assert sorted(gone) == [0, 300]
     assert found(stores[0], limit=1000) == list(range(301, 401))
+
+
+def test_changes_of_what_a_session_has_loaded_are_found_among_its_own_events(store: Store) -> None:
+    def changed(number: int, *names: str) -> Event:
+        return event(number, kind=EventKind.LISTS_CHANGED, details={"tools": {"went": list(names)}})
+
+    keep(store, changed(1, "echo"), changed(2, "other"), event(3, session="maria"), changed(4, "echo"))
+    asked: dict[str, object] = {"session": "maria", "loaded": {("git", "echo"): 2.0}}
+    assert found(store, **asked) == [3, 4]
+    assert found(store, **asked, limit=1) == [4]
+    assert found(store, session="maria") == [3]

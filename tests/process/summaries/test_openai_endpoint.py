@@ -26,6 +26,7 @@ from tests.unit.summaries.endpoint_server import (
     silence,
     status,
 )
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 KEY = "sk-canary-0123456789"
 ENVIRON = {"THE_KEY": KEY, "A_WORD": "ollama"}
-PATIENCE = 30.0
-"""Seconds after which a test stops waiting."""
 
 
 @pytest.fixture

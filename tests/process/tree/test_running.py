@@ -23,8 +23,9 @@ from daemon.operators.base import Refused
 from daemon.states import ServerState
 from daemon.tree.running import STOP_SECONDS
 from tests.fakes_upstream import described, error_of
-from tests.houses import ECHO, PATIENCE, STUBBORN, House, house, is_alive
+from tests.houses import ECHO, STUBBORN, House, house, is_alive
 from tests.unit.config.reading import config_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,9 @@ from daemon.model import Era
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext
 from tests.fakes_upstream import tool_call
-from tests.faults.stage import PATIENCE, Answer, Stage, recording, scripted, stage
+from tests.faults.stage import Answer, Stage, recording, scripted, stage
 from tests.unit.clients.members import TestMember
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from pathlib import Path

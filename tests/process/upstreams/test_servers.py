@@ -18,8 +18,9 @@ from daemon.config.diff import Plan
 from daemon.facts import Switched, ToolsListed
 from daemon.states import ServerState
 from tests.fakes_upstream import error_of
-from tests.houses import ECHO, LISTING_SERVER, PATIENCE, STUBBORN, House, house, is_alive, registry_and_servers
+from tests.houses import ECHO, LISTING_SERVER, STUBBORN, House, house, is_alive, registry_and_servers
 from tests.unit.config.reading import config_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -57,6 +57,7 @@ async def test_what_a_server_has_beside_tools_is_known_before_it_is_up(tmp_path:
             await lists(stage, kind, *names, server="b")
         off = frozenset({("a", "prompt:review")})
         stage.registry.tell(Switched(off=off))
+        await stage.registry.settle()
         await stage.written()
         epoch, uris = stage.entry().epoch, stage.registry.catalog.value.uris
     async with life(a_daemon(path, "two")) as stage:

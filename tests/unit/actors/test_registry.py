@@ -21,7 +21,9 @@ from tests.unit.catalog.samples import prompts, resources, templates
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from daemon.history.event import Event
 
 NOW = 1000.0
 
@@ -44,8 +46,10 @@ def became(server: str, state: ServerState, incarnation: int = 1) -> StatusChang
 
 
 @asynccontextmanager
-async def registry(given: Config | None = None) -> AsyncIterator[Registry]:
-    found = Registry(given or config(), wall=lambda: NOW)
+async def registry(
+    given: Config | None = None, note: Callable[[Event], None] = lambda _event: None
+) -> AsyncIterator[Registry]:
+    found = Registry(given or config(), wall=lambda: NOW, note=note)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(found.run)
         with trio.fail_after(30):
@@ -265,3 +269,35 @@ async def test_a_rule_that_no_tool_matches_is_warned_of_once(logged: list[str]) 
         "profile default: no tool matches a/gone of its permissions: a lists no such tool",
         "profile default: no tool matches gti/* of its permissions: there is no server gti",
     ]
+
+
+async def test_a_change_is_told_of_after_those_who_waited_for_it_had_their_turn() -> None:
+    """Of 5,000 tools it takes milliseconds, in which no client is served."""
+    noted: list[Event] = []
+    told_before = []
+    async with registry(note=noted.append) as found, trio.open_nursery() as nursery:
+        found.tell(listed("a", "read"))
+        await found.settle()
+
+        async def wait() -> None:
+            await found.catalog.wait_changed(found.catalog.value)
+            told_before.append(len(noted))
+
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        found.tell(listed("a", "write"))
+        await found.settle()
+    assert told_before == [0]
+    assert [event.server for event in noted] == ["a"]
+
+
+async def test_a_change_is_told_of_though_the_daemon_ends() -> None:
+    noted: list[Event] = []
+    async with registry(note=noted.append) as found:
+        found.tell(listed("a", "read"))
+        await found.settle()
+        before = found.catalog.value
+        found.tell(listed("a", "write"))
+        await found.catalog.wait_changed(before)
+        assert noted == []
+    assert [event.server for event in noted] == ["a"]

@@ -19,14 +19,12 @@ from daemon.config.redaction import Redactors
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
 from tests.unit.config.reading import config_of
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from trio.testing import MockClock
-
-PATIENCE = 30.0
 
 
 class Started:

@@ -576,7 +576,7 @@ async def test_who_has_not_looked_or_not_shaken_hands_is_not_told(nursery: trio.
 
 @pytest.mark.parametrize("listen_id", [5, "sub", 2**70])
 async def test_a_modern_client_is_told_in_its_subscription_until_it_cancels_it(
-    nursery: trio.Nursery, listen_id: object
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, listen_id: object
 ) -> None:
     stage = changing()
     client = await stage.client(nursery)

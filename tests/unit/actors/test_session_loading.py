@@ -8,9 +8,10 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.catalog.kinds import LISTS
 from daemon.clients.announcements import PATIENCE, TAKING_IN
 from daemon.errors import UpstreamLost
-from daemon.protocol import TOOLS_CHANGED
+from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Stage
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from tests.fakes_upstream import Client, Guest
 
+TOOLS_CHANGED = LISTS[Kind.TOOL].changed
 LOAD: dict[str, Any] = {"profiles": {"default": {"surface": "load"}}}
 SEARCH: dict[str, Any] = {"profiles": {"default": {"surface": "search"}}}
 ECHO = {"name": "load_mcp_tool", "arguments": {"names": ["echo"]}}

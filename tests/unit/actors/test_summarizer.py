@@ -26,6 +26,7 @@ from daemon.kit.mailbox import Watch
 from daemon.summaries.endpoint import Answered, EndpointFault, Failing, SummariesUnavailable, open_endpoint
 from tests.unit.catalog.samples import catalog_of, listed, servers, tool
 from tests.unit.summaries.endpoint_server import endpoint, flood, raw, saying, status, well
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from daemon.facts import Fact
     from daemon.summaries.endpoint import Endpoint
 
-PATIENCE = 30.0
 FOREVER = 1e7
 """Virtual seconds in which everything that is ever going to happen has."""
 

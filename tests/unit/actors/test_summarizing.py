@@ -14,11 +14,11 @@ from daemon.actors.summarizing import SWITCHED_OFF, Summarizing
 from daemon.catalog.snapshot import begin
 from daemon.kit.mailbox import Watch
 from tests.unit.config.reading import config_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from daemon.config.model import Summaries
 
-PATIENCE = 30.0
 
 MODEL = {"baseUrl": "https://user:pass@models.example:8443/v1?k=secret", "model": "small"}
 OTHER = {**MODEL, "model": "large"}

@@ -12,11 +12,11 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.waiting import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PATIENCE = 30.0
-"""Seconds after which a wait is a failure: long enough for a loaded machine."""
 
 ROOT = Path(__file__).parents[3]
 

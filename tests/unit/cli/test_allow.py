@@ -30,7 +30,7 @@ def test_a_tool_is_allowed_for_a_while(control: Controls, capsys: pytest.Capture
     assert daemon.asked == [("allow", params)]
     assert capsys.readouterr().out.splitlines() == [
         "session #4 may call, unasked:",
-        "  fs/write  for 1h00m, says an operator",
+        "  fs/write  for 1h, says an operator",
         "  fs/\\x1bmove  as long as it is in use, says its user",
     ]
 

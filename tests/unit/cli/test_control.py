@@ -10,7 +10,8 @@ import pytest
 
 from daemon.cli import control as client
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, guarded
-from tests.unit.cli.daemons import PATIENCE, SILENCE, fake_control, listen
+from tests.unit.cli.daemons import SILENCE, fake_control, listen
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,6 +19,7 @@ def test_each_answer_is_shown_and_a_daemon_that_is_away_is_told_once(
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr("daemon.cli.following.time.sleep", waits.append)
+    monkeypatch.setattr("daemon.cli.following.end_without_reader", lambda: None)
     gone = DaemonUnreachable("nobody listens\x1b[2J")
     coming: list[Json | BaseException] = [{"next": 1}, gone, gone, {"next": 2}, KeyboardInterrupt()]
     asked, shown = list[Json](), list[Json]()

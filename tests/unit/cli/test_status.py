@@ -13,16 +13,8 @@ import pytest
 from daemon.cli.status import exit_status, main
 from daemon.operators.remedies import LINES
 from daemon.states import WELL, ServerState
-from tests.unit.cli.daemons import (
-    PATIENCE,
-    SILENCE,
-    down,
-    environment,
-    fake_control,
-    mcpd,
-    server,
-    status_of,
-)
+from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, mcpd, server, status_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -51,12 +51,12 @@ def shown(answer: dict[str, Any], width: int = 80) -> str:
 
 def test_a_server_that_is_well_takes_four_lines() -> None:
     assert shown(answered(server(title="Git Tools", restarts=2))).splitlines() == [
-        "git (Git Tools): ready for 2h05m",
+        "git (Git Tools): ready for 2h 5m",
         "  stdio, git 1.0, MCP 2025-11-25, pid 4711, 50 MiB, 12 tools, started again 2",
         "  times",
         "  0 calls in flight, 34 in the last 5 minutes, p50 1.2 ms, p95 88 ms, 34 since",
         "  it was configured, 0 of them errors",
-        "  last heard 2h05m ago, its last answer to a ping took 0.4 ms",
+        "  last heard 2h ago, its last answer to a ping took 0.4 ms",
     ]
 
 
@@ -72,7 +72,7 @@ def test_what_goes_on_and_what_went_wrong_is_told() -> None:
         pings={"unanswered": 2, "lastMs": None, "lastHeardAt": NOW - 40},
     )
     text = shown(answered(silent, calls=[CALL], lastErrors=[FAILURE], events=[EVENT], moreCalls=3))
-    assert "git: degraded for 2h05m\n" in text
+    assert "git: degraded for 2h 5m\n" in text
     assert "last heard 40s ago, 2 pings without an answer since\n" in text
     assert "  answers no pings while it works on 1 call, last heard 40 s ago\n  It works on calls.\n" in text
     assert "What helps: Wait." in text

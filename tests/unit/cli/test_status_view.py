@@ -39,7 +39,7 @@ def test_a_server_is_one_line_with_all_its_numbers() -> None:
         "memory",
         "pid",
     ]
-    assert lines[1].split() == ["git", "ready", "2h05m", "12", "-", "34", "-", "1.2/88", "2", "50M", "4711"]
+    assert lines[1].split() == ["git", "ready", "2h", "12", "-", "34", "-", "1.2/88", "2", "50M", "4711"]
     assert lines[2] == "open: calls in flight. calls, err and p50/p95 (ms): the last 5 minutes."
 
 
@@ -80,7 +80,7 @@ def test_a_narrow_screen_does_without_the_least_important_columns() -> None:
     heads = [shown({LONG: BUSY}, Screen(width=width, colour=False)).splitlines()[0] for width in (80, 60, 40)]
     assert [head.split()[1:] for head in heads] == [
         ["state", "for", "tools", "open", "calls", "err", "p50/p95", "memory"],
-        ["state", "for", "open", "calls", "err"],
+        ["state", "for", "open", "calls", "err", "p50/p95"],
         ["state", "for", "open"],
     ]
 
@@ -213,7 +213,7 @@ def shown_kept(**kept: Any) -> str:
 
 def test_that_nothing_is_kept_is_said_before_anything_else() -> None:
     text = shown_kept(state="degraded", waiting=3)
-    said = "persistence: degraded: the disk is full\n  for 2h05m; 3 things are not written yet\n\nserver"
+    said = "persistence: degraded: the disk is full\n  for 2h 5m; 3 things are not written yet\n\nserver"
     assert text.startswith(said)
     assert "1 thing is not written yet" in shown_kept(state="degraded", waiting=1)
     assert "degraded: no reason is known" in shown_kept(state="degraded", reason="")
@@ -297,8 +297,9 @@ def test_what_loading_cost_and_saved_is_told_in_words() -> None:
         "estimatedTokensNotSent": 1_234_567,
     }
     assert (
-        "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded; 2 invalid_changed,"
-        " 1 invalid_renamed; 99 extra round trips; about 1,234,567 tokens not sent (an estimate).\n"
+        "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded;"
+        " 3 tools became invalid (2 changed, 1 renamed); 99 extra round trips;"
+        " about 1,234,567 tokens not sent (an estimate).\n"
     ) in shown({}, PIPE, metrics=counted)
     kept = {**counted, "loads": 70, "since": NOW - 3 * 24 * 3600}
     text = shown({}, PIPE, metrics={**counted, "inAll": kept})
@@ -329,7 +330,7 @@ def test_how_the_model_does_is_told_in_words() -> None:
 
 def test_the_end_tells_of_the_daemon_and_the_tokens_saved() -> None:
     text = " ".join(shown({"git": server(), "db": down()}).split())
-    assert "mcpd 0.1.0, pid 99, up 1h02m, /home/me/.config/mcpd/mcpd.json" in text
+    assert "mcpd 0.1.0, pid 99, up 1h 2m, /home/me/.config/mcpd/mcpd.json" in text
     assert "1 of 2 servers available. Models see meta-tools of 2 KiB instead of 120 tools of 200 KiB" in text
     assert "about 50,688 tokens saved in every conversation (an estimate), but for clients that" in text
 
@@ -422,3 +423,10 @@ def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
     assert "\x1b[32mready" in coloured
     assert "\x1b[33mbackoff" in coloured
     assert "\x1b" not in shown({"git": server(), "db": down()})
+
+
+def test_what_is_over_by_the_morning_stands_below_the_table() -> None:
+    of_notes = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
+    status = {**status_of({"notes": server()}), "lately": {"seconds": 43_200.0, "servers": {"notes": of_notes}}}
+    lines = render(status, now=NOW, screen=NARROW).splitlines()
+    assert lines[3] == "In the last 12h: notes was away 3h (mcpd events notes)"

@@ -86,7 +86,7 @@ def test_a_choice_says_where_it_was_written(control: Controls, capsys: pytest.Ca
 def test_an_answer_is_shown_harmless_with_its_time_and_tokens(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told(control, capsys, "--test", "hi", test=TEST) == (0, "{}\\u202e\n\n1.2 s, 7 tokens read\n")
+    assert told(control, capsys, "--test", "hi", test=TEST) == (0, "{}\\u202e\n\n1.2s, 7 tokens read\n")
 
 
 def test_an_answer_that_cannot_be_used_is_a_failure(

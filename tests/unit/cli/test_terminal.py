@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.text import Text
 
-from daemon.cli.terminal import UNBOUNDED, Screen, draw, duration, grid, milliseconds, paragraph, safe, size
+from daemon.cli.terminal import UNBOUNDED, Screen, draw, grid, milliseconds, paragraph, safe, size
 
 
 class Tty(io.StringIO):
@@ -31,23 +31,6 @@ def test_a_pipe_has_no_width_unless_columns_says_so(monkeypatch: pytest.MonkeyPa
     assert Screen.of(io.StringIO(), {}).width in {UNBOUNDED, *range(1, 1000)}
     monkeypatch.setenv("COLUMNS", "72")
     assert Screen.of(io.StringIO(), {}).width == 72
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-3, "0s"),
-        (0, "0s"),
-        (59.9, "59s"),
-        (60, "1m"),
-        (3599, "59m"),
-        (3600, "1h00m"),
-        (172_799, "47h59m"),
-        (172_800, "2d"),
-    ],
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(

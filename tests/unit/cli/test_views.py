@@ -10,7 +10,7 @@ import pytest
 from daemon.catalog.loaded import LoadedStatus
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.cli.views import render_session, render_sessions, render_tools
-from daemon.operators.loaded_words import ADVICE
+from daemon.operators.loaded_words import ADVICE, STATUSES
 from tests.unit.cli.test_sessions import loaded, session
 from tests.unit.cli.test_tools import tool
 
@@ -45,6 +45,12 @@ def test_a_session_is_one_line_with_all_its_numbers() -> None:
     assert lines[0].split() == ["session", "client", "connected", "begun", "used", "loaded", "invalid"]
     assert lines[1].split() == ["project", "agent", "1", "1", "15m", "50s", "5", "2"]
     assert lines[2].split() == ["#3,", "no", "key", "-", "1", "42s", "-", "0", "-"]
+
+
+def test_how_to_see_why_tools_are_invalid_is_said_where_some_are() -> None:
+    hint = "Which tools are invalid, and why: `mcpd sessions KEY`"
+    assert shown(session(loaded=5, invalid=2)).splitlines()[-1] == hint
+    assert hint not in shown(session(loaded=5, invalid=0), anonymous())
 
 
 def test_nobody_connected_is_a_dash() -> None:
@@ -82,28 +88,31 @@ def test_a_session_shows_whose_it_is_and_how_long_it_is_kept() -> None:
 
 def test_each_tool_is_a_line_with_status_source_and_age() -> None:
     lines = shown_one(loaded(), loaded(server="fs", name="read", source="auto", age=7200)).splitlines()
-    assert lines[3].split() == ["tool", "status", "source", "age"]
-    assert lines[4].split() == ["git/git_log", "valid", "manual", "1m"]
-    assert lines[5].split() == ["fs/read", "valid", "auto", "2h00m"]
+    assert lines[3].split() == ["tool", "status", "loaded", "by", "age"]
+    assert re.fullmatch(r"git/git_log +can be used +the model +1m", lines[4])
+    assert re.fullmatch(r"fs/read +can be used +a call of it +2h", lines[5])
     assert len(lines) == 6
 
 
 @pytest.mark.parametrize("status", set(LoadedStatus) - {LoadedStatus.VALID})
 def test_a_tool_that_is_lost_is_explained_with_what_to_do(status: LoadedStatus) -> None:
     tool = loaded(status=str(status), reason="because of that", renamedTo="git_history")
+    tool["changed"] = {"at": 86_400.0, "what": "changed (description)"}
     text = shown_one(tool, loaded(name="git_show"), screen=PIPE)
     told = ADVICE[status].format(server="git", name="git_log", renamedTo="git_history")
-    assert f"\n\ngit/git_log: {status}\n  because of that\n  {told}" in text
-    assert "git/git_show: " not in text
+    assert re.search(rf"git/git_log +{STATUSES[status]}  ", text)
+    happened = r"It was changed \(description\) at 1970-01-0\d \d\d:00:00\."
+    assert re.search(rf"\n\ngit/git_log\n  because of that\n  {happened}\n  {re.escape(told)}", text)
+    assert "\ngit/git_show\n" not in text
 
 
 def test_a_status_of_a_newer_daemon_is_shown_as_it_is() -> None:
-    assert "git/git_log: invalid_odd\n  why" in shown_one(loaded(status="invalid_odd", reason="why"))
+    assert "git/git_log invalid_odd " in shown_one(loaded(status="invalid_odd", reason="why"))
 
 
 def test_colour_is_only_for_terminals() -> None:
     screen = Screen(width=80, colour=True)
-    assert "\x1b[33minvalid_deleted" in shown_one(loaded(status="invalid_deleted"), screen=screen)
+    assert "\x1b[33mits server no longer has it" in shown_one(loaded(status="invalid_deleted"), screen=screen)
     assert re.search(r"\x1b\[33m +2", shown(session(loaded=5, invalid=2), screen=screen))
     assert "\x1b" not in shown_one(loaded(status="invalid_deleted")) + shown(session(loaded=5, invalid=2))
 

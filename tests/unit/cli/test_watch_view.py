@@ -50,7 +50,7 @@ def test_a_frame_is_exactly_as_large_as_the_screen(width: int, height: int, page
 
 def test_the_clock_is_shown_and_the_keys_are() -> None:
     first, *_, last = shown(seen({"git": server()}))
-    assert first.startswith("1 of 1 server available, mcpd 0.1.0, up 1h02m")
+    assert first.startswith("1 of 1 server available, mcpd 0.1.0, up 1h 2m")
     assert first[-8:].count(":") == 2
     assert last.startswith("q leave  ? keys  s sort: configuration  / filter: none")
 
@@ -158,3 +158,11 @@ def test_a_long_page_is_scrolled_to_its_end_and_not_beyond() -> None:
         tops.append(choices.top)
         choices.press("down", noisy)
     assert all(before == after for before, after in pairwise(tops))
+
+
+def test_the_night_has_one_line_below_the_table_if_there_is_room() -> None:
+    of_notes = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
+    lately = {"seconds": 43_200.0, "servers": dict.fromkeys(("notes", "weather", "git", "time"), of_notes)}
+    picture = Picture(status={**status_of({"notes": server()}), "lately": lately}, at=NOW)
+    assert sum("In the last 12h: notes was away 3h;" in line for line in shown(picture)) == 1
+    assert not any("In the last" in line for line in shown(picture, size=Size(80, 4)))

@@ -9,12 +9,13 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.catalog.kinds import LISTS
 from daemon.clients.announcements import PATIENCE, TAKING_IN, Announcements, Habit, Habits
 from daemon.clients.attachments import MAX_KEYS
 from daemon.clients.client import Client
 from daemon.clients.savings import MAX_LISTS
 from daemon.clients.subscriptions import Subscriptions
-from daemon.protocol import TOOLS_CHANGED
+from daemon.model import Kind
 from daemon.surfaces.table import SURFACES
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
@@ -92,7 +93,7 @@ async def test_who_was_given_a_list_is_told_once_until_it_looks_again(nursery: t
     window.lists()
     for _ in range(3):
         window.changes()
-    assert [each["method"] for each in window.told] == [TOOLS_CHANGED]
+    assert [each["method"] for each in window.told] == [LISTS[Kind.TOOL].changed]
     window.lists()
     window.changes()
     assert len(window.told) == 2

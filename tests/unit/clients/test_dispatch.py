@@ -525,7 +525,9 @@ async def test_switched_off_no_session_is_recalled(nursery: trio.Nursery) -> Non
     assert isinstance(stage.config.profiles["default"], Profile)
 
 
-async def test_all_connections_of_a_session_are_told_what_one_of_them_loads(nursery: trio.Nursery) -> None:
+async def test_all_connections_of_a_session_are_told_what_one_of_them_loads(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
     stage = stage_of("load")
     clients = []
     for _ in range(2):
@@ -601,6 +603,7 @@ async def test_a_loaded_tool_that_changes_is_announced_once(nursery: trio.Nurser
 
 async def test_every_list_that_a_connection_was_given_is_watched_whatever_session_it_belongs_to(
     nursery: trio.Nursery,
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     stage = stage_of("load")
     client = await stage.client(nursery)

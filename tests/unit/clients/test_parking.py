@@ -14,8 +14,9 @@ from daemon.clients.visitor import Visitor
 from daemon.errors import UpstreamLost
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
-from tests.fakes_upstream import MODERN, PATIENCE, Stage, error_of
+from tests.fakes_upstream import MODERN, Stage, error_of
 from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION, ROOTS, Told, asks
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,6 +26,13 @@ def test_what_meta_tools_answer_is_sent_instead_once() -> None:
     assert savings.tokens == 900
 
 
+def test_it_is_counted_by_the_name_that_the_client_gives() -> None:
+    savings = Savings(tally := new_tally())
+    savings.client = "zed"
+    savings.listed("load", None, sent=400, full=4400)
+    assert tally.clients["zed"].spared == 4000
+
+
 def test_a_client_that_was_sent_more_than_everything_is_told_so() -> None:
     savings = Savings(tally := new_tally())
     savings.listed("category", None, sent=1400, full=200)

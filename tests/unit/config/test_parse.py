@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -204,3 +205,14 @@ def test_the_directory_of_a_server_begins_at_the_configurations(cwd: str | None,
     server = {"command": "x"} if cwd is None else {"command": "x", "cwd": cwd}
     config = parse(json.dumps({"mcpServers": {"s": server}}), source="/etc/mcpd/mcpd.json", environ={})
     assert config.mcp_servers["s"].cwd == found
+
+
+def test_a_pipe_that_nobody_writes_into_is_not_waited_for_and_one_with_a_writer_is_read(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "mcpd.json", 0o600)
+    with pytest.raises(ConfigError):
+        load(path, {})
+    # As long as one end is open, what was written stays in it.
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    path.write_text('{"mcpServers": {}}')
+    assert load(path, {}).mcp_servers == {}
+    os.close(reader)

@@ -108,7 +108,7 @@ class Browser:
 
         await self.follow(method, target, send, headers, body)
         named = {name.decode(): value.decode() for name, value in told[0]["headers"]}
-        if cookie := re.match(r"(?:__Host-)?mcpd_console=([^;]*);", named.get("set-cookie", "")):
+        if cookie := re.match(r"(?:__Host-)?mcpd_console_7337=([^;]*);", named.get("set-cookie", "")):
             self.cookie = cookie[1].strip('"')
         text = b"".join(each.get("body", b"") for each in told[1:]).decode()
         return Answer(told[0]["status"], named, text)
@@ -123,7 +123,7 @@ class Browser:
     ) -> None:
         """Make a request whose response is a test's to take."""
         path, _, query = target.partition("?")
-        named = {"host": HOST, **({"cookie": f"mcpd_console={self.cookie}"} if self.cookie else {})}
+        named = {"host": HOST, **({"cookie": f"mcpd_console_7337={self.cookie}"} if self.cookie else {})}
         bodies = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:

@@ -12,7 +12,7 @@ from daemon.clients.visitor import Visitor
 from daemon.config.listen import ConsoleRole
 from daemon.console.console import Console
 from tests.fakes_upstream import Stage
-from tests.unit.console.browsing import Browser
+from tests.unit.console.browsing import HOST, Browser
 from tests.unit.operators.stage import operator_context
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ async def test_a_link_leads_to_the_pages(may_change: bool) -> None:
     link = urlsplit(await console.link(may_change=may_change))
     assert (link.netloc, link.path, list(parse_qs(link.query))) == ("127.0.0.1:7337", "/ui/enter", ["once"])
     browser = Browser(console)
-    assert not console.knows({"cookie": "mcpd_console=x"})
+    assert not console.knows({"host": HOST, "cookie": "mcpd_console_7337=x"})
     assert (await browser.get(f"{link.path}?{link.query}")).status == 200
-    assert console.knows({"cookie": f"a=b; mcpd_console={browser.cookie}"})
+    assert console.knows({"host": HOST, "cookie": f"a=b; mcpd_console_7337={browser.cookie}"})
     assert not console.knows({})
     assert console.end_all() == 1
-    assert not console.knows({"cookie": f"mcpd_console={browser.cookie}"})
+    assert not console.knows({"host": HOST, "cookie": f"mcpd_console_7337={browser.cookie}"})
 
 
 async def test_a_token_that_may_see_the_console_signs_in() -> None:
@@ -54,11 +54,11 @@ async def test_a_token_that_may_see_the_console_signs_in() -> None:
     assert delay == 0
     browser = Browser(console)
     browser.cookie = cookie
-    assert console.knows({"cookie": f"__Host-mcpd_console={cookie}"})
+    assert console.knows({"host": HOST, "cookie": f"__Host-mcpd_console_7337={cookie}"})
     console.revoked("me")
-    assert console.knows({"cookie": f"mcpd_console={cookie}"})
+    assert console.knows({"host": HOST, "cookie": f"mcpd_console_7337={cookie}"})
     console.revoked("wall")
-    assert not console.knows({"cookie": f"mcpd_console={cookie}"})
+    assert not console.knows({"host": HOST, "cookie": f"mcpd_console_7337={cookie}"})
 
 
 def test_tokens_for_clients_and_wrong_ones_do_not_and_wait_longer_each_time() -> None:

@@ -16,7 +16,6 @@ from daemon.console.rendering import (
     HERE,
     Rendering,
     age,
-    ago,
     by_button,
     clock,
     foreign,
@@ -65,23 +64,14 @@ def test_what_stands_between_backticks_is_code_and_escaped(text: str, shown: str
     assert marked(text) == Markup(f'<bdi class="foreign">{shown}</bdi>')
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(-5, "0 s"), (0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"),
-     (2 * 86400 - 1, "47 h"), (2 * 86400, "2 d")],
-)  # fmt: skip
-def test_how_long_something_lasts_is_said_in_one_unit(seconds: float, words: str) -> None:
-    assert ago(seconds) == words
-
-
 def test_times_are_machine_readable_and_the_script_knows_which_grow() -> None:
     now = time.time()
     assert str(since(0)).startswith(
         '<time datetime="1970-01-01T00:00:00Z" title="1970-01-01T00:00:00Z" data-since>'
     )
-    assert "2 min ago" in since(now - 150)
-    assert ">2 min<" in age(now - 150)
-    assert ">in 2 min<" in until(now + 170)
+    assert "2m ago" in since(now - 150)
+    assert ">2m<" in age(now - 150)
+    assert ">in 2m<" in until(now + 170)
     assert "1970" in clock(86400)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.counting.summary import counters, in_all, most_called, summary
+from daemon.counting.summary import counters, hourly, in_all, most_called, summary
 from daemon.counting.tally import OK, REPAIRS
 from tests.tallies import new_tally
 
@@ -88,6 +88,14 @@ def test_what_is_counted_can_be_kept_and_told_over_restarts() -> None:
     assert (told["loadHitRate"], told["invalidationRate"]) == (0.6667, 0.25)
     nothing = {"since": 0.0, "estimatedTokensNotSent": 0, "loadHitRate": None, "invalidationRate": None}
     assert in_all({}, 0.0) == nothing
+
+
+def test_tokens_are_kept_by_the_hour_for_each_client() -> None:
+    tally = new_tally()
+    tally.spared("load", 4400, "zed")
+    tally.spared("load", -400, "zed")
+    kept = hourly(tally)
+    assert (kept["spared:zed"], kept["instead:zed"]) == (1100, 100)
 
 
 def test_the_tools_called_most_come_first_and_count_on_over_restarts_without_showing_in_the_summary() -> None:

@@ -12,14 +12,16 @@ from daemon import errors
 from daemon.counting.tally import (
     CODES,
     LATENCY_BOUNDS,
+    MAX_CLIENTS,
+    MAX_NAME,
     MAX_SERVERS,
-    MAX_TOOL_NAME,
     MAX_TOOLS,
     OK,
     OPERATOR,
     OTHER,
     OUTCOMES,
     ServerCalls,
+    Spared,
     Tally,
     tokens_in,
 )
@@ -41,7 +43,7 @@ EVENTS: st.SearchStrategy[Callable[[Tally], None]] = st.one_of(
     st.builds(lambda *said: lambda tally: tally.invalidated(*said), HOSTILE, NUMBERS),
     st.builds(lambda *said: lambda tally: tally.repaired(*said), HOSTILE),
     st.builds(lambda *said: lambda tally: tally.listed(*said), HOSTILE, NUMBERS, NUMBERS),
-    st.builds(lambda *said: lambda tally: tally.spared(*said), HOSTILE, NUMBERS),
+    st.builds(lambda *said: lambda tally: tally.spared(*said), HOSTILE, NUMBERS, HOSTILE),
     st.builds(lambda *said: lambda tally: tally.refused(*said), HOSTILE),
     st.builds(lambda *said: lambda tally: tally.turned_away(*said), HOSTILE),
     st.builds(lambda *said: lambda tally: tally.request(*said), HOSTILE, HOSTILE, HOSTILE),
@@ -208,6 +210,16 @@ def test_what_was_sent_instead_is_counted_apart_from_what_was_spared() -> None:
     assert (tokens_in(lists.spared), tokens_in(lists.instead)) == (7, 9)
 
 
+def test_what_was_spared_is_counted_by_client_and_of_only_so_many() -> None:
+    tally = new_tally()
+    for name in ("a", "", "nul\x00", "x" * (MAX_NAME + 1), *map(str, range(MAX_CLIENTS)), "a"):
+        tally.spared("search", 10, name)
+        tally.spared("search", -1, name)
+    assert tally.clients["a"] == Spared(20, 2)
+    assert tally.clients[OTHER] == Spared(50, 5)
+    assert len(tally.clients) == MAX_CLIENTS
+
+
 def test_fewer_bytes_than_none_are_as_many_tokens_as_they_would_be() -> None:
     assert [tokens_in(size) for size in (-9, -8, -3, 0, 3, 8, 9)] == [-2, -2, 0, 0, 0, 2, 2]
 
@@ -228,7 +240,7 @@ def test_more_tools_than_are_counted_apart_are_not_counted_and_those_of_earlier_
     assert ("s", f"t{MAX_TOOLS - 1}") not in tally.tools
 
 
-@pytest.mark.parametrize("name", ["x" * (MAX_TOOL_NAME + 1), "nul\x00", "half\ud800"])
+@pytest.mark.parametrize("name", ["x" * (MAX_NAME + 1), "nul\x00", "half\ud800"])
 def test_a_name_that_not_every_store_takes_is_not_counted_as_a_tool(name: str) -> None:
     tally = new_tally(["s"])
     called(tally, name)

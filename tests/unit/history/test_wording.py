@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
-from daemon.history.wording import phrase, sentence, span
+from daemon.history.wording import phrase, sentence
 
 if TYPE_CHECKING:
     from daemon.history.event import Detail
@@ -19,35 +20,18 @@ CRASHLOOP = " next start in 1m (crashloop)"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0.04, "0.0 s"),
-        (1.44, "1.4 s"),
-        (42.0, "42 s"),
-        (60.0, "1m"),
-        (125.0, "2m 5s"),
-        (7380.0, "2h 3m"),
-        (7200.0, "2h"),
-        (781_200.0, "9d 1h"),
-    ],
-)
-def test_a_length_of_time_has_its_two_largest_units(seconds: float, said: str) -> None:
-    assert span(seconds) == said
-
-
-@pytest.mark.parametrize(
     ("kind", "text", "details", "said"),
     [
         (K.STARTED, "", {}, "run 3 begins"),
-        (K.READY, "", {"seconds": 1.2, "pid": 77}, "ready after 1.2 s (pid 77)"),
-        (K.READY, "", {"seconds": 0.2, "awaySeconds": 10_800.0}, "ready after 0.2 s; was away 3h"),
+        (K.READY, "", {"seconds": 1.2, "pid": 77}, "ready after 1.2s (pid 77)"),
+        (K.READY, "", {"seconds": 0.2, "awaySeconds": 10_800.0}, "ready after 0.2s; was away 3h"),
         (K.READY, "", {"again": True}, "ready again"),
         (K.DEGRADED, "does not answer pings", {}, "degraded: does not answer pings"),
         (
             K.ENDED,
             "killed by SIGKILL",
             {"seconds": 7380.0, "retrySeconds": 1.4, "state": "backoff"},
-            "ended: killed by SIGKILL after 2h 3m; next start in 1.4 s",
+            "ended: killed by SIGKILL after 2h 3m; next start in 1.4s",
         ),
         (
             K.ENDED,
@@ -59,7 +43,7 @@ def test_a_length_of_time_has_its_two_largest_units(seconds: float, said: str) -
             K.ENDED,
             "for a restart",
             {"asked": True, "seconds": 5.0, "retrySeconds": 0.0},
-            "ended for a restart after 5.0 s",
+            "ended for a restart after 5.0s",
         ),
         (K.RESTARTED, "", {"by": "operator"}, "restarted: an operator asked for it"),
         (K.STATE, "switched off", {"state": "disabled"}, "disabled: switched off"),
@@ -122,8 +106,14 @@ def test_a_length_of_time_has_its_two_largest_units(seconds: float, said: str) -
         (
             K.REFUSED,
             "only [0] may",
-            {"door": "clients", "count": 1},
-            "1 connection refused at clients: only [0] may",
+            {"door": "clients", "count": 1, "uid": 7},
+            "1 connection of uid 7 refused at clients: only [0] may",
+        ),
+        (
+            K.REFUSED,
+            "only [0] may",
+            {"door": "clients", "count": 2, "uid": 7},
+            "2 connections, the last of uid 7, refused at clients: only [0] may",
         ),
         (K.OVERLOADED, "", {"count": 2}, "2 calls refused, overloaded"),
         (K.OVERLOADED, "", {"bound": "limits.queue"}, "1 call refused, overloaded (limits.queue)"),
@@ -155,6 +145,31 @@ def test_a_length_of_time_has_its_two_largest_units(seconds: float, said: str) -
 def test_each_kind_is_a_sentence(kind: EventKind, text: str, details: dict[str, Detail], said: str) -> None:
     cause = Cause.EXITED if kind is K.ENDED else None
     assert phrase(Event(kind=kind, at=100.0, run=3, text=text, cause=cause, details=details)) == said
+
+
+def test_an_outage_is_told_with_its_beginning_and_whether_mcpd_was_restarted_meanwhile() -> None:
+    night, morning = (time.mktime((2026, 11, day, hour, 30, 0, 0, 0, -1)) for day, hour in ((22, 23), (23, 6)))
+
+    def told(since: float, **more: Detail) -> str:
+        details: dict[str, Detail] = {"awaySeconds": morning - since, "awaySince": since, **more}
+        return phrase(Event(kind=K.READY, at=morning, details=details))
+
+    assert told(morning - 300) == "ready; was away 5m, since 06:25"
+    assert (
+        told(night, awayOverRestart=True)
+        == "ready; was away 7h, since 2026-11-22 23:30, over a restart of mcpd"
+    )
+    assert told(1e300) == "ready; was away 0.0s"
+
+
+def test_that_a_run_which_mcpd_has_stopped_rests_is_not_said_twice() -> None:
+    def told(state: str, cause: Cause | None = None) -> str:
+        details: dict[str, Detail] = {"state": state, "seconds": 2.0}
+        return phrase(Event(kind=K.ENDED, text="mcpd has stopped it", cause=cause, details=details))
+
+    assert told("stopped") == "ended: mcpd has stopped it after 2.0s"
+    assert told("stopped", Cause.EXITED) == "ended: mcpd has stopped it after 2.0s; stopped"
+    assert told("dormant") == "ended: mcpd has stopped it after 2.0s; dormant"
 
 
 def test_every_kind_has_words_even_without_details() -> None:

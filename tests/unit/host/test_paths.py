@@ -28,6 +28,7 @@ UNNAMED = str(USERS / "mcpd") if USERS.is_dir() else f"/tmp/mcpd-{os.getuid()}"
         ({"TMPDIR": "/var/tmp"}, UNNAMED),
         ({"XDG_RUNTIME_DIR": "/run/user/7", "TMPDIR": "/t"}, "/run/user/7/mcpd"),
         ({"XDG_RUNTIME_DIR": ""}, UNNAMED),
+        ({"XDG_RUNTIME_DIR": "relative"}, UNNAMED),
         ({"RUNTIME_DIRECTORY": "/run/mcpd", "XDG_RUNTIME_DIR": "/run/user/7"}, "/run/mcpd"),
         ({"RUNTIME_DIRECTORY": "/run/mcpd:/run/other"}, "/run/mcpd"),
     ],
@@ -43,6 +44,8 @@ def test_the_sockets_have_a_directory(environ: dict[str, str], found: str) -> No
         ({"HOME": "/home/u"}, "/home/u/.local/state/mcpd"),
         ({"HOME": "/home/u", "XDG_STATE_HOME": "/s"}, "/s/mcpd"),
         ({"HOME": "/home/u", "XDG_STATE_HOME": ""}, "/home/u/.local/state/mcpd"),
+        ({"HOME": "/home/u", "XDG_STATE_HOME": "s"}, "/home/u/.local/state/mcpd"),
+        ({"HOME": ""}, "/.local/state/mcpd"),
         ({"STATE_DIRECTORY": "/var/lib/mcpd:/x", "XDG_STATE_HOME": "/s"}, "/var/lib/mcpd"),
     ],
 )
@@ -62,6 +65,19 @@ def test_the_users_configuration_is_the_default(tmp_path: Path, named: dict[str,
     own.write_text("{}")
     assert paths.config_file({"HOME": str(tmp_path), **named}) == own
     assert paths.config_file({"XDG_CONFIG_HOME": str(tmp_path / ".config"), "HOME": "/nowhere", **named}) == own
+
+
+@pytest.mark.parametrize(
+    "environ", [{"HOME": ""}, {"HOME": "."}, {"HOME": "/no", "XDG_CONFIG_HOME": ".config"}]
+)
+def test_what_lies_in_the_working_directory_is_nobodys_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
+    found = tmp_path / ".config" / "mcpd" / "mcpd.json"
+    found.parent.mkdir(parents=True)
+    found.write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert paths.config_file(environ).is_absolute()
 
 
 def test_without_any_configuration_the_users_is_named(tmp_path: Path) -> None:

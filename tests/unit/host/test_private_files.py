@@ -8,10 +8,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.host.private_files import locked, replace, safely
+from daemon.host.private_files import locked, own_file, replace, safely
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def place(path: Path, kind: str) -> None:
+    """Put something that is no file where one is looked for."""
+    if kind == "link":
+        path.symlink_to(path.with_name("else"))
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+@pytest.mark.parametrize("flags", [os.O_RDWR, os.O_WRONLY | os.O_APPEND])
+def test_a_file_of_ours_is_a_file_and_nothing_else(tmp_path: Path, kind: str, flags: int) -> None:
+    place(tmp_path / "file", kind)
+    with pytest.raises(OSError, match="file is no regular file: remove it"):
+        own_file(tmp_path / "file", flags)
+    assert not (tmp_path / "else").exists()
 
 
 def test_a_file_is_replaced_as_a_whole_and_nobody_else_can_read_it(tmp_path: Path) -> None:

@@ -22,9 +22,7 @@ from daemon.host.tokens import (
     digest,
 )
 from daemon.safety.redact import HIDDEN, Redactor
-
-PATIENCE = 30.0
-"""Seconds for a thread that makes a few tokens."""
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -16,14 +16,15 @@ from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.operators.call import OperatorCallParams, call
 from daemon.operators.calls import CallsParams, WaitsFor, calls, in_flight
-from tests.fakes_upstream import PATIENCE, Guest
 from tests.unit.clients.inputs import ABLE, META, asks
 from tests.unit.operators.stage import OperatorStage, clients_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from daemon.operators.base import OperatorContext
+    from tests.fakes_upstream import Guest
 
 NOW = 1_800_000_000.0
 

@@ -82,6 +82,16 @@ async def test_what_is_written_in_another_spelling_is_changed_there_and_taken_ou
     assert daemon.written["categories"]["c"]["tools"]["overrides"] == {"one": {"enabled": True}}
 
 
+@pytest.mark.parametrize("sections", [{}, {"categories": {"c": {"server": "alpha"}}}])
+async def test_what_was_written_for_a_description_goes_with_it(tmp_path: Path, sections: Any) -> None:
+    daemon = Daemon(tmp_path, **sections)
+    before = daemon.file.read_text(encoding="utf-8")
+    await daemon.describe("alpha/one", "It.")
+    reread = Daemon(tmp_path, **{**sections, **daemon.written})
+    await reread.describe("alpha/one", None)
+    assert reread.file.read_text(encoding="utf-8") == before
+
+
 async def test_several_places_are_one_write_and_one_reload(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, categories={"c": {"server": "alpha"}, "d": {"server": "alpha"}})
     answer = await daemon.describe("alpha/one", "It.")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 import trio.testing
 
+from daemon.catalog.loaded import Loaded, LoadedTool, Source
+from daemon.catalog.remembered import SessionRecord
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
-from tests.unit.operators.stage import OperatorStage
+from tests.unit.operators.stage import SESSION, FakeSession, OperatorStage, clients_of
 
 if TYPE_CHECKING:
     from daemon.history.query import EventQuery
@@ -54,6 +57,21 @@ async def test_events_are_the_newest_oldest_first_and_by_what_is_asked_for(nurse
     assert numbers(await ask(client, server="alpha#2")) == [3]
     assert numbers(await ask(client, session="#4")) == numbers(await ask(client, session="4")) == [4]
     assert numbers(await ask(client, kinds=["ended"])) == [3]
+
+
+async def test_people_are_told_of_an_epoch_only_if_they_ask(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    note(stage, kind=EventKind.SWITCHED)
+    note(stage, kind=EventKind.EPOCH)
+
+    assert numbers(await ask(client)) == [1, 2]
+    assert numbers(await ask(client, people=True)) == [1]
+    assert numbers(await ask(client, people=True, kinds=["epoch"])) == [2]
+    one = (await client.request("status", {"server": "alpha"}))["result"]
+    assert [event["kind"] for event in one["events"]] == ["switched"]
+    logged = (await client.request("logs", {"server": "alpha", "events": True}))["result"]
+    assert [event["kind"] for event in logged["events"]] == ["switched"]
 
 
 async def test_a_name_that_nobody_has_and_nothing_is_kept_of_is_refused(nursery: trio.Nursery) -> None:
@@ -150,3 +168,43 @@ async def test_what_another_daemon_writes_after_the_answer_is_news_however_late(
         ("host/2/b", 5),
         ("host/1/a", 1),
     ]
+
+
+def of_tools(**tools: list[str]) -> dict[str, Any]:
+    return {"kind": EventKind.LISTS_CHANGED, "details": {"tools": tools}}
+
+
+def loaded(*names: str, at: float = 50.0) -> Loaded:
+    made = (
+        LoadedTool(key=("alpha", name), schema_hash="", epoch=1, source=Source.MANUAL, at=at) for name in names
+    )
+    return Loaded(tools={tool.key: tool for tool in made})
+
+
+async def test_what_a_session_has_loaded_is_followed_by_its_key_and_by_its_connections_number(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Eventful()
+    record = SessionRecord(key="maria", loaded=loaded("echo"), created_at=1.0, seen_at=1.0)
+    keyless = attrs.evolve(SESSION, number=4, key=None, own=loaded("other"))
+    maria = attrs.evolve(SESSION, number=3, key="maria")
+    clients = clients_of(FakeSession(maria), FakeSession(keyless), in_use=[(record, 1)])
+    client = await stage.connect(nursery, clients=clients)
+    note(stage, at=40.0, **of_tools(changed=["echo"]))
+    note(stage, at=60.0, **of_tools(went=["echo"], changed=["other"]))
+    note(stage, "beta", at=70.0, **of_tools(changed=["echo"]))
+    note(stage, at=80.0, **of_tools(changed=["another"]))
+    note(stage, "beta", EventKind.INSTANCE_BEGAN, session="maria", at=90.0)
+    note(stage, "beta", EventKind.INSTANCE_BEGAN, session="#4", at=91.0)
+
+    for name in ("maria", "3", "#3"):
+        assert numbers(await ask(client, session=name)) == [2, 5]
+    assert numbers(await ask(client, session="4")) == [2, 6]
+
+
+async def test_a_connection_that_has_left_is_found_by_its_number_under_its_key(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery, clients=clients_of())
+    note(stage, "", EventKind.SESSION_BEGAN, session="maria", details={"connection": 12})
+    note(stage, "", EventKind.SESSION_ENDED, session="maria")
+    assert numbers(await ask(client, session="12")) == [1, 2]

@@ -10,8 +10,8 @@ import trio
 from msgspec import Raw
 
 from daemon.wire.peer_requests import PeerRequest
-from tests.fakes_upstream import PATIENCE
 from tests.unit.operators.stage import OperatorStage
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer

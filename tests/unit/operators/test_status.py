@@ -12,6 +12,8 @@ import pytest
 from daemon.causes import Cause
 from daemon.config.redaction import Redactors
 from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
+from daemon.history.event import Event, EventKind
+from daemon.history.journal import History
 from daemon.kit.mailbox import Watch
 from daemon.model import Era, Summary
 from daemon.operators.base import DaemonFacts
@@ -98,6 +100,7 @@ async def test_the_status_has_the_promised_keys_also_over_the_socket(nursery: tr
     status = (await client.request("status"))["result"]
     assert list(status) == [
         *("daemon", "servers", "sessions", "repairs", "unresolved", "switchedOff", "metrics", "connections"),
+        "lately",
     ]
     assert list(status["servers"]) == ["alpha", "beta"]
     for server in status["servers"].values():
@@ -125,6 +128,7 @@ async def test_the_daemon_tells_what_it_is_and_what_it_saves() -> None:
         "socket": "/s",
         "controlSocket": "/c",
         "config": "/f",
+        "configReadAt": NOW - 60.5,
         "lazy": True,
         "surfaces": {"default": "auto"},
         "startsAtATime": 4,
@@ -400,3 +404,10 @@ def test_after_a_reload_the_new_configuration_is_reported() -> None:
     daemon.stage.learn(Configured(config=config, now=NOW))
     assert {name: server["type"] for name, server in daemon.status()["servers"].items()} == {"gamma": "http"}
     assert daemon.status()["daemon"]["surfaces"] == {"default": "browse"}
+
+
+async def test_when_the_configuration_in_force_was_read_is_told_refused_ones_do_not_count() -> None:
+    history = History(lambda: NOW)
+    for at, text in ((NOW - 30, ""), (NOW - 20, "a fault")):
+        history.note(Event(kind=EventKind.RELOADED, at=at, text=text))
+    assert Daemon(history=history).status()["daemon"]["configReadAt"] == NOW - 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema  # type: ignore[import-untyped]
 import msgspec
@@ -17,6 +17,9 @@ from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.fakes_upstream import tool as described
 from tests.unit.operators.stage import operator_context
+
+if TYPE_CHECKING:
+    from daemon.history.event import Detail
 
 
 async def told(stage: Stage, name: str, server: str = "alpha") -> dict[str, Any]:
@@ -41,6 +44,7 @@ async def test_a_tool_is_told_as_its_server_defines_it() -> None:
         "state": "ready",
         "reason": "",
         "schemaHash": known["echo"].schema_hash,
+        "changed": None,
         "definition": described("echo"),
         "example": {},
     }
@@ -82,13 +86,27 @@ async def test_what_cannot_be_called_is_marked() -> None:
 
 async def test_of_a_tool_that_is_gone_is_told_until_when_there_was_one() -> None:
     context = operator_context(Stage())
-    for details in ({"tools": {"went": ["forecast"]}}, {"tools": {"came": ["radar"]}}, {"epoch": 3}):
+    for details in ({"tools": {"went": ["forecast"]}}, {"tools": {}, "renamed": {"old": "new"}}, {"epoch": 3}):
         context.history.note(Event(kind=EventKind.LISTS_CHANGED, server="alpha", details=details))
-    with pytest.raises(UnknownTool, match=r"no tool 'forecast'\..* It had one until 2\d{3}-\d\d-\d\d "):
+    with pytest.raises(UnknownTool, match=r"no tool 'forecast'\..* 'forecast' was removed at 2\d{3}-"):
         await tool(context, ToolParams("forecast", "alpha"))
+    with pytest.raises(UnknownTool, match="'old' was renamed to new at "):
+        await tool(context, ToolParams("old", "alpha"))
     with pytest.raises(UnknownTool) as refused:
         await tool(context, ToolParams("radar", "alpha"))
-    assert "until" not in str(refused.value)
+    assert " was " not in str(refused.value)
+
+
+async def test_the_change_that_made_a_tool_what_it_is_is_named() -> None:
+    context = operator_context(Stage())
+    for arguments in (["a"], ["b"]):
+        details: dict[str, Detail] = {
+            "tools": {"changed": ["echo"]},
+            "toolsDiffer": {"echo": {"members": ["description", "inputSchema"], "argumentsCame": arguments}},
+        }
+        context.history.note(Event(kind=EventKind.LISTS_CHANGED, server="alpha", details=details, at=5.0))
+    answer: Any = await tool(context, ToolParams("echo", "alpha"))
+    assert answer["changed"] == {"at": 5.0, "what": "changed (description, argument b added)"}
 
 
 async def test_an_unknown_name_is_refused_with_the_closest() -> None:

@@ -47,6 +47,8 @@ def test_a_lock_has_a_holder_while_it_is_held(sockets: Path) -> None:
 def test_looking_at_a_lock_does_not_take_it(sockets: Path) -> None:
     (sockets / "state.db.lock").write_text(f"{os.getpid()}\n")
     assert proc.lock_holder(sockets / "state.db.lock") is None
+    os.mkfifo(sockets / "pipe")
+    assert proc.lock_holder(sockets / "pipe") is None
     with hold(sockets / "state.db"):
         pass
 

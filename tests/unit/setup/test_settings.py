@@ -61,6 +61,33 @@ def test_a_key_that_is_unset_is_gone(config: Path) -> None:
     assert '"lazy": true, //' not in change(config, "lazy", value=UNSET)
 
 
+@pytest.mark.parametrize("text", [WRITTEN, '{"profiles": {"reader": {}}}', "{}", "{ // mine\n}"])
+@pytest.mark.parametrize(
+    "trail",
+    [
+        ("profiles", "default", "toolDescriptionOverrides", "log"),
+        ("profiles", "default", "instructions"),
+    ],
+)
+def test_what_was_added_is_taken_away_again_byte_for_byte(
+    config: Path, text: str, trail: tuple[str, ...]
+) -> None:
+    written(config, text)
+    assert change(config, *trail, value="Shows what was done.") != text
+    assert change(config, *trail, value=UNSET) == text
+
+
+def test_a_profile_says_something_though_nothing_is_in_it(config: Path) -> None:
+    written(config, '{"profiles": {"reader": {"lazy": true}}}')
+    assert change(config, "profiles", "reader", "lazy", value=UNSET) == '{"profiles": {"reader": {}}}'
+
+
+@pytest.mark.parametrize("kept", ['{ // none yet\n"lazy": true\n}', '{ /* none yet */ "lazy": true }'])
+def test_what_is_commented_stays_though_it_is_empty(config: Path, kept: str) -> None:
+    written(config, f'{{"profiles": {{"default": {kept}}}}}')
+    assert '"default": {' in change(config, "profiles", "default", "lazy", value=UNSET)
+
+
 def test_objects_on_the_way_are_made(config: Path) -> None:
     now = change(config, "profiles", "reader", "toolDescriptionOverrides", "log", value="Shows what was done.")
     assert '"toolDescriptionOverrides": {"log": "Shows what was done."}' in now

@@ -22,6 +22,7 @@ from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.sql import Transaction
 from daemon.state.store import Store
 from daemon.state.values import Batch, Changes, Recollection, Written
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
-"""Real seconds after which a test stops waiting."""
 
 WHERE = "scripted://disk"
 

@@ -8,8 +8,7 @@ import pytest
 import trio
 
 from daemon.state.access import Job, Worker
-from tests.unit.state.scripted_store import PATIENCE
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 def refuse() -> None:

@@ -98,14 +98,61 @@ async def test_who_serves_again_says_how_long_it_was_away(
     pause = ended.details["retrySeconds"]
     assert isinstance(pause, float)
     assert again.details["awaySeconds"] == pytest.approx(pause + 1)
+    assert again.details["awaySince"] == ended.details["awaySince"] == pytest.approx(101)
+    assert "awayOverRestart" not in again.details
+
+
+async def fail(_life: Lifecycle) -> None:
+    raise ConnectionLost("exited with status 1", Cause.EXITED, status=1)
+
+
+async def test_an_outage_that_began_under_the_daemon_before_is_told_as_one(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    tries = iter((fail, crash, crash))
+
+    async def run(life: Lifecycle) -> None:
+        await next(tries)(life)
+
+    told = Told(run)
+    told.child.events.was_away(-500.0)
+    nursery.start_soon(told.run)
+
+    first, second = await told.ended(), await told.ended(2)
+    await until(lambda: told.kinds().count("ready") == 2, every=0.25, seconds=60)
+
+    ready, again = [event.details for event in told.events if event.kind is EventKind.READY]
+    assert (first.details["awaySince"], ready["awaySince"], ready["awayOverRestart"]) == (-500, -500, True)
+    assert float(str(ready["awaySeconds"])) > 501
+    assert again["awaySince"] == second.details["awaySince"]
+    assert "awayOverRestart" not in again
+
+
+async def test_an_outage_goes_on_when_mcpd_stops_and_ends_when_the_server_is_switched_off(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async def hang(_life: Lifecycle) -> None:
+        await trio.sleep_forever()
+
+    async def ended_while_it_starts(off: str) -> Event:
+        told = Told(hang)
+        told.child.events.was_away(-500.0)
+        nursery.start_soon(told.run)
+        await until(lambda: "started" in told.kinds(), every=0.25, seconds=3)
+        if off:
+            told.child.switch_off(off)
+        else:
+            told.supervisor.announce_stop()
+        told.stop.cancel()
+        return await told.ended()
+
+    assert (await ended_while_it_starts("")).details["awaySince"] == -500
+    assert "awaySince" not in (await ended_while_it_starts("switched off by an operator")).details
 
 
 async def test_one_that_never_served_says_when_it_is_started_next(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    async def fail(_life: Lifecycle) -> None:
-        raise ConnectionLost("exited with status 1", Cause.EXITED, status=1)
-
     told = Told(fail)
     nursery.start_soon(told.run)
 

@@ -116,7 +116,7 @@ async def test_the_first_unanswered_ping_degrades_and_any_sign_of_life_ends_that
     assert await it.given_up(within=200) is None
     assert it.causes == [(25 + 25 + 10, Cause.UNANSWERED_PINGS), (60, None)]
     (_, silent), (_, well) = it.told
-    assert silent.text == "answers no pings (1 ping so far), and was last heard 35 s ago"
+    assert silent.text == "answers no pings (1 ping so far), and was last heard 35s ago"
     assert silent.data == {"count": 1, "seconds": 35, "calls": 0}
     assert well == HEALTHY
     assert it.pings.unanswered == 0
@@ -126,7 +126,7 @@ async def test_what_is_said_of_a_silent_server_is_counted_on(autojump_clock: Moc
     it = Watched(Server(lambda _: None, in_flight=1))
     assert it.pings.problem == HEALTHY
     assert await it.given_up(within=100) is None
-    assert it.pings.problem.text == "answers no pings while it works on 1 call, last heard 100 s ago"
+    assert it.pings.problem.text == "answers no pings while it works on 1 call, last heard 1m 40s ago"
     assert it.pings.problem.data["seconds"] == 100
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import trio
+import trio.testing
 
 from tests.fakes_upstream import Sent, Stage
 from tests.fuzz.mutation import FROM_CLIENTS, malformed
@@ -19,6 +20,7 @@ CALL = (
 
 async def test_every_malformed_input_gets_what_was_promised_and_the_next_call_is_answered(
     nursery: trio.Nursery,
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     stage = Stage()
 

@@ -132,6 +132,11 @@ class HttpAdmission:
                 break
         return found
 
+    def is_private(self, head: Head) -> bool:
+        """Whether a request came by TLS to a trusted proxy, which says so in `X-Forwarded-Proto`."""
+        told = head.headers.get("x-forwarded-proto", "").rpartition(",")[2]  # what the nearest has added
+        return self._is_proxy(head.peer) and told.strip().lower() == "https"
+
     def _is_ours(self, host: str) -> bool:
         """Whether a Host is a known name, or an address: nobody can make that resolve to this machine."""
         name, _ = split_authority(host)

@@ -78,7 +78,7 @@ class AsgiRequest:
     outbox: Outbox = attrs.field(kw_only=True)
     """The daemon's outbox."""
     scheme: str = attrs.field(default="http", kw_only=True)
-    """`https` under TLS."""
+    """`https` if nobody on the way can read it."""
 
     def start(self, spawn: Callable[..., None]) -> None:
         """Serve it in a task of its own, once its body is there.

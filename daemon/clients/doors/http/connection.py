@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from http import HTTPStatus
 from select import EPOLLRDHUP
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import h11
 import trio
 
 from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
-from daemon.clients.doors.http.head import HEAD_BYTES, head_of
+from daemon.clients.doors.http.head import HEAD_BYTES, Refusal, head_of
 from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost
 from daemon.wire.outbox import IN, OUT
@@ -50,6 +50,8 @@ HEAD_SECONDS = 10.0
 BODY_SECONDS = 60.0
 """Seconds from the head to the end of the body: 4 MiB at 70 KB/s."""
 
+V = TypeVar("V")
+
 
 class HttpConnection(ResponseWriter):
     """Serves the requests of one client. Owns its socket until `close` or `release`."""
@@ -69,7 +71,8 @@ class HttpConnection(ResponseWriter):
 
         Args:
             connection: the socket.
-            serve: shown each request when its head is there; answers it, or says what takes its body.
+            serve: shown each request when its head is there; answers it, or says what takes its body. Both may
+                raise `Refusal`, which is the response then.
             peer: the address at the other end.
             outbox: the daemon's outbox.
             max_body: bytes of the longest body.
@@ -209,7 +212,7 @@ class HttpConnection(ResponseWriter):
         exchange = self.exchange = HttpExchange(head, self, length=None if length is None else int(length))
         if exchange.length == 0:
             return  # Its end comes next, and only then may the response leave the connection open.
-        self._serve(exchange)
+        _refusable(exchange, self._serve, exchange)
         if exchange.on_body is not None and (exchange.length or 0) > self._max_body:
             _refuse_body(exchange, self._max_body)
         if exchange.is_open and self._http.they_are_waiting_for_100_continue:
@@ -228,10 +231,10 @@ class HttpConnection(ResponseWriter):
         self._deadline = math.inf
         exchange = self.exchange
         if exchange is not None and exchange.length == 0:
-            self._serve(exchange)
+            _refusable(exchange, self._serve, exchange)
         if exchange is not None and exchange.is_open and exchange.on_body is not None:
             body, self._body = b"".join(self._body), []
-            exchange.on_body(body)
+            _refusable(exchange, exchange.on_body, body)
 
     def _rewatch(self) -> None:
         if self._write_fd == CLOSED:
@@ -246,6 +249,14 @@ class HttpConnection(ResponseWriter):
 
     def _forget_request(self) -> None:
         self._body, self._body_bytes, self.received = [], 0, self._http.trailing_data[0]
+
+
+def _refusable(exchange: HttpExchange, act: Callable[[V], None], given: V) -> None:
+    """Have the application act on a request, and respond with its refusal if it refuses."""
+    try:
+        act(given)
+    except Refusal as refusal:
+        exchange.refuse(refusal)
 
 
 def _refuse_body(exchange: HttpExchange, most: int) -> None:

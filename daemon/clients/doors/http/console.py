@@ -15,7 +15,7 @@ from daemon.clients.doors.http.asgi import BODY_BYTES, AsgiRequest, is_console, 
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.head import Refusal, require_loopback
-from daemon.clients.doors.listening import Listener
+from daemon.clients.doors.listening import Listener, Strangers
 from daemon.errors import leaf
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ConsoleDoor:
             admit=peer_of,
             serve=self._serve_connection,
         )
-        self._strangers: dict[trio.CancelScope, None] = {}
+        self._strangers = Strangers(MAX_STRANGERS)
         self._let_in = 0
 
     async def run(self) -> NoReturn:
@@ -72,19 +72,14 @@ class ConsoleDoor:
         await self._listener.run()
 
     async def _serve_connection(self, plain: socket.socket, peer: str) -> None:
-        scope = trio.CancelScope()
-        while len(self._strangers) >= MAX_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.cancel()
-        self._strangers[scope] = None
+        scope = self._strangers.join()
         settled = False
 
         def settle(exchange: HttpExchange) -> None:
             """Give a browser that was let in a place that nobody takes from it."""
             nonlocal settled
             if not settled and self._let_in < CONNECTIONS and self._console.knows(exchange.head.headers):
-                self._strangers.pop(scope, None)
+                self._strangers.leave(scope)
                 self._let_in += 1
                 settled = True
 
@@ -92,18 +87,15 @@ class ConsoleDoor:
             with scope:
                 await self._speak(plain, peer, settle)
         finally:
-            self._strangers.pop(scope, None)
+            self._strangers.leave(scope)
             self._let_in -= settled
 
     async def _speak(self, plain: socket.socket, peer: str, settle: Callable[[HttpExchange], None]) -> None:
         """Serve the requests of one connection; `settle` is shown each that the console answers."""
 
         def judge(exchange: HttpExchange) -> None:
-            try:
-                self._route(exchange, peer, tasks)
-                settle(exchange)
-            except Refusal as refusal:
-                exchange.refuse(refusal)
+            self._route(exchange, peer, tasks)
+            settle(exchange)
 
         connection = HttpConnection(
             plain,

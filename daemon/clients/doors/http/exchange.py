@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
+import trio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,8 +91,13 @@ class HttpExchange:
             self.connection.respond(status, {**self.headers, **(headers or {})}, parts)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Send the response that says why the request is not served."""
-        self.respond(refusal.status, (refusal.text.encode(),), {**PLAIN, **refusal.headers})
+        """Send the response that says why the request is not served, after the refusal's delay."""
+        headers = {**PLAIN, **refusal.headers}
+        respond = partial(self.respond, refusal.status, (refusal.text.encode(),), headers)
+        if refusal.delay:
+            self.wait_until(trio.current_time() + refusal.delay, respond)
+        else:
+            respond()
 
     def open_stream(self, headers: Mapping[str, str]) -> None:
         """Begin a response of unknown length."""

@@ -92,25 +92,19 @@ class McpEndpoint:
         named = named_in(headers)
         if method == "POST":
             _require_post(exchange)
-            exchange.on_body = partial(self._contained, exchange, partial(self._post, exchange, place, named))
+            exchange.on_body = partial(self._post, exchange, place, named)
         elif _is_modern(headers.get(VERSION_HEADER)) or method not in {"GET", "DELETE"}:
             allowed = "POST" if _is_modern(headers.get(VERSION_HEADER)) else "GET, POST, DELETE"
             text = f"{method} is not served here\n"
             raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"allow": allowed})
         else:
             act = self._listen if method == "GET" else self._delete
-            exchange.on_body = partial(self._contained, exchange, partial(act, exchange, place))
+            exchange.on_body = partial(act, exchange, place)
 
     def forget(self, connection: Responding) -> None:
         """End what belongs to a connection that has ended."""
         for link in self._links.pop(connection, {}).values():
             link.end()
-
-    def _contained(self, exchange: HttpExchange, act: Callable[[bytes], None], body: bytes) -> None:
-        try:
-            act(body)
-        except Refusal as refusal:
-            exchange.refuse(refusal)
 
     # --- one method each -----------------------------------------------------------------------------------
 

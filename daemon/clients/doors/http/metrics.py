@@ -121,10 +121,7 @@ class MetricsDoor:
     async def _serve_connection(self, plain: socket.socket, peer: str) -> None:
         def judge(exchange: HttpExchange) -> None:
             connection.close_when_done()
-            try:
-                self._route(exchange, tasks)
-            except Refusal as refusal:
-                exchange.refuse(refusal)
+            self._route(exchange, tasks)
 
         connection = HttpConnection(
             plain,

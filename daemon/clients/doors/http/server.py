@@ -25,7 +25,7 @@ from daemon.clients.doors.http.mcp import McpEndpoint, named_in
 from daemon.clients.doors.http.metrics import PATH as METRICS
 from daemon.clients.doors.http.metrics import answer, require_all_profiles, require_get
 from daemon.clients.doors.http.sessions import Place, RequestNames
-from daemon.clients.doors.listening import Listener
+from daemon.clients.doors.listening import Listener, Strangers
 from daemon.clients.doors.unix import PAUSE_SHARE
 from daemon.config.validate import SERVERS_FOLLOW
 from daemon.errors import leaf
@@ -119,9 +119,8 @@ class HttpServer:
             self._start, outbox=outbox, places=limits.connections, definition=offer.definition
         )
         self._tls = tls
-        self._asgi = partial(AsgiRequest, outbox=outbox, scheme="http" if tls is None else "https")
         self._connections: dict[Responding, trio.CancelScope] = {}
-        self._strangers: dict[trio.CancelScope, None] = {}
+        self._strangers = Strangers(MAX_STRANGERS)
         self._bearers: dict[trio.CancelScope, set[Visitor]] = {}
         self._upgraded: dict[Responding, tuple[Place, RequestNames]] = {}
         self._listener = Listener(
@@ -182,12 +181,7 @@ class HttpServer:
             self._outbox.flush()
 
     async def _serve_connection(self, accepted: socket.socket, address: str) -> None:
-        scope = trio.CancelScope()
-        while len(self._strangers) >= MAX_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.cancel()
-        self._strangers[scope] = None
+        scope = self._strangers.join()
         speak = partial(self._speak, address=address, scope=scope)
         try:
             # Inside: a fault of a connection that is being ended comes with the Cancelled that the scope takes.
@@ -200,7 +194,7 @@ class HttpServer:
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
             logger.opt(exception=plain).error("a fault of mcpd's own ended a connection over HTTP")
         finally:
-            self._strangers.pop(scope, None)
+            self._strangers.leave(scope)
             self._bearers.pop(scope, None)
 
     async def _speak(self, plain: socket.socket, address: str, scope: trio.CancelScope) -> None:
@@ -242,23 +236,16 @@ class HttpServer:
 
     def _judge(self, exchange: HttpExchange) -> None:
         """Admit a request by its head, and have it served."""
-        try:
-            if not is_probe(exchange.head):
-                self._admission.greet(exchange.head)
-            exchange.headers = self._admission.cors(exchange.head)
-            allow = {"allow": ", ".join(METHODS)}
-            if exchange.head.method not in METHODS:
-                raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no such method here\n", headers=allow)
-            if exchange.head.method == "OPTIONS":
-                exchange.respond(HTTPStatus.NO_CONTENT, headers=allow)
-            else:
-                self._route(exchange)
-        except Refusal as refusal:
-            respond = partial(exchange.refuse, refusal)
-            if refusal.delay:
-                exchange.wait_until(trio.current_time() + refusal.delay, respond)
-            else:
-                respond()
+        if not is_probe(exchange.head):
+            self._admission.greet(exchange.head)
+        exchange.headers = self._admission.cors(exchange.head)
+        allow = {"allow": ", ".join(METHODS)}
+        if exchange.head.method not in METHODS:
+            raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no such method here\n", headers=allow)
+        if exchange.head.method == "OPTIONS":
+            exchange.respond(HTTPStatus.NO_CONTENT, headers=allow)
+        else:
+            self._route(exchange)
 
     def _route(self, exchange: HttpExchange) -> None:
         # Exactly so: a proxy that refuses `/metrics` from outside must not be got round by `//metrics`.
@@ -280,7 +267,10 @@ class HttpServer:
                 self._settle(exchange)
             exchange.headers = {}  # No other page reads this one, whatever it may ask of MCP.
             address = self._admission.address(exchange.head)
-            self._asgi(exchange, console, address).start(self._nursery.start_soon)
+            is_private = self._tls is not None or self._admission.is_private(exchange.head)
+            scheme = "https" if is_private else "http"
+            request = AsgiRequest(exchange, console, address, outbox=self._outbox, scheme=scheme)
+            request.start(self._nursery.start_soon)
         else:
             raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
 
@@ -320,7 +310,7 @@ class HttpServer:
             exchange.connection.close_when_done()  # It stays a stranger, and makes room for others.
             text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
-        self._strangers.pop(scope, None)
+        self._strangers.leave(scope)
         return self._bearers.setdefault(scope, set())
 
 

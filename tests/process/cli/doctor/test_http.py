@@ -18,13 +18,12 @@ from daemon.cli.doctor.http import check
 from daemon.host.tokens import TokenFile
 from daemon.processes.proc import port_holders
 from tests.unit.cli.doctor.scenes import NOBODY, House, only
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PATIENCE = 30.0
-"""Seconds for a program that only binds a port."""
 TOKEN = "0123456789abcdef-of-ci"
 LISTENER = (
     "import socket, sys; s = socket.create_server(('127.0.0.1', 0));"

@@ -12,7 +12,8 @@ import pytest
 
 from daemon.setup.running.stopping import NotStopped, end, stop
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
-from tests.unit.cli.daemons import PATIENCE, listen
+from tests.unit.cli.daemons import listen
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

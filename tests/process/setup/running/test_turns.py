@@ -10,7 +10,7 @@ import pytest
 
 from daemon.setup.running.presence import NotStarted
 from daemon.setup.running.turns import turn
-from tests.unit.cli.daemons import PATIENCE
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

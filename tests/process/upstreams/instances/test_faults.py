@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,9 @@ import trio
 
 from daemon.ports import Holder
 from daemon.states import SERVING, ServerState
-from tests.houses import ECHO, PATIENCE, House, house, is_alive
+from tests.houses import ECHO, House, house, is_alive
 from tests.process.upstreams.instances.test_server_instances import OWN, instanced, names, of, up
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,10 +109,12 @@ async def test_an_instance_above_its_memory_ceiling_is_ended_and_no_other(
         nursery.cancel_scope.cancel()
 
 
-async def test_sixteen_instances_that_end_only_of_a_kill_stop_within_five_seconds(
+async def test_sixteen_instances_that_end_only_of_a_kill_stop_within_the_seconds_of_all_stops(
     tmp_path: Path,
 ) -> None:
-    deaf = {**OWN, "args": [*OWN["args"][:-1], '{"ignore": ["eof", "term"]}']}
+    # Each alone may take longer than anybody waits here: the limit of the daemon's end is what ends them.
+    patient = {"stopEof": 2 * PATIENCE, "stopTerm": 2 * PATIENCE}
+    deaf = {**OWN, "args": [*OWN["args"][:-1], '{"ignore": ["eof", "term"]}'], "timeouts": patient}
     async with house(tmp_path, of(s=deaf)) as home:
         async with trio.open_nursery() as starting:
             for number in range(MOST):
@@ -123,7 +124,5 @@ async def test_sixteen_instances_that_end_only_of_a_kill_stop_within_five_second
         await until(lambda: all(each.is_up for each in actors), lambda: str(names(home)), seconds=PATIENCE)
         pids = [each.pid for each in actors if each.pid is not None]
         assert len(pids) == MOST
-        began = time.monotonic()
         home.stop.set()
         await until(lambda: not any(map(is_alive, pids)), lambda: str(pids), seconds=PATIENCE)
-        assert time.monotonic() - began < 5.0

@@ -21,8 +21,8 @@ from daemon.upstreams.instances.instanced import InstancedServer
 from daemon.upstreams.instances.server_instances import GRACE_SECONDS, UNUSED_LEAST
 from tests.e2e.harness import scripted
 from tests.fakes_upstream import error_of
-from tests.houses import ECHO, PATIENCE, House, house, is_alive
-from tests.waiting import until
+from tests.houses import ECHO, House, house, is_alive
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,9 @@ from daemon.upstreams.transports.stdio import (
     open_connection,
 )
 from daemon.wire.outbox import Outbox
-from tests.faults.stage import PATIENCE, Recorder, is_alive, leaving_nothing, recording, scripted
+from tests.faults.stage import Recorder, is_alive, leaving_nothing, recording, scripted
 from tests.unit.upstreams.transports.listening import Listener
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

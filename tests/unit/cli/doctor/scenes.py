@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from daemon import __version__
 from daemon.cli.doctor.scene import gather
-from tests.unit.cli.daemons import PATIENCE, fake_control, status_of
+from tests.unit.cli.daemons import fake_control, status_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

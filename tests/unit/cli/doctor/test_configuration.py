@@ -103,6 +103,8 @@ def test_a_file_that_was_changed_since_the_start_is_noted_unless_it_is_watched(h
     os.utime(house.config, (2000, 2000))
     with house.daemon(startedAt=1000.0):
         assert "mcpd reload" in only(check(house.look()), Level.NOTE)
+    with house.daemon(startedAt=1000.0, configReadAt=3000.0):
+        assert levels(check(house.look())) == ["ok"]
     with house.daemon(startedAt=3000.0):
         assert levels(check(house.look())) == ["ok"]
     house.write({"mcpServers": {"git": {"command": "git"}}, "watch": True})

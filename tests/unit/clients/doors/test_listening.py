@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors.listening import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES
+from daemon.clients.doors.listening import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES, Strangers
 from daemon.processes.peers import PeerCredentials, Peers, Shares, shares
 from tests.unit.clients.doors.opened import US, Door, listen, peers_of
 
@@ -165,3 +165,22 @@ async def test_refusals_have_a_rate_and_who_comes_behind_them_is_served(
     began = trio.current_time()
     await door.greeted(nursery)
     assert trio.current_time() - began == pytest.approx(pauses * REFUSALS_PAUSE)
+
+
+async def test_the_oldest_stranger_makes_room() -> None:
+    strangers = Strangers(2)
+    first, second = strangers.join(), strangers.join()
+    assert not first.cancel_called
+    third = strangers.join()
+    assert [each.cancel_called for each in (first, second, third)] == [True, False, False]
+
+
+async def test_who_was_let_in_or_has_left_makes_room_for_nobody() -> None:
+    strangers = Strangers(2)
+    first, second = strangers.join(), strangers.join()
+    strangers.leave(first)
+    strangers.leave(first)
+    third = strangers.join()
+    assert not any(each.cancel_called for each in (first, second, third))
+    strangers.join()
+    assert [each.cancel_called for each in (first, second, third)] == [False, True, False]

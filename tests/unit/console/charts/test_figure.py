@@ -21,6 +21,10 @@ from tests.unit.console.charts.drawn import drawn, rows
         (0.1234, "0.123 ms"),
         (12.345, "12.3 ms"),
         (1204.4, "1204 ms"),
+        (9999.0, "9999 ms"),
+        (10_000.0, "10 k ms"),
+        (71_859.0, "71.9 k ms"),
+        (-200_000.0, "-200 k ms"),
         (12_400_000.0, "12.4 M ms"),
         (1e18, "1e+03 P ms"),
     ],
@@ -38,7 +42,7 @@ def test_an_axis_ends_at_a_round_number(most: float, top: float) -> None:
 
 def test_what_is_beyond_the_axis_stays_within_the_drawing() -> None:
     assert (y(-1, 10), y(0, 10), y(10, 10), y(99, 10)) == (HEIGHT, HEIGHT, 0, 0)
-    chart = Chart(id="c", title="", moments=(), series=(), since=10, until=20)
+    chart = Chart(id="c", title="", moments=(), step=60.0, series=(), since=10, until=20)
     assert (chart.x(0), chart.x(15), chart.x(99)) == (0, WIDTH / 2, WIDTH)
 
 
@@ -50,7 +54,9 @@ def test_times_name_the_day_where_they_cover_more_than_one() -> None:
 
 def test_foreign_text_stays_text() -> None:
     hostile = '<script>alert("x")</script>\u202e'
-    chart = lines(Chart(id="c", title=hostile, moments=(1.0,), series=(Quantity(name=hostile, values=(1.0,)),)))
+    chart = lines(
+        Chart(id="c", title=hostile, moments=(1.0,), step=60.0, series=(Quantity(name=hostile, values=(1.0,)),))
+    )
     assert "<script>" not in chart
     assert "\u202e" not in chart
     drawn(chart)
@@ -58,7 +64,9 @@ def test_foreign_text_stays_text() -> None:
 
 def test_a_long_chart_has_a_short_table_with_the_newest_first() -> None:
     moments = [60.0 * at for at in range(1440)]
-    chart = lines(Chart(id="c", title="t", moments=moments, series=(Quantity(name="p50", values=moments),)))
+    chart = lines(
+        Chart(id="c", title="t", moments=moments, step=60.0, series=(Quantity(name="p50", values=moments),))
+    )
     told = rows(chart)
     assert len(told) <= ROWS + 1
     assert told[0][1] == number(moments[-1])
@@ -66,5 +74,5 @@ def test_a_long_chart_has_a_short_table_with_the_newest_first() -> None:
 
 
 def test_nothing_at_all_is_said_in_words() -> None:
-    chart = lines(Chart(id="c", title="t", moments=(), series=()))
+    chart = lines(Chart(id="c", title="t", moments=(), step=60.0, series=()))
     assert "Nothing was counted yet." in drawn(chart).itertext()

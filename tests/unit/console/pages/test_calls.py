@@ -124,6 +124,6 @@ def test_a_call_without_an_answer_can_be_cancelled_by_those_who_may(*, may_chang
     }
     html = Rendering().fragment(_under_way(call, may_change=may_change))
     assert ("/ui/calls/7/cancel" in html) is may_change
-    for said in ("a place at its server", "1 min", "git#1", "prompts/get"):
+    for said in ("a place at its server", "1m", "git#1", "prompts/get"):
         assert said in html
     assert "<script>" not in html

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from daemon.console.pages.savings import SAVINGS_PAGE, SPANS
 from daemon.counting.series import MinuteOfDaemon
-from daemon.counting.summary import INSTEAD, SPARED
+from daemon.counting.summary import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED
+from daemon.counting.tally import OTHER
 from tests.fakes_upstream import Stage
 from tests.unit.console.charts.drawn import described, paths, rows
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
@@ -34,7 +36,7 @@ async def charts_of(context: OperatorContext, span: str) -> dict[str, str]:
 @pytest.mark.parametrize("span", [*SPANS, "", "nonsense"])
 async def test_each_span_is_drawn_even_if_nothing_was_counted(span: str) -> None:
     page = await drawn(SAVINGS_PAGE, viewer_of(context_of(), query=f"span={span}"))
-    assert "How this is estimated: 4 bytes" in page.text
+    assert "4 bytes of JSON count as one token" in page.text
     assert page.is_harmless()
     assert {"/ui/savings?span=hour", "/ui/savings?span=season"} <= {*page.links}
 
@@ -83,13 +85,27 @@ async def test_surfaces_and_clients_are_told_apart() -> None:
     values = await values_of(SAVINGS_PAGE, viewer_of(context))
     surface = values["surface-category"]
     assert (surface["lists"], surface["shown"], surface["all_tools"], surface["net"]) == (1, 100, 1000, 900)
-    assert values["client-3"]["name"] == "claude 2"
+    assert values["connection-3"]["name"] == "claude 2"
     page = await drawn(SAVINGS_PAGE, viewer_of(context))
     assert "/ui/sessions/%2Fhome%2Fme%2Fproject" in page.links
 
 
-async def test_names_of_clients_stay_text() -> None:
-    import attrs  # noqa: PLC0415
+async def test_clients_that_have_left_are_told_by_what_was_counted_by_the_hour() -> None:
+    counted = {
+        f"{CLIENT_SPARED}zed": [(int(NOON) - HOUR, 700), (int(NOON), 300)],
+        f"{CLIENT_INSTEAD}zed": [(int(NOON), 100)],
+        f"{CLIENT_INSTEAD}{OTHER}": [(int(NOON), 50)],
+    }
+    for span in SPANS:
+        holders = await SAVINGS_PAGE.fragments(viewer_of(context_of(counted), query=f"span={span}"))
+        told = [
+            (each.values["name"], each.values["spared"], each.values["instead"])
+            for each in holders["savings-clients"]
+        ]
+        assert told == [("zed", 300 if span == "hour" else 1000, 100), ("", 0, 50)]
 
+
+async def test_names_of_clients_stay_text() -> None:
     session = FakeSession(attrs.evolve(SESSION, client=HOSTILE))
-    assert (await drawn(SAVINGS_PAGE, viewer_of(context_of(clients=clients_of(session))))).is_harmless()
+    context = context_of({f"{CLIENT_SPARED}{HOSTILE}": [(int(NOON), 1)]}, clients=clients_of(session))
+    assert (await drawn(SAVINGS_PAGE, viewer_of(context))).is_harmless()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 import trio
 
+from daemon.cli import check
+from daemon.cli.advice import warnings
 from daemon.config.diff import Plan
 from daemon.config.parse import load, load_with_notes
 from daemon.console.pages import settings
@@ -90,7 +93,7 @@ def context_of(config: Path, model: FakeModel | None = None) -> OperatorContext:
     take()
     context = operator_context(
         stage,
-        facts=attrs.evolve(FACTS, config=str(config)),
+        facts=attrs.evolve(FACTS, config=str(config), warnings=warnings),
         reload=reload,
         summary_model=None if model is None else lambda: model,
     )
@@ -175,7 +178,7 @@ async def test_a_model_is_chosen_from_what_its_endpoint_offers(config: Path) -> 
 
 async def test_an_answer_of_the_model_stays_text(config: Path) -> None:
     context = context_of(config, FakeModel(HOSTILE))
-    assert "1.2 s" in await ACTS["test"](viewer_of(context), {"question": " What? "})
+    assert "1.2s" in await ACTS["test"](viewer_of(context), {"question": " What? "})
     page = await drawn(SETTINGS_PAGE, viewer_of(context))
     assert page.is_harmless()
     assert "read 7 tokens" in page.text
@@ -190,6 +193,25 @@ async def test_a_file_that_is_faulty_now_is_said_to_be(config: Path) -> None:
     assert "lazzy" in page.text
     with pytest.raises(McpdError):
         await ACTS["reload"](viewer_of(context), {})
+
+
+async def test_all_that_a_check_warns_of_is_told_in_its_words(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = context_of(config)
+    facts = attrs.evolve(context.facts, environ=dict(os.environ))
+    check.main([str(config)])
+    said = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert any("'description'" in each for each in said)
+    assert any("PATH" in each for each in said)
+    page: Any = (await values_of(SETTINGS_PAGE, viewer_of(attrs.evolve(context, facts=facts))))["file"]
+    assert sorted(said) == sorted([*page["warnings"], *page["notes"]])
+    (config.parent / "x").touch(mode=0o700)
+    facts = attrs.evolve(facts, environ={"PATH": str(config.parent)})
+    page = (await values_of(SETTINGS_PAGE, viewer_of(attrs.evolve(context, facts=facts))))["file"]
+    assert not any("PATH" in each for each in page["warnings"]), (
+        "the command is there now, and the file is as it was"
+    )
 
 
 async def test_a_file_is_read_again_only_when_it_has_changed(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -10,10 +11,14 @@ import pytest
 from daemon.catalog.loaded import Loaded, LoadedTool, Source
 from daemon.catalog.remembered import SessionRecord
 from daemon.console.pages.tool import DESCRIBE_TOOL, MAX_JSON, TOOL_PAGE
-from daemon.errors import InvalidArguments, UnknownTool
+from daemon.errors import InvalidArguments, McpdError, UnknownTool
+from daemon.history.event import Event, EventKind
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
-from tests.unit.operators.stage import SESSION, FakeSession, OperatorStage, clients_of
+from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, OperatorStage, clients_of
+
+if TYPE_CHECKING:
+    from daemon.history.event import Detail
 
 NAME = "a/b<img src=x>"
 SCHEMA = {
@@ -85,9 +90,41 @@ async def test_sessions_that_have_loaded_it_are_named_with_the_status() -> None:
     record = SessionRecord(key="/home/me", loaded=loaded, client="me 1")
     live = FakeSession(attrs.evolve(SESSION, key=None, own=loaded))
     context = stage.context(clients=clients_of(live, in_use=[(record, 1)]))
-    sessions = (await values_of(TOOL_PAGE, viewer_of(context, server="alpha", tool="echo")))["tool-loaded"]
+    viewer = viewer_of(context, server="alpha", tool="echo")
+    assert "nobody is connected" not in (await drawn(TOOL_PAGE, viewer)).text
+    sessions = (await values_of(TOOL_PAGE, viewer))["tool-loaded"]
     assert [each["session"]["name"] for each in sessions["sessions"]] == ["/home/me", "#3"]
     assert {each["status"] for each in sessions["sessions"]} == {"invalid_changed"}
+
+
+async def test_sessions_of_clients_who_are_away_are_named_too() -> None:
+    stage = OperatorStage()
+    held = LoadedTool(key=("alpha", "echo"), schema_hash="old", epoch=1, source=Source.MANUAL, at=5.0)
+    away, here = (
+        SessionRecord(key=key, loaded=Loaded({held.key: held}), client="me 1") for key in ("away", "here")
+    )
+    # One that is in use has unloaded it since the store was written.
+    in_use = [(attrs.evolve(here, loaded=Loaded()), 1)]
+    archive = FakeArchive([away, here])
+    context = stage.context(clients=clients_of(in_use=in_use), archive=archive)
+    page = await drawn(TOOL_PAGE, viewer_of(context, server="alpha", tool="echo"))
+    assert "awaynobody is connected" in page.text
+    assert "here" not in page.text.partition("Who has loaded it")[2]
+    archive.fault = McpdError("the disk is gone")
+    page = await drawn(TOOL_PAGE, viewer_of(context, server="alpha", tool="echo"))
+    assert "Those that are kept cannot be read now." in page.text
+    none = await drawn(TOOL_PAGE, viewer_of(OperatorStage().context(), server="alpha", tool="echo"))
+    assert "none of the 200 kept ones" in none.text
+
+
+async def test_the_event_that_made_it_what_it_is_is_named() -> None:
+    context = hostile().context()
+    differ = {NAME: {"members": ["description"], "argumentsCame": [HOSTILE]}}
+    details: dict[str, Detail] = {"tools": {"changed": [NAME]}, "toolsDiffer": differ}
+    context.history.note(Event(kind=EventKind.LISTS_CHANGED, server="alpha", details=details, at=86_400.0))
+    page = await drawn(TOOL_PAGE, viewer_of(context, server="alpha", tool=NAME))
+    assert page.is_harmless()
+    assert re.search(r"Unchanged since1970-01-0\d \S+: it was changed \(description, argument ", page.text)
 
 
 async def test_a_tool_that_is_not_there_has_no_page() -> None:

@@ -12,6 +12,7 @@ import tomlkit
 
 from daemon.documents import files
 from daemon.documents.files import DocumentError
+from daemon.errors import ConfigError
 from daemon.setup.clients.known_programs import PROGRAMS
 from tests.unit.setup.installs import EVERYTHING, MCPD, Installs
 from tests.unit.setup.machines import machine
@@ -58,6 +59,60 @@ def test_uninstalling_leaves_every_byte_as_it_was(tmp_path: Path, client: str, s
     assert installs.files() == before
     assert not installs.kept()
     assert not any(change.writes for change in installs.uninstall(client))
+
+
+X = '{\n  "mcpServers": {\n    "x": {"command": "b", "args": ["a"]}\n  }\n}\n'
+
+ODD = {
+    "a mark before it": b"\xef\xbb\xbf" + X.encode(),
+    "line ends of Windows": X.replace("\n", "\r\n").encode(),
+    "two sorts of line ends": X.replace("\n", "\r\n", 2).encode(),
+    "no last line end": X.strip().encode(),
+    "comments everywhere": (
+        b'// a\n{ /*b*/ // c\n "mcpServers" /*d*/ : { // e\n /*f*/ "x" /*g*/: {"command":"b"} /*h*/ , // i\n'
+        b" } /*j*/ }"
+    ),
+    "a key of its own twice": b'{"k": 1, "k": 2, "mcpServers": {"x": {"command": "b"}}}',
+    "nothing": b"",
+    "blank lines": b" \n\n",
+    "null": b"null",
+    "null for servers": b'{"mcpServers": null}\n',
+    "half a character": b'{"a\\ud800": 1, "mcpServers": {}}\n',
+    "a large number": b'{"n": 1' + b"0" * 6000 + b"}\n",
+    "no numbers": b'{"n": 1.0e400, "m": -0.0, "o": NaN}\n',
+    "ten megabytes": b'{"pad": "' + b"a" * 10_000_000 + b'", "mcpServers": {}}\n',
+}
+REFUSED = {
+    "its servers twice": (b'{"mcpServers": {}, "mcpServers": {"x": {"command": "b"}}}', "stands there twice"),
+    "a list": (b"[]", "is not an object"),
+    "a list of servers": (b'{"mcpServers": []}', "is not an object"),
+    "another encoding": (X.encode("utf-16"), "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("held", ODD.values(), ids=ODD)
+def test_an_odd_file_is_given_back_byte_for_byte(tmp_path: Path, held: bytes) -> None:
+    installs, file = _with_file(tmp_path, held)
+    installs.install("cursor")
+    assert b"/opt/bin/mcpd" in file.read_bytes()
+    installs.uninstall("cursor")
+    assert file.read_bytes() == held
+
+
+@pytest.mark.parametrize(("held", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_could_not_be_given_back_is_refused_with_the_reason(tmp_path: Path, held: bytes, why: str) -> None:
+    installs, file = _with_file(tmp_path, held)
+    with pytest.raises((DocumentError, ConfigError), match=why):
+        installs.install("cursor")
+    assert file.read_bytes() == held
+
+
+def _with_file(at: Path, held: bytes) -> tuple[Installs, Path]:
+    installs = Installs(machine(at))
+    file = installs.machine.home / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_bytes(held)
+    return installs, file
 
 
 def _has_project(installs: Installs, client: str) -> bool:

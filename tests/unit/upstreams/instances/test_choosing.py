@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from daemon.catalog.remembered import anonymous_key
 from daemon.config.model import WORKSPACE, Server, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace
 from daemon.ports import Holder
-from daemon.upstreams.instances.choosing import configured, key_of, label_of
+from daemon.upstreams.instances.choosing import configured, key_of, label_of, told_session
 
 
 def server(**more: Any) -> Server:
@@ -92,3 +93,11 @@ def test_what_is_configured_is_kept() -> None:
     assert made.cwd is None
     assert made.instance is not None
     assert made.instance.capabilities == {"sampling": {}}
+
+
+def test_events_name_the_session_by_its_key_or_by_its_connection() -> None:
+    assert told_session(holder()) == "key"
+    assert told_session(holder(session=anonymous_key("0" * 32))) == "#12"
+    assert told_session(holder(session=object())) == "#12"
+    assert told_session(holder(session=object(), number=0)) == ""
+    assert told_session(holder(session=None)) == ""

@@ -15,7 +15,8 @@ import trio
 
 from daemon.clients.doors.http.binding import bind_http
 from daemon.host.notify import Readiness
-from tests.houses import PATIENCE, house
+from tests.houses import house
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -15,12 +15,11 @@ import pytest
 
 from daemon.clients.doors.http.binding import address_of, adopt, bind_http
 from daemon.errors import ConfigError
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE = 30.0
-"""Seconds that another process may take."""
 
 LISTEN = """
 import socket, sys

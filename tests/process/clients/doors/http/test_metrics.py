@@ -21,8 +21,9 @@ from daemon.clients.doors.http.metrics import CONNECTIONS, REQUEST_SECONDS, TEXT
 from daemon.clients.visitor import HERSELF, Visitor
 from daemon.errors import Overloaded
 from daemon.host.notify import Readiness
-from tests.process.actors.exposed import PATIENCE, PLAIN, TEXT, body, everything, exposed
+from tests.process.actors.exposed import PLAIN, TEXT, body, everything, exposed
 from tests.unit.counting.samples import exporter
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -284,6 +284,23 @@ def test_behind_proxies_the_client_is_the_last_one_that_they_vouch_for(
     assert hall(**PROXIES).admission.address(head(peer=peer, **headers)) == client
 
 
+@pytest.mark.parametrize(
+    ("peer", "told", "private"),
+    [
+        ("10.0.0.1", "https", True),
+        ("10.0.0.1", "http, HTTPS", True),
+        ("10.0.0.1", "https, http", False),
+        ("10.0.0.1", "", False),
+        ("10.0.0.1", "httpsx", False),
+        ("203.0.113.7", "https", False),
+    ],
+)
+def test_only_proxies_say_that_a_client_spoke_tls(peer: str, told: str, private: bool) -> None:
+    asked = head(peer=peer, x_forwarded_proto=told)
+    assert hall(**PROXIES).admission.is_private(asked) is private
+    assert not hall().admission.is_private(asked)
+
+
 def test_without_proxies_nobody_is_believed() -> None:
     assert hall().admission.address(head(peer="10.0.0.1", x_forwarded_for="1.2.3.4")) == "10.0.0.1"
 

@@ -11,10 +11,10 @@ import trio.testing
 
 from daemon.clients.doors.http.connection import BODY_SECONDS, HEAD_SECONDS, PIPELINED_BYTES
 from daemon.clients.doors.http.exchange import PLAIN
-from daemon.clients.doors.http.head import HEAD_BYTES
+from daemon.clients.doors.http.head import HEAD_BYTES, Refusal
 from daemon.clients.doors.http.responding import IDLE_SECONDS, LINGER_SECONDS
 from daemon.wire.writing import STUCK_SECONDS
-from tests.unit.clients.doors.http.visiting import MAX_BODY, taking, visiting
+from tests.unit.clients.doors.http.visiting import MAX_BODY, Visit, taking, visiting
 
 if TYPE_CHECKING:
     from daemon.clients.doors.http.exchange import HttpExchange
@@ -36,6 +36,35 @@ async def test_requests_are_answered_one_after_the_other(autojump_clock: trio.te
             response = await visit.client.ask("GET", "/%7Eme")
             assert response.body == b"/~me "
             assert "connection" not in response.headers
+
+
+@pytest.mark.parametrize("delay", [0.0, 1.0])
+@pytest.mark.parametrize("by", ["head", "body"])
+async def test_a_refusal_is_the_response_and_the_connection_goes_on(
+    by: str, delay: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    def refuse(_exchange: HttpExchange, _body: bytes = b"") -> None:
+        raise Refusal(HTTPStatus.FORBIDDEN, "not you\n", headers={"x-why": "you"}, delay=delay)
+
+    async def tick(visit: Visit) -> None:
+        while True:
+            await trio.sleep(0.5)
+            visit.connection.tick(trio.current_time())
+            visit.outbox.flush()
+
+    with trio.fail_after(BOUND):
+        async with (
+            visiting(refuse if by == "head" else taking(refuse)) as visit,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(tick, visit)
+            since = trio.current_time()
+            for number in (1, 2):
+                response = await visit.client.ask("GET", "/")
+                assert (response.status, response.body) == (403, b"not you\n")
+                assert response.headers["x-why"] == "you"
+                assert trio.current_time() >= since + number * delay
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_head_tells_who_asks_for_what(autojump_clock: trio.testing.MockClock) -> None:

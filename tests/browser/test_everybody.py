@@ -1,0 +1,164 @@
+"""Each page for everybody, when things are bad: by keyboard, without a script, on a phone, light and dark.
+
+A server fails, one keeps crashing and writes markup, tools have names that turn text round or hardly end, a
+session has loaded tools that are gone or changed, and the configuration is doubtful.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+from daemon.console.table import PAGES
+from tests.browser.driving import DESK, PHONE, accessible, console, settled
+from tests.e2e.harness import changeable
+from tests.scripted_server import tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+    from tests.browser.driving import Here
+
+pytestmark = pytest.mark.e2e
+
+TURNED = "save\u202etxt.exe"
+"""A name whose end is shown before its middle."""
+
+LONG = "x" * 10_240
+"""A name that no line holds."""
+
+MARKUP = "<b>bold</b> \x1b[31m</pre>"
+KEY = "ann's <i>project</i>"
+
+BAD: tuple[dict[str, Any], ...] = (
+    tool(TURNED, description=f"Turns \u2067text\u2069 round: {MARKUP}"),
+    tool("long", description=LONG),
+    tool(LONG),
+    tool("kept"),
+)
+CHANGED = tool(
+    "kept", inputSchema={"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+)
+CRASHING = f"raise SystemExit({f'the licence {MARKUP} {LONG}'!r})"
+SERVERS: dict[str, Any] = {
+    "git": changeable(*BAD, tool("gone")),
+    "notes": changeable(tool("read_note")),
+    "broken": {"command": "/nonexistent/server", "description": MARKUP},
+    "crashing": {"command": sys.executable, "args": ["-c", CRASHING]},
+}
+OF_ONE = (
+    "/servers/git",
+    "/servers/broken",
+    "/servers/crashing",
+    "/servers?only=trouble",
+    "/tools?server=git",
+    "/tools?q=text",
+    f"/tools/git/{quote(TURNED, safe='')}",
+    "/tools/git/long",
+    f"/sessions/{quote(KEY, safe='')}",
+    "/events?what=wrong",
+    "/savings?span=hour",
+    "/nowhere",
+)
+SHOWN = [*(page.path for page in PAGES if page.in_navigation), *OF_ONE]
+
+
+@pytest.fixture(scope="module")
+def bad(browser: Browser) -> Iterator[Here]:
+    profiles = {"default": {"surface": "load"}}
+    with console(browser, {"mcpServers": SERVERS, "profiles": profiles}) as opened:
+        with opened.daemon.client().hello(session=KEY) as client:
+            client.load("kept", "gone", "long")
+            client.call("kept", {})
+            opened.daemon.changes("git", *BAD[:-1], CHANGED)
+            yield opened
+        for context in browser.contexts:
+            context.close()
+
+
+def opened(bad: Here, path: str, **options: Any) -> Page:
+    page = bad.signed_in(**options)
+    page.goto(f"{bad.address}{path}")
+    return page
+
+
+@pytest.mark.parametrize("path", SHOWN)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"viewport": DESK, "color_scheme": "light"},
+        {"viewport": PHONE, "color_scheme": "dark"},
+    ],
+    ids=["desk", "phone-dark"],
+)
+def test_nothing_bars_anybody(bad: Here, path: str, options: dict[str, Any]) -> None:
+    page = opened(bad, path, **options)
+    for each in page.locator("details").all():
+        each.evaluate("each => each.open = true")
+    accessible(page)
+    page.context.close()
+
+
+CONTROLS = """() => {
+    const wanted = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";
+    window.controls = [...document.querySelectorAll(wanted)].filter((each) => each.checkVisibility());
+    window.controls.forEach((each) => { each.reached = false; });
+    return window.controls.length;
+}"""
+"""Has a page remember its controls; how many there are."""
+
+REACHED = """() => {
+    const now = document.activeElement;
+    if (now !== document.body && getComputedStyle(now).outlineStyle === "none") return "no outline";
+    now.reached = true;
+    return window.controls.every((each) => each.reached) ? "all" : "";
+}"""
+
+MISSED = "() => window.controls.filter((each) => !each.reached).map((each) => each.outerHTML.slice(0, 200))"
+
+PARTS_OF_A_TIME = 16
+"""Tab stops within the two fields for a date and a time."""
+
+
+@pytest.mark.parametrize("path", SHOWN)
+def test_every_control_is_reached_with_the_keyboard_and_seen_to_be(bad: Here, path: str) -> None:
+    page = opened(bad, path)
+    page.evaluate("dispatchEvent(new Event('pagehide'))")  # nothing is replaced while keys are pressed
+    found = page.evaluate(CONTROLS)
+    for _ in range(found + PARTS_OF_A_TIME):
+        page.keyboard.press("Tab")
+        told = page.evaluate(REACHED)
+        assert told != "no outline", page.evaluate("document.activeElement.outerHTML")
+        if told == "all":
+            break
+    assert page.evaluate(MISSED) == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("path", SHOWN)
+def test_without_a_script_it_says_the_same(bad: Here, path: str) -> None:
+    with_script, without = opened(bad, path), opened(bad, path, java_script_enabled=False)
+    headings = [each.get_by_role("heading").all_inner_texts() for each in (with_script, without)]
+    assert headings[0] == headings[1] != []
+    captions = [each.locator("caption").all_text_contents() for each in (with_script, without)]
+    assert captions[0] == captions[1]
+    for page in (with_script, without):
+        page.context.close()
+
+
+def test_what_turns_text_round_does_not_and_what_is_loaded_and_gone_says_so(bad: Here) -> None:
+    page = settled(opened(bad, "/servers/git"))
+    assert "\u202e" not in page.content()
+    page.goto(f"{bad.address}/sessions/{quote(KEY, safe='')}")
+    rows = {
+        each.split("\t")[0].strip(): each for each in page.locator("#session-loaded tbody tr").all_inner_texts()
+    }
+    assert "can be used" in rows["git/long"]
+    assert "can be used" not in rows["git/gone"]
+    assert "can be used" not in rows["git/kept"]
+    page.context.close()

@@ -1,0 +1,46 @@
+"""What happened, looked up in systemd's journal by the fields of its entries."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.systemd.machine import FRONT, MEMBER, knock, run
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.systemd.machine import Service
+
+
+def entries(*fields: str, pid: int) -> list[dict[str, Any]]:
+    """The entries of one daemon that have these fields, oldest first."""
+    found = run("journalctl", "-o", "json", f"_PID={pid}", *fields).stdout
+    return [json.loads(line) for line in found.splitlines()]
+
+
+def test_a_servers_events_are_found_by_its_name_with_run_cause_and_details(service: Service) -> None:
+    child = service.ready("one")["one"]["pid"]
+    os.kill(child, signal.SIGKILL)
+    of_one = partial(entries, "MCPD_SERVER=one", pid=service.pid)
+    eventually(lambda: [each["MCPD_EVENT"] for each in of_one()].count("ready") >= 2, service.said)
+
+    found = of_one()
+    assert [each["MCPD_EVENT"] for each in found[:5]] == ["started", "ready", "ended", "started", "ready"]
+    [ended] = entries("MCPD_SERVER=one", "MCPD_EVENT=ended", "MCPD_CAUSE=killed", pid=service.pid)
+    assert (ended["MCPD_RUN"], ended["PRIORITY"]) == ("1", "4")
+    assert ended["MESSAGE"].startswith("one: ended: killed by SIGKILL after ")
+    assert json.loads(found[1]["MCPD_DETAILS"])["pid"] == child
+    assert json.loads(found[4]["MCPD_DETAILS"])["awaySince"] > 0
+    assert {each["PRIORITY"] for each in found if each is not ended and each["MCPD_EVENT"] != "ended"} == {"6"}
+
+
+def test_a_refused_user_is_found_by_the_kind_of_event(service: Service) -> None:
+    knock(MEMBER, FRONT)
+    refused = partial(entries, "MCPD_EVENT=refused", pid=service.pid)
+    [told] = eventually(refused, service.said)
+    assert told["PRIORITY"] == "4"
+    assert f"uid {MEMBER}" in told["MESSAGE"]
+    assert "MCPD_SERVER" not in told
