@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,6 +20,13 @@ DETAIL = 500
 
 NAMES = 100
 """The most entries of a list, or of a mapping, among the details: `mcpd tools` has all tools."""
+
+DETAILS = 32 * 1024
+"""The bytes of JSON beyond which the lists among an event's details are cut shorter: a server that changes
+all of its tools again and again would fill the store with their names."""
+
+SHORTER = (NAMES, 10, 3)
+"""The most entries of those lists: one bound after the other until the details fit, or the last."""
 
 LEVELS = 3
 """How deep details nest: a list by kind of change by kind of list."""
@@ -41,24 +49,35 @@ def bounded(event: Event, redact: Callable[[str, int], str]) -> Event:
             name: redact(value, DETAIL) if isinstance(value, str) else value
             for name, value in event.cause_data.items()
         },
-        details=_mapping(event.details, redact, LEVELS),
+        details=_details(event.details, redact),
     )
 
 
-def _mapping(
-    details: Mapping[str, Detail], redact: Callable[[str, int], str], levels: int
-) -> dict[str, Detail]:
+def _details(details: Mapping[str, Detail], redact: Callable[[str, int], str]) -> dict[str, Detail]:
     kept: dict[str, Detail] = {}
-    for name, value in list(details.items())[:NAMES]:
-        kept[redact(name, DETAIL)] = _value(value, redact, levels)
-        if isinstance(value, (list, tuple)) and len(value) > NAMES:
-            kept[f"{name}More"] = len(value) - NAMES
-    if len(details) > NAMES:
-        kept["more"] = len(details) - NAMES
+    for most in SHORTER:
+        kept = _mapping(details, redact, LEVELS, most)
+        if len(msgspec.json.encode(kept)) <= DETAILS:
+            break
     return kept
 
 
-def _value(value: Detail, redact: Callable[[str, int], str], levels: int) -> Detail:
+def _mapping(
+    details: Mapping[str, Detail], redact: Callable[[str, int], str], levels: int, most: int
+) -> dict[str, Detail]:
+    # The outermost names are ours, and few.
+    entries = NAMES if levels == LEVELS else most
+    kept: dict[str, Detail] = {}
+    for name, value in list(details.items())[:entries]:
+        kept[redact(name, DETAIL)] = _value(value, redact, levels, most)
+        if isinstance(value, (list, tuple)) and len(value) > most:
+            kept[f"{name}More"] = len(value) - most
+    if len(details) > entries:
+        kept["more"] = len(details) - entries
+    return kept
+
+
+def _value(value: Detail, redact: Callable[[str, int], str], levels: int, most: int) -> Detail:
     if isinstance(value, str):
         return redact(value, DETAIL)
     if value is None or isinstance(value, (bool, int, float)):
@@ -66,6 +85,6 @@ def _value(value: Detail, redact: Callable[[str, int], str], levels: int) -> Det
     if levels == 0:
         return None
     if isinstance(value, (list, tuple)):
-        return [_value(each, redact, levels - 1) for each in value[:NAMES]]
+        return [_value(each, redact, levels - 1, most) for each in value[:most]]
     assert isinstance(value, dict), "a detail is what JSON has"
-    return _mapping(value, redact, levels - 1)
+    return _mapping(value, redact, levels - 1, most)

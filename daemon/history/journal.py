@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.history.bounds import bounded
+from daemon.history.encoding import body_of
 from daemon.kit.mailbox import Watch
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 KEPT = 10_000
 """Events that are kept in memory: a busy hour of fifty servers, in a few megabytes. What the store has not
 taken by then it never gets."""
+
+KEPT_BYTES = 16 * 1024 * 1024
+"""What the events in memory have as JSON, at most, but for the newest: a hostile server's have tens of
+kilobytes each."""
 
 
 def _cut(_server: str, text: str, most: int) -> str:
@@ -59,7 +64,10 @@ class History:
         """Reads events of all lives from the store; None if that cannot be read now."""
         self.is_shared = False
         """Whether other daemons write to the same store."""
-        self._events: deque[Event] = deque(maxlen=KEPT)
+        self._events: deque[Event] = deque()
+        self._sizes: deque[int] = deque()
+        """The bytes of each of them as JSON."""
+        self._bytes = 0
         self._wall = wall
         self._redact = redact
         self._number = 0
@@ -74,11 +82,19 @@ class History:
         self._number += 1
         kept = bounded(event, lambda text, most: self._redact(event.server, text, most))
         noted = attrs.evolve(kept, number=self._number, life=self.life, at=event.at or self._wall())
-        self._events.append(noted)
+        self._keep(noted)
         for listener in self.listeners:
             listener(noted)
         self.newest.set(noted)
         self.news.set(noted)
+
+    def _keep(self, event: Event) -> None:
+        self._events.append(event)
+        self._sizes.append(len(body_of(event)))
+        self._bytes += self._sizes[-1]
+        while len(self._events) > 1 and (len(self._events) > KEPT or self._bytes > KEPT_BYTES):
+            self._events.popleft()
+            self._bytes -= self._sizes.popleft()
 
     def now(self) -> float:
         """The time by which events are dated, in seconds since the epoch."""

@@ -1,8 +1,17 @@
 """What of an event is kept, however much a server says."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
 from daemon.causes import Cause
-from daemon.history.bounds import DETAIL, NAMES, TEXT, bounded
+from daemon.history.bounds import DETAIL, DETAILS, NAMES, SHORTER, TEXT, bounded
 from daemon.history.event import Event, EventKind
+
+if TYPE_CHECKING:
+    from daemon.history.event import Detail
 
 
 def redact(text: str, most: int) -> str:
@@ -55,3 +64,19 @@ def test_mappings_are_bounded_in_number_and_depth() -> None:
     found = kept.details["wide"]
     assert isinstance(found, dict)
     assert (len(found), found["more"]) == (NAMES + 1, 5)
+
+
+def test_lists_are_cut_shorter_where_all_of_them_would_be_too_much() -> None:
+    names: list[Detail] = [f"tool{number}" + "z" * 120 for number in range(NAMES)]
+    arguments: dict[str, Detail] = {str(name): {"argumentsCame": names} for name in names}
+
+    kept = bounded(
+        Event(kind=EventKind.LISTS_CHANGED, details={"tools": {"came": names}, "toolsDiffer": arguments}),
+        redact,
+    )
+
+    assert len(msgspec.json.encode(kept.details)) <= DETAILS
+    few = SHORTER[1]
+    assert kept.details["tools"] == {"came": names[:few], "cameMore": NAMES - few}
+    assert isinstance(kept.details["toolsDiffer"], dict)
+    assert kept.details["toolsDiffer"]["more"] == NAMES - few

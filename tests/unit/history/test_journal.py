@@ -1,7 +1,15 @@
 """The events of one life of a daemon."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.history.bounds import DETAIL
 from daemon.history.event import Event, EventKind
-from daemon.history.journal import KEPT, History
+from daemon.history.journal import KEPT, KEPT_BYTES, History
+
+if TYPE_CHECKING:
+    from daemon.history.event import Detail
 
 
 def test_events_are_numbered_and_dated_and_read_in_order() -> None:
@@ -22,3 +30,15 @@ def test_only_the_newest_are_kept() -> None:
         history.note(Event(kind=EventKind.SIGNAL))
 
     assert history.after(0)[0].number == 3
+
+
+def test_large_events_are_kept_only_as_far_as_there_is_room() -> None:
+    history = History(lambda: 1.0)
+    large: dict[str, Detail] = {f"{number}": "x" * DETAIL for number in range(50)}
+    for _ in range(KEPT_BYTES // (50 * DETAIL)):
+        history.note(Event(kind=EventKind.SIGNAL, details=large))
+    kept = history.after(0)
+    assert kept[-1].number == history.number
+    assert 1 < len(kept) < history.number
+    history.note(Event(kind=EventKind.SIGNAL, text="small"))
+    assert history.after(0)[-1].text == "small"
