@@ -123,16 +123,8 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
                 opened[path] = _open(path)
                 # There may be hundreds of profiles, and to check a text takes as long as it is.
                 changes.enter_context(opened[path][1].together())
-            document = opened[path][1]
-            if setting.value is UNSET:
-                document.remove(trail)
-                gone = trail
-                if setting.holder_is_its and at(document.value(), trail[:-1]) == {}:
-                    gone = trail[:-1]
-                    document.remove(gone)
+            if (gone := _change(opened[path][1], setting, trail)) is not None:
                 removed.append((path, gone))
-            else:
-                document.put(trail, setting.value)
             places.append(KeyPlace(path, spelt(trail)))
     texts = {path: document.text() for path, (_, document) in opened.items()}
     for path, text in texts.items():
@@ -150,6 +142,18 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
         if texts[path] != found.text()
     )
     return SettingsEdit(places=tuple(places), changed=changed)
+
+
+def _change(document: Document, setting: Setting, trail: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Change a key; the outermost one that was removed for that, None if none was."""
+    if setting.value is not UNSET:
+        document.put(trail, setting.value)
+        return None
+    document.remove(trail)
+    if setting.holder_is_its and at(document.value(), trail[:-1]) == {}:
+        trail = trail[:-1]
+        document.remove(trail)
+    return trail
 
 
 def _without_empty(document: Document, trail: tuple[str, ...]) -> Iterator[str]:
