@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.causes import Reason
+from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from daemon.causes import Cause, Datum
     from daemon.config.model import Config
     from daemon.model import Definition, GivenName, Kind, Summary, Tool
-    from daemon.states import ServerState
 
 
 @attrs.frozen(kw_only=True)
@@ -42,6 +42,15 @@ class ServerStatus:
     """The number of this start of the server: a fencing token, facts of an older one are dropped."""
     restarts: int = 0
     """How many runs have ended since the daemon started, for any reason."""
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a start is expected that nobody has to ask for: first, queued, under way, or due at once.
+
+        A run that is being ended for a restart is in backoff without a time.
+        """
+        is_due = self.state is ServerState.BACKOFF and self.next_retry_at is None
+        return is_due or self.state in COMING or self.state is ServerState.STOPPED
 
     @property
     def why(self) -> Reason:

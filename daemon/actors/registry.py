@@ -11,7 +11,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.permissions import pointless
-from daemon.catalog.snapshot import UNSETTLED, begin, fold_all, with_settled_names
+from daemon.catalog.snapshot import begin, fold_all, with_settled_names
 from daemon.facts import Configured, DefinitionsListed, NamesRecalled, Recalled, Switched
 from daemon.kit.mailbox import Mailbox, Watch
 from daemon.operators.news import changed, news
@@ -135,7 +135,7 @@ class Registry:
 
     def _sum_up(self, catalog: Catalog) -> None:
         """Log the start-up line of seed 001, §8, once, when every server has listed or failed."""
-        if self._summed_up or any(entry.status.state in UNSETTLED for entry in catalog.servers.values()):
+        if self._summed_up or any(entry.status.is_unsettled for entry in catalog.servers.values()):
             return
         self._summed_up = True
         categories = catalog.categories.values()

@@ -9,7 +9,7 @@ import attrs
 from daemon.catalog.definitions import fingerprint
 from daemon.facts import ServerStatus
 from daemon.model import Kind
-from daemon.states import COMING, SERVING, ServerState
+from daemon.states import SERVING, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from daemon.catalog.known import KnownList
     from daemon.config.model import Server
     from daemon.model import Summary, Tool
-
-UNSETTLED = COMING | {ServerState.STOPPED}
-"""States in which a server that has not listed its tools may be about to."""
 
 
 @attrs.frozen(kw_only=True)
@@ -102,13 +99,14 @@ class ServerEntry:
     def awaited(self) -> bool:
         """Whether its first list of tools is still expected."""
         known = self.tools is not None or bool(self.listing_error)
-        return not known and not self.disabled and self.status.state in UNSETTLED
+        return not known and not self.disabled and self.status.is_unsettled
 
     def awaits(self, kind: Kind) -> bool:
         """Whether its first list of this kind is still expected: other lists follow that of tools."""
         if kind is Kind.TOOL:
             return self.awaited
-        return kind not in self.lists and not self.disabled and self.status.state in UNSETTLED | SERVING
+        is_expected = self.status.is_unsettled or self.status.state in SERVING
+        return kind not in self.lists and not self.disabled and is_expected
 
 
 def fresh(

@@ -19,7 +19,7 @@ import attrs
 from daemon.catalog.beside import NO_LISTS, claims, switched_on
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
 from daemon.catalog.changes import changed_by, reconfigured
-from daemon.catalog.entry import UNSETTLED, ServerEntry, fresh
+from daemon.catalog.entry import ServerEntry, fresh
 from daemon.catalog.kinds import BESIDE_TOOLS, tools_switched_by
 from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Names, assign
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from daemon.model import ToolKey
 
 __all__ = [
-    "UNSETTLED",
     "Catalog",
     "ServerEntry",
     "begin",

@@ -32,6 +32,8 @@ def read_choice(said: object) -> tuple[str, ...] | None:
 def fault_of_choice(config: Config, profile: Profile, servers: tuple[str, ...] | None) -> str:
     """Why a client of a profile may not see these servers as themselves; empty if it may.
 
+    A server that is not configured denies a client nothing of the others: a reload may bring it back.
+
     Args:
         config: the configuration.
         profile: the client's.
@@ -42,9 +44,11 @@ def fault_of_choice(config: Config, profile: Profile, servers: tuple[str, ...] |
     if not servers:
         return ""
     shown = [name for name in config.mcp_servers if _shows(config, profile, name)]
-    for name in servers:
-        if name not in config.mcp_servers:
-            return f"there is no server {quoted(name)} in mcpd's configuration. {choices(shown, name)}"
+    present = [name for name in servers if name in config.mcp_servers]
+    if not present:
+        name = servers[0]
+        return f"there is no server {quoted(name)} in mcpd's configuration. {choices(shown, name)}"
+    for name in present:
         if name not in shown:
             what = f"profile {quoted(profile.name)} shows nothing of server {quoted(name)}"
             return f"{what}: none of its categories draws from that. {choices(shown, name)}"

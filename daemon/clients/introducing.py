@@ -22,7 +22,7 @@ from daemon.protocol import (
 )
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
-from daemon.surfaces.describing import MAY_LIST
+from daemon.surfaces.describing import may_list
 from daemon.surfaces.own_words import server_lines
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def not_introduced(selection: Selection, servers: Mapping[str, ServerEntry]) -> 
     return tuple(
         entry.name
         for entry in entries
-        if not entry.introduction and not entry.disabled and entry.status.state in MAY_LIST
+        if not entry.introduction and not entry.disabled and may_list(entry.status)
     )
 
 

@@ -16,7 +16,7 @@ from daemon.catalog.definitions import compact
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.model import Kind
 from daemon.safety.legible import legible_schema
-from daemon.states import COMING, ServerState
+from daemon.states import ServerState
 from daemon.surfaces.answers import (
     MEMBER_BYTES,
     fitting,
@@ -33,15 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from daemon.catalog.snapshot import ServerEntry
+    from daemon.facts import ServerStatus
     from daemon.model import Tool
     from daemon.surfaces.base import View
 
 HASH_DIGITS = 12
 """Hex digits of a tool's hash that a model is shown: 48 bits tell two definitions of one tool apart, and 64
 digits would cost as much as a short description."""
-
-MAY_LIST = COMING | {ServerState.STOPPED, ServerState.READY, ServerState.DORMANT}
-"""States in which waiting for a first list makes sense."""
 
 _SCHEMAS = ("inputSchema", "outputSchema")
 _EMPTY = frozenset({b"null", b"{}", b"[]", b'""'})
@@ -190,8 +188,13 @@ def unlisted(entries: Iterable[ServerEntry], kinds: tuple[Kind, ...] = (Kind.TOO
     return tuple(
         entry.name
         for entry in entries
-        if entry.status.state in MAY_LIST and not all(has_listed(entry, kind) for kind in kinds)
+        if may_list(entry.status) and not all(has_listed(entry, kind) for kind in kinds)
     )
+
+
+def may_list(status: ServerStatus) -> bool:
+    """Whether waiting for a first list makes sense; waiting wakes a dormant server."""
+    return status.is_unsettled or status.state in {ServerState.READY, ServerState.DORMANT}
 
 
 def has_listed(entry: ServerEntry, kind: Kind) -> bool:

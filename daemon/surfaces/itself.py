@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.safety.escape import legible
-from daemon.surfaces.answers import one_line
+from daemon.surfaces.answers import one_line, quoted
 from daemon.surfaces.full import FullSurface
 
 if TYPE_CHECKING:
@@ -25,8 +25,10 @@ class ItselfSurface(FullSurface):
 
     def instructions(self, view: View) -> str:
         """What each server says about how to use it, under its name, or why it is not there."""
-        servers = view.catalog.servers.values()
-        said = ((entry.name, _why_absent(entry) or legible(entry.instructions)) for entry in servers)
+        servers = view.catalog.servers
+        said = [(entry.name, _why_absent(entry) or legible(entry.instructions)) for entry in servers.values()]
+        gone = [quoted(name) for name in view.catalog.chosen if name not in servers]
+        said += [(name, "not in mcpd's configuration; what it has appears here once it is") for name in gone]
         return "\n\n".join(f"{name}: {words}" for name, words in said if words)
 
 

@@ -141,10 +141,11 @@ class Servers(Generic[A]):
         for name in (*made.added, *made.enabled):
             if config.mcp_servers[name].enabled:
                 self._add(config.mcp_servers[name])
+        for name in made.restarted:
+            # Before anything is awaited: a call that finds nothing listed must not find the old connection up.
+            self._replace(config.mcp_servers[name])
         self._follow(self._catalog)
         await self._settle()
-        for name in made.restarted:
-            self._replace(config.mcp_servers[name])
         left = [upstream for name in gone if (upstream := self.upstreams.get(name)) is not None]
         self._sort()
         await self._stop(left)

@@ -185,6 +185,24 @@ async def test_a_call_while_its_server_is_restarted_waits_for_it(nursery: trio.N
         assert "content" in (await client.get())["result"]
 
 
+@pytest.mark.parametrize("surface", ["category", "full"])
+async def test_a_call_waits_while_the_process_before_its_entry_changed_is_slow_to_end(
+    nursery: trio.Nursery, tmp_path: Path, surface: str
+) -> None:
+    slow = {**STUBBORN, "timeouts": {"stopEof": 0.3, "stopTerm": 0.3}}
+    profiles = {"profiles": {"default": {"surface": surface}}}
+    async with house(tmp_path, of(a=slow) | profiles) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a")
+        await home.reload(of(a={**slow, "env": {"A": "1"}}) | profiles)
+        assert state_of(home, "a") is ServerState.BACKOFF
+        if surface == "full":
+            await client.ask("tools/call", {"name": "echo", "arguments": {"n": 1}})
+        else:
+            await client.call("a", "echo", {"n": 1})
+        assert not (await client.get())["result"].get("isError")
+
+
 async def test_what_needs_a_new_start_is_named_and_stays_as_it_was(tmp_path: Path) -> None:
     async with house(tmp_path, of(a=ECHO)) as home:
         await home.wait_ready("a")

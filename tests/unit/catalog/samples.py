@@ -77,7 +77,9 @@ def catalog_of(config: Mapping[str, Any]) -> Catalog:
 def status(
     server: str, state: ServerState = ServerState.READY, *, incarnation: int = 1, **more: Any
 ) -> StatusChanged:
-    """A server's state is now this."""
+    """A server's state is now this; a backoff has a time, unless it is for a restart that is due at once."""
+    if state is ServerState.BACKOFF:
+        more.setdefault("next_retry_at", 9e9)
     return StatusChanged(server=server, status=ServerStatus(state=state, incarnation=incarnation, **more))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.catalog import entry as room
 from daemon.catalog.snapshot import fold
 from daemon.model import Kind
 from daemon.states import SERVING, ServerState
@@ -16,6 +15,9 @@ from tests.unit.catalog.samples import (
     switched,
 )
 
+UNSETTLED = {ServerState.STOPPED, ServerState.QUEUED, ServerState.STARTING}
+"""States that a start follows unasked."""
+
 
 @pytest.mark.parametrize("state", ServerState)
 def test_how_a_server_is_does_not_say_whether_it_is_switched_on(state: ServerState) -> None:
@@ -25,8 +27,15 @@ def test_how_a_server_is_does_not_say_whether_it_is_switched_on(state: ServerSta
 
 @pytest.mark.parametrize("state", ServerState)
 def test_nobody_awaits_the_list_of_a_server_that_is_off(state: ServerState) -> None:
-    assert git(fold(BEGUN, status("git", state))).awaited is (state in room.UNSETTLED)
+    assert git(fold(BEGUN, status("git", state))).awaited is (state in UNSETTLED)
     assert not git(after(BEGUN, [switched("git"), status("git", state)])).awaited
+
+
+def test_the_list_of_a_server_that_is_being_restarted_is_awaited() -> None:
+    restarting = status("git", ServerState.BACKOFF, next_retry_at=None)
+    assert git(fold(BEGUN, restarting)).awaited is True
+    assert git(fold(UP, restarting)).awaits(Kind.PROMPT)
+    assert git(fold(BEGUN, status("git", ServerState.BACKOFF))).awaited is False
 
 
 def test_a_fingerprint_is_not_shown() -> None:
@@ -37,7 +46,7 @@ def test_a_fingerprint_is_not_shown() -> None:
 @pytest.mark.parametrize("state", ServerState)
 def test_other_lists_are_awaited_until_they_are_known_even_of_a_server_that_is_up(state: ServerState) -> None:
     catalog = fold(UP, status("git", state))
-    assert git(catalog).awaits(Kind.PROMPT) is (state in room.UNSETTLED | SERVING)
+    assert git(catalog).awaits(Kind.PROMPT) is (state in UNSETTLED | SERVING)
     assert not git(catalog).awaits(Kind.TOOL)
     known = fold(catalog, prompts("git", problem="timed out"))
     assert not git(known).awaits(Kind.PROMPT), "it was tried"

@@ -77,5 +77,6 @@ def test_a_refusal_names_what_is_close_and_what_there_is_in_this_profile() -> No
     )
     assert "hg" not in fault_of_choice(CONFIG, reader, ("gti",))
     assert len(fault_of_choice(CONFIG, default, ("x" * 9999,))) < 500
+    assert fault_of_choice(CONFIG, default, ("git", "gti")) == "", "a reload may have removed it for a while"
     assert "not a list" in fault_of_choice(CONFIG, default, None)
     assert fault_of_choice(CONFIG, default, ()) == ""
