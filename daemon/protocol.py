@@ -40,6 +40,10 @@ HELLO = "mcpd/hello"
 """The notification with which `mcpd connect` names a profile, a surface and a session. Only the first message
 of a connection may be one, or the client behind a bridge could leave the profile that it was given."""
 
+UNSENT = "mcpd/unsent"
+"""The notification with which a daemon that stops names a bridge the requests that it has passed on to nobody:
+`{"ids": [...]}`. The bridge sends this daemon nothing more, and holds those requests for the next one."""
+
 IDENTITY = {"name": "mcpd", "version": __version__}
 """How mcpd introduces itself, to servers and to clients."""
 

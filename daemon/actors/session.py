@@ -146,6 +146,13 @@ class Session:
         """Give the client another profile for an operator; it is told if that changes its tools."""
         self._connection.move(profile)
 
+    def give_back(self) -> None:
+        """Have a bridge hold what was passed on to nobody, and all that follows, for the next daemon."""
+        if self._client.holds:
+            ids = b",".join(self.calls.give_back())
+            self._peer.notify(protocol.UNSENT, b'{"ids":[%b]}' % ids)
+            self._context.outbox.flush()
+
     def lose_calls(self, error: CallError) -> None:
         """Answer all calls with an error, and end subscriptions over HTTP: the daemon is stopping."""
         self.calls.lose_all(error)

@@ -222,6 +222,10 @@ class Conversation:
         """The request whose answer shows that the daemon takes what the client sends."""
         self.refusal = ""
         """Why the present daemon does not serve this client, if it refused the opening request."""
+        self.is_leaving = False
+        """Whether the present daemon is stopping: it still answers, and is sent nothing more."""
+        self.unsent: set[bytes] = set()
+        """Ids of the open requests that this daemon has passed on to nobody: the next one is sent them."""
         self.asked: set[bytes] = set()
         """Ids of the daemon's requests that the client has not answered."""
         self.hidden: set[bytes] = set()
@@ -284,6 +288,11 @@ class Conversation:
         self.script.unsubscribed(request_id)
         self.waiting.cancel(request_id)
         self.unheard.cancel(request_id)
+
+    def leaves(self, unsent: list[bytes]) -> None:
+        """Note that the daemon is stopping, and which requests it has passed on to nobody."""
+        self.is_leaving, self.through = True, False
+        self.unsent.update(unsent)
 
     def was_asked(self, request_id: bytes) -> None:
         """Note a request of the daemon's to the client."""

@@ -238,6 +238,8 @@ class Bridge:
                 _say("connected again." if self._lost else "connected.")
                 self._since = monotonic()
                 self._send()
+            elif conversation.is_leaving and was_through:
+                self._since = monotonic()  # It has `GREETING_SECONDS` from here on to finish.
             self._stdout.drain(conversation.down)
         else:
             self._wordless += not conversation.heard
@@ -280,14 +282,14 @@ class Bridge:
         self._link = None
         now = monotonic()
         self._conversation.trouble = trouble
-        settled = self._conversation.is_settled
-        self._lost |= settled
-        if settled:
+        served = self._conversation.is_settled or self._conversation.is_leaving
+        self._lost |= served
+        if served:
             self._starting.lost()
-        self._dialer.ended(now, now - self._since if settled else None)
+        self._dialer.ended(now, now - self._since if served else None)
         if not self._stdin_open:
             return  # A client that has finished is gone, or had all that it wanted: the daemon ended for that.
-        if settled:
+        if served:
             _say("the daemon closed the connection; waiting for it to come back.")
         self._daemon.lost(now)
 

@@ -36,6 +36,7 @@ _answer = re.compile(rb'\{"jsonrpc":"2\.0","id":' + _SCALAR + rb',"(result|error
 _asked = re.compile(rb'\{"jsonrpc":"2\.0","id":' + _SCALAR + rb',"method":', re.DOTALL).match
 _uri = re.compile(rb'"uri"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")', re.DOTALL).search
 _request_id = re.compile(rb'"requestId"\s*:\s*' + _SCALAR, re.DOTALL).search
+_scalars = re.compile(_SCALAR, re.DOTALL).findall
 _subscription = re.compile(rb'"io\.modelcontextprotocol/subscriptionId"\s*:\s*' + _SCALAR, re.DOTALL).search
 
 ANSWER = b'{"jsonrpc":"2.0","id":'
@@ -44,6 +45,7 @@ _OUTCOMES = (b',"result":', b',"error":')
 _CALL = b'{"method":"tools/call",'
 _CALL_AFTER_ID = b',"method":"tools/call",'
 ACKNOWLEDGED = b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged"'
+UNSENT = b'{"jsonrpc":"2.0","method":"mcpd/unsent","params":{"ids":['
 
 
 def peek(line: bytes) -> Seen:
@@ -129,6 +131,11 @@ def acknowledged(line: bytes | bytearray) -> bytes | None:
     """The id of the subscription that this line of the daemon acknowledges; None if it is another message."""
     found = _subscription(line) if line.startswith(ACKNOWLEDGED) else None
     return found and found[1]
+
+
+def unsent(line: bytes | bytearray) -> list[bytes] | None:
+    """Ids of the requests that a stopping daemon has passed on to nobody; None if a line is no such list."""
+    return _scalars(line, len(UNSENT)) if line.startswith(UNSENT) else None
 
 
 def _peek_anywhere(line: bytes) -> Seen:

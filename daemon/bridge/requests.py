@@ -6,8 +6,8 @@ MAX_OPEN = 10_000
 """Open requests at which no more is read from the client: 3 MB of memory here. Real clients have dozens."""
 
 KEPT_BYTES = 256 * 1024
-"""Bytes of requests kept to be asked again; beyond it they are answered instead when the daemon goes. They are
-short: requests without effect have few parameters."""
+"""Bytes of open requests kept to be sent again; beyond it they are answered instead when the daemon goes. Most
+are short."""
 
 CALL = b'"tools/call"'
 INITIALIZE = b'"initialize"'
@@ -56,7 +56,7 @@ class Open:
         self.end = end
         """How many bytes the client had sent up to its end."""
         self.line = line
-        """The request line, if it may be asked again; else None."""
+        """The request line, if it was kept; else None."""
         self.until = until
         """When it will have waited long enough, if it has waited for a daemon before (seconds, monotonic)."""
 
@@ -65,11 +65,12 @@ class OpenRequests:
     """Open requests, by id."""
 
     def __init__(self) -> None:
-        self.calls: dict[bytes, int] = {}
+        self.calls: dict[bytes, tuple[int, bytes | None]] = {}
         """Calls in a shorter form, because they are the most: how many bytes the client had sent up to the end
-        of each, by id. None of them is in `_open`."""
+        of each, and its line if that was kept, by id. None of them is in `_open`."""
+        self.kept = 0
+        """Bytes of the lines that are kept."""
         self._open: dict[bytes, Open] = {}
-        self._kept = 0
 
     def __len__(self) -> int:
         return len(self._open) + len(self.calls)
@@ -94,42 +95,45 @@ class OpenRequests:
         """
         self.settle(request_id)
         again = None
-        if method in WITHOUT_EFFECT and line and self._kept + len(line) <= KEPT_BYTES:
+        if (method in WITHOUT_EFFECT or method == CALL) and line and self.kept + len(line) <= KEPT_BYTES:
             again = line
-            self._kept += len(line)
+            self.kept += len(line)
         self._open[request_id] = Open(request_id, method, end, again, until)
 
-    def note_call(self, request_id: bytes, end: int) -> None:
+    def note_call(self, request_id: bytes, end: int, line: bytes) -> None:
         """Record a `tools/call` that is on its way; see `note`."""
-        if request_id in self._open:
+        if request_id in self._open or request_id in self.calls:
             self.settle(request_id)
-        self.calls[request_id] = end
+        if self.kept + len(line) <= KEPT_BYTES:
+            self.kept += len(line)
+            self.calls[request_id] = end, line
+        else:
+            self.calls[request_id] = end, None
 
     def settle(self, request_id: bytes) -> Open | None:
         """Close a request that was answered or cancelled; returns it if it was open."""
-        end = self.calls.pop(request_id, None)
-        if end is not None:
-            return Open(request_id, CALL, end, None, None)
-        entry = self._open.pop(request_id, None)
+        call = self.calls.pop(request_id, None)
+        entry = self._open.pop(request_id, None) if call is None else Open(request_id, CALL, *call, None)
         if entry is not None and entry.line is not None:
-            self._kept -= len(entry.line)
+            self.kept -= len(entry.line)
         return entry
 
-    def take(self, gone: int) -> tuple[list[Open], dict[bytes, Open]]:
+    def take(self, gone: int, unsent: set[bytes]) -> tuple[list[Open], dict[bytes, Open]]:
         """Hand over everything that is open, because the daemon is gone.
 
         Args:
             gone: how many of the client's bytes it may have received.
+            unsent: ids of the requests that it has passed on to nobody, as it has said.
 
         Returns:
             The requests that it may have executed, in the order they were sent; and by id those that it
-            certainly has not, because it did not receive the end of them.
+            certainly has not, because it has said so or did not receive the end of them.
         """
-        calls = (Open(request_id, CALL, end, None, None) for request_id, end in self.calls.items())
+        calls = (Open(request_id, CALL, *call, None) for request_id, call in self.calls.items())
         entries = sorted((*self._open.values(), *calls), key=lambda entry: entry.end)
-        self._open, self.calls, self._kept = {}, {}, 0
-        doubtful = [entry for entry in entries if entry.end <= gone]
-        return doubtful, {entry.id: entry for entry in entries if entry.end > gone}
+        self._open, self.calls, self.kept = {}, {}, 0
+        doubtful = [entry for entry in entries if entry.end <= gone and entry.id not in unsent]
+        return doubtful, {entry.id: entry for entry in entries if entry.end > gone or entry.id in unsent}
 
 
 class Item:

@@ -60,7 +60,7 @@ class ClientSide:
             if request_id is None:
                 self._note(line, *self._seen(line), end)
             else:
-                requests.note_call(request_id, end)
+                requests.note_call(request_id, end, line)
         return len(requests) < MAX_OPEN
 
     def said(self, data: bytes, now: float) -> None:
@@ -186,10 +186,14 @@ class DaemonSide:
 
     def passed(self, lines: bytes) -> None:
         """Note whole lines that begin as answers do and that the client has already been given."""
-        calls = self._conversation.requests.calls
+        requests = self._conversation.requests
         for line in cut(lines):
             request_id = peek.plain_answer(line)
-            if request_id is None or calls.pop(request_id, None) is None:
+            call = None if request_id is None else requests.calls.pop(request_id, None)
+            if call is not None:
+                # As `settle` does, without making an object: each answer to a call comes here.
+                requests.kept -= 0 if call[1] is None else len(call[1])
+            else:
                 answer = peek.answered(line)
                 if answer is not None:
                     self._settle(*answer)
@@ -225,7 +229,7 @@ class DaemonSide:
         conversation = self._conversation
         self._gatherer.clear()
         conversation.awaited = None
-        conversation.through = False
+        conversation.through = conversation.is_leaving = False
         conversation.unheard.take()
         if self._client.long is not None:
             self._client.long.lost = True
@@ -244,10 +248,14 @@ class DaemonSide:
 
     def _is_ours(self, line: bytes | bytearray) -> bool:
         """Whether a line that answers nothing is kept from the client, because it did not ask for it."""
+        conversation = self._conversation
+        unsent = peek.unsent(line)
+        if unsent is not None:
+            conversation.leaves(unsent)
+            return True
         subscription = peek.acknowledged(line)
         if subscription is None:
             return False
-        conversation = self._conversation
         told = conversation.script.reopened(subscription, line)
         if told is None:
             entry = conversation.requests.settle(subscription)
@@ -303,9 +311,10 @@ class DaemonSide:
 
     def _deal_with_open(self, gone: int, unsent: list[bytes], until: float) -> None:
         conversation = self._conversation
-        doubtful, safe = conversation.requests.take(gone)
+        doubtful, safe = conversation.requests.take(gone, conversation.unsent)
+        conversation.unsent.clear()
         for entry in doubtful:
-            if entry.line is None:
+            if entry.line is None or entry.method == CALL:
                 conversation.refuse(entry.id, entry.method, LOST)
             else:
                 conversation.hold(entry.id, entry.method, entry.line, entry.until or until)
@@ -313,4 +322,7 @@ class DaemonSide:
             before = safe.pop(peek.peek(line)[0] or b"", None)
             self._client.pass_line(line, (before and before.until) or until)
         for entry in safe.values():
-            conversation.refuse(entry.id, entry.method, TORN)
+            if entry.line is None:
+                conversation.refuse(entry.id, entry.method, TORN)
+            else:
+                conversation.hold(entry.id, entry.method, entry.line, entry.until or until)

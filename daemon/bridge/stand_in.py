@@ -46,11 +46,11 @@ LOST = (
 TORN = (
     "UpstreamUnavailable",
     (
-        "the connection to the daemon ended before it had all of this request, which is too long to be kept. It"
-        " did not run: it is safe to send it again."
+        "the daemon went before it had passed this request on, which is too long to be kept. It did not run: it"
+        " is safe to send it again."
     ),
 )
-"""Refuses a request whose end was not sent."""
+"""Refuses a request whose end was not sent, or that the daemon has passed on to nobody."""
 
 FULL = (
     "UpstreamUnavailable",

@@ -110,7 +110,7 @@ def _hello(params: dict[str, object]) -> bytes:
     It is sent even if that is nothing: the daemon accepts only the first hello, which must not be the client's.
     Every daemon gets the same one, so that what a client without a key has loaded outlives the daemon.
     """
-    said = b'"version":"%b"' % __version__.encode()
+    said = b'"version":"%b","holds":true' % __version__.encode()
     if "session" not in params:
         said += b',"anonymous":"%b"' % os.urandom(ANONYMOUS_BYTES).hex().encode()
     if params.keys() == {"directory"} and _is_plain(here := str(params["directory"])):

@@ -225,6 +225,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
         session = state.key if state.named else ""
         return f"{self.label}{asked and f'({asked})'}{session and f' in {session}'}"
 
+    @property
+    def is_unsent(self) -> bool:
+        """Whether its server was sent nothing of it, so that another daemon may take it."""
+        asked = self.round is not None or self.parked is not None
+        return (self.key is None or self.in_line) and self.finished is None and not asked
+
     def decide(self, view: View, *, patient: bool) -> Action:
         """What is to be done about the call (`surfaces.base.Surface.call`).
 

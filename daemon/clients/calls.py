@@ -192,6 +192,13 @@ class CallsInFlight:
         else:
             call.answered(call.finished)
 
+    def give_back(self) -> list[bytes]:
+        """Forget the calls that their servers were sent nothing of; return the ids of their requests, raw."""
+        unsent = [call for call in self._newest_first() if call.is_unsent]
+        for call in unsent:
+            call.abandon("the daemon is stopping")
+        return [call.request.id for call in unsent]
+
     def abandon_all(self, reason: str) -> None:
         """Abandon every call: the client is gone."""
         for call in self._newest_first():

@@ -106,6 +106,8 @@ class Client:
         self.visitor = visitor
         self.number = 0
         """The number of its connection."""
+        self.holds = False
+        """Whether it holds requests that were passed on to nobody for the next daemon, as a bridge does."""
         self.workspace = OwnWorkspace()
         """The directory that it works in."""
         self.capabilities: Raw = NOTHING
@@ -138,6 +140,7 @@ class Client:
                 servers=read_choice(hello.get("servers")),
             )
         )
+        self.holds = hello.get("holds") is True
         began = hello.get("resumed")
         # A time that cannot be read still says that there is something to resume.
         self.began = None if began is None else began if isinstance(began, int | float) else 0.0

@@ -27,6 +27,9 @@ class Calling(Protocol):
     def in_flight(self) -> int:
         """The number of calls without an answer yet."""
 
+    def give_back(self) -> None:
+        """Have a bridge hold what was passed on to nobody, and all that follows, for the next daemon."""
+
     def lose_calls(self, error: CallError) -> None:
         """Answer all calls in flight with an error."""
 
@@ -39,12 +42,22 @@ class Queueing(Protocol):
 
 
 async def drain(sessions: Mapping[int, Calling], servers: Mapping[str, Queueing]) -> None:
-    """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error."""
+    """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error.
+
+    Bridges get back what was sent to no server: once at the beginning, and what came until they had read that.
+    """
+    _give_back(sessions)
     with trio.move_on_after(DRAIN_SECONDS):
         while any(session.in_flight for session in sessions.values()):  # noqa: ASYNC110
             await trio.sleep(POLL_SECONDS)
+    _give_back(sessions)
     for server in servers.values():
         server.close_line()
     gone = UpstreamLost("mcpd is shutting down; whether the call ran is unknown. Reconnect and check.")
     for session in list(sessions.values()):
         session.lose_calls(gone)
+
+
+def _give_back(sessions: Mapping[int, Calling]) -> None:
+    for session in list(sessions.values()):
+        session.give_back()

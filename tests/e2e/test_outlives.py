@@ -250,6 +250,31 @@ def test_many_calls_in_flight_are_each_answered_once_and_run_once(house: House) 
     assert house.effects() == MANY
 
 
+def test_calls_in_line_at_a_stop_run_once_at_the_next_daemon(tmp_path: Path) -> None:
+    server = scripted(tools=TOOLS, effects=str(tmp_path / "effects"))
+    config = {
+        "mcpServers": {"scripted": {**server, "limits": {"inFlight": 1}}},
+        "profiles": {"default": {"surface": "full"}},
+    }
+    with running(config) as daemon:
+        daemon.ready()
+        house = House(daemon, tmp_path / "effects")
+        with at_work(house) as client:
+            client.hang("begun")
+            house.executed(1)
+            for number in range(MANY):
+                client.request(f"in line {number}", "tools/call", name="effect", arguments={})
+            house.restart(signal.SIGTERM)
+            answers: dict[str, Json] = {}
+            while len(answers) <= MANY:
+                said = client.receive()
+                if "id" in said:
+                    answers[said["id"]] = said["result"]
+            lost(answers.pop("begun"))
+            assert [each["isError"] for each in answers.values()] == [False] * MANY
+        assert house.effects() == MANY + 1
+
+
 def test_the_calls_of_a_client_are_answered_though_no_daemon_comes_back(house: House) -> None:
     with at_work(house) as client:
         client.hang(77)

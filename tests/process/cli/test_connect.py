@@ -47,7 +47,7 @@ def test_options_are_told_to_the_daemon_before_anything_else(
     assert said == {
         "jsonrpc": "2.0",
         "method": "mcpd/hello",
-        "params": {**params, "version": __version__},
+        "params": {**params, "version": __version__, "holds": True},
     }
     # The handshake may wait for servers, so that the bridge asks first whether a daemon is there.
     assert rest == (PING if "servers" in params else b"") + b"first\n"
@@ -151,7 +151,7 @@ def test_an_empty_key_is_a_usage_error_and_an_empty_variable_is_none(sockets: Pa
     assert mcpd("connect", "--session=").returncode == 2
     with bridged(sockets, MCPD_SESSION="") as ends:
         ends.to_bridge.close()
-        assert json.loads(ends.hello)["params"].keys() == {"version", "anonymous", "directory"}
+        assert json.loads(ends.hello)["params"].keys() == {"version", "holds", "anonymous", "directory"}
 
 
 @pytest.mark.parametrize("words", [(), ("--profile", "reader")])

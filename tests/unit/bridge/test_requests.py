@@ -31,18 +31,29 @@ def test_what_was_sent_to_its_end_may_have_run_and_nothing_else() -> None:
     requests = OpenRequests()
     for number, end in enumerate((10, 20, 30)):
         requests.note(b"%d" % number, CALL, end)
-    doubtful, safe = requests.take(20)
+    doubtful, safe = requests.take(20, set())
     assert [entry.id for entry in doubtful] == [b"0", b"1"]
     assert list(safe) == [b"2"]
     assert len(requests) == 0
 
 
-def test_only_what_has_no_effect_is_kept_to_be_asked_again() -> None:
+def test_a_call_that_the_daemon_has_passed_on_to_nobody_has_not_run() -> None:
+    requests = OpenRequests()
+    requests.note_call(b"1", 10, b"one")
+    requests.note(b"2", CALL, 20, line=b"two")
+    requests.note_call(b"3", 30, b"three")
+    doubtful, safe = requests.take(30, {b"1", b"2", b"answered"})
+    assert [entry.id for entry in doubtful] == [b"3"]
+    assert [entry.line for entry in safe.values()] == [b"one", b"two"]
+    assert requests.kept == 0
+
+
+def test_calls_and_what_has_no_effect_are_kept_and_nothing_else() -> None:
     requests = OpenRequests()
     for method in (*WITHOUT_EFFECT, CALL, b'"prompts/get"', None):
         requests.note(method or b"0", method, 0, line=b"line")
-    doubtful, _ = requests.take(0)
-    assert {entry.method for entry in doubtful if entry.line == b"line"} == WITHOUT_EFFECT
+    doubtful, _ = requests.take(0, set())
+    assert {entry.method for entry in doubtful if entry.line == b"line"} == {*WITHOUT_EFFECT, CALL}
 
 
 def test_what_is_kept_has_a_bound_that_answers_make_room_in() -> None:
@@ -51,7 +62,12 @@ def test_what_is_kept_has_a_bound_that_answers_make_room_in() -> None:
     requests.note(b"2", PING, 0, line=b"y")
     requests.settle(b"1")
     requests.note(b"3", PING, 0, line=b"z")
-    doubtful, _ = requests.take(0)
+    doubtful, _ = requests.take(0, set())
+    assert [entry.line for entry in doubtful] == [None, b"z"]
+    requests.note_call(b"1", 0, b"x" * KEPT_BYTES)
+    requests.note_call(b"2", 0, b"y")
+    requests.note_call(b"1", 0, b"z")
+    doubtful, _ = requests.take(0, set())
     assert [entry.line for entry in doubtful] == [None, b"z"]
 
 
@@ -59,22 +75,22 @@ def test_an_id_that_is_used_twice_at_a_time_is_open_once() -> None:
     requests = OpenRequests()
     requests.note(b"1", PING, 0, line=b"x" * KEPT_BYTES)
     requests.note(b"1", PING, 5, line=b"y", until=3.0)
-    doubtful, _ = requests.take(9)
+    doubtful, _ = requests.take(9, set())
     assert [(entry.line, entry.until) for entry in doubtful] == [(b"y", 3.0)]
 
 
 def test_a_call_that_was_noted_in_short_is_a_request_like_any_other() -> None:
     requests = OpenRequests()
     requests.note(b"1", PING, 10, line=b"line")
-    requests.note_call(b"2", 20)
+    requests.note_call(b"2", 20, b"x")
     requests.note(b"3", PING, 30)
-    requests.note_call(b"1", 40)
+    requests.note_call(b"1", 40, b"call")
     assert len(requests) == 3
     requests.note(b"2", CALL, 50)
-    doubtful, safe = requests.take(40)
+    doubtful, safe = requests.take(40, set())
     assert [(entry.id, entry.method, entry.line) for entry in doubtful] == [
         (b"3", PING, None),
-        (b"1", CALL, None),
+        (b"1", CALL, b"call"),
     ]
     assert list(safe) == [b"2"]
     assert len(requests) == 0
@@ -82,10 +98,10 @@ def test_a_call_that_was_noted_in_short_is_a_request_like_any_other() -> None:
 
 def test_a_call_that_was_noted_in_short_can_be_settled() -> None:
     requests = OpenRequests()
-    requests.note_call(b"1", 10)
+    requests.note_call(b"1", 10, b"call")
     entry = requests.settle(b"1")
     assert entry is not None
-    assert (entry.id, entry.method, entry.end, entry.line) == (b"1", CALL, 10, None)
+    assert (entry.id, entry.method, entry.end, entry.line) == (b"1", CALL, 10, b"call")
     assert requests.settle(b"1") is None
     assert len(requests) == 0
 

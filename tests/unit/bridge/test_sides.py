@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from daemon import protocol
 from daemon.bridge.lines import LONG_BYTES
-from daemon.bridge.requests import MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
+from daemon.bridge.requests import KEPT_BYTES, MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
 from daemon.wire import envelope
 from tests.unit.bridge.talking import (
     ACKNOWLEDGED,
@@ -59,6 +61,53 @@ def test_a_call_that_may_have_run_is_answered_and_not_sent_again(talk: Talk) -> 
     talk.returns()
     talk.greeted()
     assert talk.got == [INITIALIZED]
+
+
+def unsent(*ids: object) -> bytes:
+    """What a daemon that stops says of requests that it has passed on to nobody."""
+    body = json.dumps({"ids": list(ids)}, separators=(",", ":")).encode()
+    return b"".join(map(bytes, envelope.notification(protocol.UNSENT, body))) + b"\n"
+
+
+@pytest.mark.parametrize("in_short", [True, False])
+def test_what_a_stopping_daemon_passed_on_to_nobody_is_sent_to_the_next_one(*, in_short: bool) -> None:
+    with closing(Talk(in_short=in_short)) as talk:
+        talk.handshake()
+        ran, second, third, later = ({**CALL, "id": number} for number in (1, 2, 3, 4))
+        talk.says(ran, second, third)
+        assert talk.got == [ran, second, third]
+        talk.answers(unsent(2, 3))
+        talk.says(later, {"method": "notifications/cancelled", "params": {"requestId": 3}})
+        assert talk.got == [], "it is sent nothing more"
+        talk.answers(result(1))
+        assert talk.heard == [{"id": 1, "result": {}}], "it still answers"
+        talk.restarts()
+        assert sorted((each for each in talk.got if "id" in each), key=lambda each: each["id"]) == [
+            second,
+            later,
+        ]
+
+
+def test_a_call_that_a_stopping_daemon_has_begun_is_not_sent_again(talk: Talk) -> None:
+    talk.handshake()
+    talk.says(CALL)
+    assert talk.got == [CALL]
+    talk.answers(unsent())
+    talk.dies()
+    assert refused(talk.heard[0]) == "UpstreamLost"
+    talk.returns()
+    talk.greeted()
+    assert talk.got == [INITIALIZED]
+
+
+def test_a_call_that_was_passed_on_to_nobody_and_is_too_long_to_keep_is_safe_to_send(talk: Talk) -> None:
+    talk.handshake()
+    long = {**CALL, "params": {"x": "y" * KEPT_BYTES}}
+    talk.says(long)
+    assert talk.got == [long]
+    talk.answers(unsent(2))
+    talk.dies()
+    assert "safe to send" in json.dumps(talk.heard[0])
 
 
 def test_what_has_no_effect_is_asked_again_and_nobody_notices(talk: Talk) -> None:

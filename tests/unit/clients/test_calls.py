@@ -73,6 +73,21 @@ async def test_at_a_stop_every_call_is_answered(nursery: trio.Nursery) -> None:
     assert all(answer["result"]["isError"] for answer in answers)
 
 
+@pytest.mark.parametrize("holds", [True, False])
+async def test_a_bridge_is_given_back_what_no_server_was_sent(nursery: trio.Nursery, *, holds: bool) -> None:
+    stage = on_full_surface()
+    guest = await stage.connect(nursery)
+    await guest.client.tell("mcpd/hello", {"holds": holds})
+    for request_id in (7, "eight"):
+        await called(stage, guest.client, request_id)
+    guest.session.calls.open[b'"eight"'].in_line = True
+    guest.session.give_back()
+    assert list(guest.session.calls.open) == ([b"7"] if holds else [b"7", b'"eight"'])
+    if holds:
+        said = await guest.client.get()
+        assert (said["method"], said["params"]) == ("mcpd/unsent", {"ids": ["eight"]})
+
+
 async def test_a_tool_that_reports_failure_is_logged_as_one(nursery: trio.Nursery) -> None:
     stage = on_full_surface()
     guest = await greeted(stage, nursery)

@@ -14,6 +14,10 @@ from daemon.errors import CallError, UpstreamLost
 class Client:
     in_flight: int = 0
     lost: list[CallError] = attrs.field(factory=list)
+    given_back: int = 0
+
+    def give_back(self) -> None:
+        self.given_back += 1
 
     def lose_calls(self, error: CallError) -> None:
         self.lost.append(error)
