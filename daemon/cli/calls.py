@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.cli.control import ask_with, guarded
 from daemon.cli.following import follow, news
 from daemon.cli.options import add_control, add_follow, add_json, add_last, parser
+from daemon.kit.wording import called
 from daemon.safety.escape import document, json_line, visible
 
 if TYPE_CHECKING:
@@ -99,8 +100,3 @@ def _line(call: Json) -> str:
     who = call["client"] or "a client without a name"
     where = "" if call["session"] is None else f" (session {call['key'] or '#' + str(call['session'])})"
     return visible(f"{clock} {call['ms']:9.1f} ms  {called(call)}  {call['outcome']}  {who}{where}")
-
-
-def called(call: Json) -> str:
-    """What was called: `SERVER/TOOL`, or a meta-tool as the log has it."""
-    return f"{call['server']}/{call['tool']}" if call["server"] else str(call["tool"])

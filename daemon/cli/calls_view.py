@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli.calls import called
 from daemon.cli.terminal import Screen, draw, grid, milliseconds, safe
-from daemon.kit.wording import span
+from daemon.kit.wording import called, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.calls import called
 from daemon.cli.control import ask_and_print
 from daemon.cli.options import add_control, add_json, count, parser
-from daemon.kit.wording import span
+from daemon.kit.wording import called, span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:

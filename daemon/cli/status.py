@@ -5,20 +5,23 @@ The exit status is a health check: 0 only if every enabled server works fully an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, RemoteFault, ask_with, guarded
+from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, DaemonUnreachable, RemoteFault, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser, positive
 from daemon.safety.escape import document, json_line
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 EX_UNAVAILABLE = 1
 """A configured server is unavailable or degraded, or persistence is."""
@@ -143,12 +146,17 @@ def _show(options: argparse.Namespace, *, compact: bool = False) -> int:
 
 def _show_people(answer: dict[str, Any], *, is_whole: bool) -> None:
     # Only now: they import rich, which `--json` does without.
-    from daemon.cli.status_one import render_one  # noqa: PLC0415
-    from daemon.cli.status_view import render  # noqa: PLC0415
     from daemon.cli.terminal import Screen  # noqa: PLC0415
 
     screen = Screen.of(sys.stdout, os.environ)
-    print((render if is_whole else render_one)(answer, now=time.time(), screen=screen))
+    if is_whole:
+        from daemon.cli.status_view import render  # noqa: PLC0415
+
+        print(render(answer, now=time.time(), screen=screen))
+    else:
+        from daemon.cli.status_one import render_one  # noqa: PLC0415
+
+        print(render_one(answer, now=time.time(), screen=screen))
 
 
 def _explain(servers: dict[str, Any], options: argparse.Namespace) -> None:
@@ -157,13 +165,33 @@ def _explain(servers: dict[str, Any], options: argparse.Namespace) -> None:
     if all(each["state"] in WELL for each in seen.values()):
         return
     # Only now: most of the time nothing is wrong.
-    from daemon.cli.doctor.last_words import last_words  # noqa: PLC0415
     from daemon.operators.remedies import remedy  # noqa: PLC0415
 
     for name, words in last_words(seen, partial(ask_with, options)).items():
         found = remedy(name, seen[name], words)
         if found is not None:
             seen[name].update(found._asdict())
+
+
+def last_words(servers: Mapping[str, Any], ask: Ask) -> dict[str, list[str]]:
+    """The last lines of stderr of every server that is not well, by name, oldest first.
+
+    Args:
+        servers: as in a status, which shows five lines of each; a stack trace has more.
+        ask: asks the daemon a question, by method and params.
+    """
+    return {name: _words(name, server, ask) for name, server in servers.items() if server["state"] not in WELL}
+
+
+def _words(name: str, server: Mapping[str, Any], ask: Ask) -> list[str]:
+    from daemon.operators.remedies import LINES, needs_words  # noqa: PLC0415 - as above
+
+    shown: list[str] = server["stderr"]
+    if shown and needs_words(server) and not server.get("instances"):
+        # An older daemon may not know the method, or the server was just removed from the configuration.
+        with contextlib.suppress(RemoteFault, DaemonUnreachable):
+            return [line["text"] for line in ask("logs", {"server": name, "last": LINES})["lines"]]
+    return shown
 
 
 def _shown(servers: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,7 +12,7 @@ from daemon.cli.status_lists import below
 from daemon.cli.status_servers import legend, remarks, table
 from daemon.cli.terminal import draw, grid, paragraph, safe
 from daemon.kit.wording import bytes_in_words, counted, span
-from daemon.operators.news import switches
+from daemon.operators.loaded_words import switches
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ def in_lines(name: str, effect: Effect) -> str:
 
 def failure(options: argparse.Namespace, name: str, seen: dict[str, Any]) -> str:
     """What is wrong with a server that did not come up, and what helps."""
-    from daemon.cli.doctor.last_words import last_words  # noqa: PLC0415 - reads tables
+    from daemon.cli.status import last_words  # noqa: PLC0415 - reads tables
     from daemon.operators.remedies import remedy  # noqa: PLC0415
 
     words = last_words({name: seen}, lambda method, params: ask_with(options, method, params)).get(name, [])

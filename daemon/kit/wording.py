@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rapidfuzz import fuzz, process
 else:
@@ -100,6 +100,11 @@ def camel(name: str) -> str:
 def counted(number: int, noun: str, several: str = "") -> str:
     """A number of things: `1 tool`, `1,204 tools`; `several` is a plural that has more than an s."""
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
+
+
+def called(call: Mapping[str, Any]) -> str:
+    """The tool of a call: `SERVER/TOOL`, or a meta-tool as the log names it, which has no server."""
+    return f"{call['server']}/{call['tool']}" if call["server"] else str(call["tool"])
 
 
 def bytes_in_words(count: int) -> str:

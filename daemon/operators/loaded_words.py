@@ -1,6 +1,6 @@
-"""What people are told of a loaded tool: its status and who loaded it in words, and what can be done about it.
+"""Puts loading on demand into words: whether it is on, a loaded tool's status, who loaded it, what helps.
 
-Shared by the command line and the console. Standard library only, as `remedies` is.
+Shared by the command line and the console. Standard library only, as `remedies` is: `mcpd status` loads it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,28 @@ SOURCES = {
     "policy_preload": "the profile",
 }
 """Who has loaded a tool, in words."""
+
+
+NAMED = 10
+"""The most profiles that a line of the log names; `mcpd status --json` has all."""
+
+_FITTING = {"auto": "what fits each client (auto)"}
+"""Surfaces that are shown as more than their names."""
+
+
+def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
+    """A line that says whether lazy loading is on, and what each profile shows.
+
+    Args:
+        lazy: the configuration's switch.
+        surfaces: the surface of each profile.
+    """
+    if not lazy:
+        return "lazy loading is off: every profile lists all tools"
+    shown = {name: _FITTING.get(surface, surface) for name, surface in surfaces.items()}
+    told = [f"{name} shows {surface}" for name, surface in list(shown.items())[:NAMED]]
+    more = [f"{len(surfaces) - NAMED} more"] if len(surfaces) > NAMED else []
+    return f"lazy loading is on; by profile: {', '.join([*told, *more])}"
 
 
 def change_in_words(change: Mapping[str, Any], tool: str = "It") -> str:

@@ -1,4 +1,4 @@
-"""Changes of a server's lists and of the surfaces, as data and as lines of the log."""
+"""Changes of a server's lists, as data and as lines of the log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
 from daemon.history.event import Event, EventKind
 from daemon.operators.differing import differing
-from daemon.surfaces.fitting import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,28 +15,10 @@ if TYPE_CHECKING:
     from daemon.model import Definition, Kind, Tool
 
 NAMED = 10
-"""The most tools of each kind, and the most profiles, that a line of the log names. `mcpd tools` has all tools,
-`mcpd status --json` all profiles."""
+"""The most tools of each kind that a line of the log names. `mcpd tools` has all."""
 
 COMPARED = 20
 """The most changed tools whose definitions are compared for an event: some milliseconds."""
-
-_FITTING = "what fits each client (auto)"
-
-
-def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
-    """A line that says whether lazy loading is on, and what each profile shows.
-
-    Args:
-        lazy: the configuration's switch.
-        surfaces: the surface of each profile.
-    """
-    if not lazy:
-        return "lazy loading is off: every profile lists all tools"
-    shown = {name: _FITTING if surface == AUTO else surface for name, surface in surfaces.items()}
-    told = [f"{name} shows {surface}" for name, surface in list(shown.items())[:NAMED]]
-    more = [f"{len(surfaces) - NAMED} more"] if len(surfaces) > NAMED else []
-    return f"lazy loading is on; by profile: {', '.join([*told, *more])}"
 
 
 def difference(before: ServerEntry, after: ServerEntry) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
-from daemon.cli.doctor.last_words import last_words
+from daemon.cli.status import last_words
 from daemon.config.model import Listen
 from daemon.config.parse import load_with_notes
 from daemon.config.state_url import of_file, resolve

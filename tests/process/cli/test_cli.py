@@ -14,7 +14,7 @@ import pytest
 
 from daemon import __version__, cli
 from daemon.cli import COMMANDS, EX_IOERR, GROUPS, main, module_of, overview
-from tests.unit.cli.daemons import ROOT, SILENCE, environment, fake_control, mcpd, server, status_of
+from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -243,6 +243,28 @@ def test_status_as_json_imports_nothing_heavy(sockets: Path) -> None:
         loaded = modules_of("status", "--json", MCPD_CONTROL=str(path))
     assert "daemon.cli.status" in loaded
     assert not {name.partition(".")[0] for name in loaded} & HEAVY
+
+
+MAY_LOAD = {"bridge", "cli", "host", "kit", "operators", "safety", "states"}
+"""Rooms that hold words and ways to the daemon. All others know more than what is shown, and cost more."""
+
+
+@pytest.mark.parametrize("words", [("status",), ("status", "git"), ("events",), ("logs", "git")])
+def test_what_operators_look_at_is_drawn_without_the_daemons_model(
+    sockets: Path, words: tuple[str, ...]
+) -> None:
+    path, ill = sockets / "control.sock", down(helps="look")
+    whole = status_of({"git": ill}, lazy=True)
+    whole["daemon"] |= {"lazy": True, "surfaces": {"default": "auto"}}
+    status = whole if words == ("status",) else {"name": "git", "server": ill}
+    page = {"server": "git", "type": "stdio", "lines": [], "events": [], "startedAt": 1.0}
+    with fake_control(path, {"status": status, "events": {"events": []}, "logs": page}):
+        loaded = modules_of(*words, MCPD_CONTROL=str(path))
+    ours = {name for name in loaded if name.startswith("daemon.")}
+    assert f"daemon.cli.{words[0]}" in ours
+    assert {name.split(".")[1] for name in ours} <= MAY_LOAD
+    assert len(ours) <= 25
+    assert not {name.partition(".")[0] for name in loaded} & (HEAVY - {"rich"})
 
 
 @pytest.mark.parametrize(("command", "collects"), [("run", False), ("check", True)])

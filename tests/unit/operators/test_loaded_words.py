@@ -1,7 +1,8 @@
 """Every status and every source of loaded tools has its words."""
 
 from daemon.catalog.loaded import LoadedStatus, Source
-from daemon.operators.loaded_words import ADVICE, SOURCES, STATUSES, advice
+from daemon.config.model import DEFAULT_SURFACE
+from daemon.operators.loaded_words import ADVICE, NAMED, SOURCES, STATUSES, advice, switches
 
 
 def test_everything_has_words_and_all_that_is_invalid_has_advice() -> None:
@@ -15,3 +16,13 @@ def test_advice_names_the_tool() -> None:
     assert advice(tool) == "Switch it on: `mcpd enable git/log`, or in the configuration."
     assert advice({**tool, "status": "invalid_renamed"}).endswith("unknown.")
     assert advice({**tool, "status": "valid"}) == ""
+
+
+def test_the_switches_are_told_by_profile_and_not_without_end() -> None:
+    surfaces = {"default": "category", "off": "full"}
+    assert switches(lazy=True, surfaces=surfaces).endswith("default shows category, off shows full")
+    assert switches(lazy=False, surfaces=surfaces) == "lazy loading is off: every profile lists all tools"
+    many = {f"p{number}": "load" for number in range(NAMED + 2)}
+    assert switches(lazy=True, surfaces=many).endswith("p9 shows load, 2 more")
+    # A profile that names no surface has the one that fits; the words know it without loading the model.
+    assert "what fits each client" in switches(lazy=True, surfaces={"default": DEFAULT_SURFACE})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.operators.news import COMPARED, NAMED, changed, difference, switches
+from daemon.operators.news import COMPARED, changed, difference
 from tests.fakes_upstream import Stage, tool
 
 if TYPE_CHECKING:
@@ -13,14 +13,6 @@ if TYPE_CHECKING:
 
 def entry(stage: Stage, server: str = "alpha") -> ServerEntry:
     return stage.catalog.value.servers[server]
-
-
-def test_the_switches_are_told_by_profile_and_not_without_end() -> None:
-    surfaces = {"default": "category", "off": "full"}
-    assert switches(lazy=True, surfaces=surfaces).endswith("default shows category, off shows full")
-    assert switches(lazy=False, surfaces=surfaces) == "lazy loading is off: every profile lists all tools"
-    many = {f"p{number}": "load" for number in range(NAMED + 2)}
-    assert switches(lazy=True, surfaces=many).endswith("p9 shows load, 2 more")
 
 
 def test_a_difference_has_what_came_went_and_changed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault
-from daemon.cli.doctor.last_words import last_words
+from daemon.cli.status import last_words
 from daemon.operators.remedies import LINES
 from tests.unit.cli.daemons import down, server
 
