@@ -40,6 +40,8 @@ class Cause(StrEnum):
     """The machine or the unit has no memory left."""
     CANNOT_START = "cannot-start"
     """Any other failure that retrying soon does not cure. `command`, `error`."""
+    CONFIGURATION = "configuration"
+    """Its entry in the configuration is faulty. `error`, the first fault; `variable`, if it is one not set."""
 
     # A program that ended or was killed.
     ENDED = "ended"

@@ -336,11 +336,14 @@ class Upstream(Protocol):
 class WatchedFile(Protocol):
     """The file that holds the configuration; its methods block, and are for worker threads."""
 
-    seen: object
+    seen: tuple[object, object] | None
     """What `look` returned before the file was last read."""
 
-    def look(self) -> object:
-        """Return a value that differs whenever the file does."""
+    def look(self) -> tuple[object, object] | None:
+        """Return a pair: the first differs whenever the file does, the second whenever the variables beside do.
+
+        None if the file cannot be looked at.
+        """
 
     def read(self) -> Config:
         """Read the configuration, with what the command line adds.

@@ -65,7 +65,7 @@ def reconfigured(entry: ServerEntry, made: ServerEntry) -> ServerEntry:
         entry: the entry so far.
         made: the entry that the configuration would begin with.
     """
-    same_server = entry.fingerprint == made.fingerprint
+    same_server = made.fingerprint in {"", entry.fingerprint}
     if same_server and entry.enabled == made.enabled:
         same_words = entry.description == made.description
         return entry if same_words else attrs.evolve(entry, description=made.description)

@@ -71,8 +71,11 @@ def tools_digest(hashes: Iterable[str]) -> str:
 def fingerprint(server: Server) -> str:
     """Hex SHA-256 of what decides which server answers: configurations with equal ones share what was learned.
 
-    Timeouts, limits, descriptions and the like do not count.
+    Timeouts, limits, descriptions and the like do not count. Empty while the entry is faulty: which server will
+    answer once the entry is mended is unknown, so what was learned of the last one stays until then.
     """
+    if server.faults:
+        return ""
     decisive = {
         "type": str(server.type),
         "command": server.command,

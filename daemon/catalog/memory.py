@@ -25,8 +25,10 @@ def with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
     """With what the store remembers, where nothing is known; what the server says itself takes precedence."""
     if fact.tools is None and not fact.definitions:
         return _at_least(entry, fact.epoch)
-    if fact.fingerprint != entry.fingerprint:
+    if entry.fingerprint not in {"", fact.fingerprint}:
         return entry if fact.by_another else _at_least(entry, fact.epoch)
+    if not entry.fingerprint:
+        entry = attrs.evolve(entry, fingerprint=fact.fingerprint)
     if fact.introduction and not entry.introduction:
         entry = attrs.evolve(entry, introduction=fact.introduction)
     after = entry if fact.tools is None else _with_remembered_tools(entry, fact, screened(fact.tools))

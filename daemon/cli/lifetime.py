@@ -79,6 +79,11 @@ async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[
         listen(_ignore)
 
 
+def _waits(config: Config) -> bool:
+    """Whether a server waits for a variable that is set nowhere."""
+    return any(server.enabled and server.awaits for server in config.mcp_servers.values())
+
+
 def _ignore(_number: int) -> None:
     """Ignore a signal: everything it could ask for has been done."""
 
@@ -170,19 +175,23 @@ class _Life:
             await self._reload()
 
     async def watch(self, file: WatchedFile) -> None:
-        """Reload when the file has changed, as long as the configuration in force asks for that."""
+        """Reload when the file has changed, if the configuration says `watch`.
+
+        Without that, a change of the variables beside the file counts while a server waits for one of them.
+        """
         catalog = self._tree.registry.catalog
         last: object = None
         while True:
-            await catalog.wait_until(lambda newest: newest.config.watch)
+            newest = await catalog.wait_until(lambda newest: newest.config.watch or _waits(newest.config))
             await trio.sleep(WATCH_SECONDS)
             now = await self._look(file)
-            if now == last and now != file.seen:
+            counts = newest.config.watch or (now and file.seen and now[0] == file.seen[0])
+            if now == last and now != file.seen and counts:
                 logger.info("the configuration's file has changed")
                 await self._reload()
             last = now
 
-    async def _look(self, file: WatchedFile) -> object:
+    async def _look(self, file: WatchedFile) -> tuple[object, object] | None:
         """The file's present identity, or the one last read if that cannot be found out: the daemon goes on."""
         try:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)

@@ -53,9 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     made = parser(
         "reload",
         "Read the configuration again. Only servers whose entry has changed are touched: new ones are started,"
-        " removed ones stopped, changed ones restarted. A faulty file changes nothing. `mcpd check` looks"
-        " for faults without a daemon; SIGHUP does the same as this, and so does every change of the file"
-        ' if it says "watch": true.',
+        " removed ones stopped, changed ones restarted. A server whose entry is faulty is `failed`; any other"
+        " fault changes nothing. `mcpd check` looks for faults without a daemon; SIGHUP does the same as this,"
+        ' and so does every change of the file if it says "watch": true.',
         examples=("mcpd reload", "mcpd reload --json | jq .needsRestartOfDaemon"),
         exits={
             0: "the configuration is in force",

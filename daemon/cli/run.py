@@ -20,6 +20,7 @@ import attrs
 from daemon import __version__
 from daemon.cli import EX_CONFIG
 from daemon.cli.listeners import held_address, opened_listeners, turn_away
+from daemon.config.expand import ENV_FILE
 from daemon.config.files import files_beside
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
 from daemon.config.model import DEFAULT_PROFILE
@@ -115,19 +116,22 @@ class ConfigFile:
         self.path = path
         self.redact = Redactors()
         """Redacts the secrets of every configuration that was read."""
-        self.seen: object = None
+        self.seen: tuple[object, object] | None = None
         """What `look` returned just before the file was last read."""
         self._lazy = lazy
         self._http = http
         self._opener = opener
 
-    def look(self) -> tuple[object, ...] | None:
-        """The identity of this file and those of the profiles, to notice a change; None if one is missing."""
+    def look(self) -> tuple[object, object] | None:
+        """The identities of this file with the profiles, and of the variables; None if a file is missing."""
+        found: dict[bool, list[object]] = {False: [], True: []}
         try:
-            found = [path.stat() for path in (self.path, *files_beside(self.path))]
+            for path in (self.path, *files_beside(self.path)):
+                now = path.stat()
+                found[path.name == ENV_FILE].append((now.st_mtime_ns, now.st_size, now.st_ino))
         except OSError:
             return None
-        return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
+        return tuple(found[False]), tuple(found[True])
 
     def read(self) -> Config:
         """The configuration as it is now.

@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     config, socket, state_dir = (Path(each).absolute() if each else None for each in named)
     request = StartRequest(
         environ=os.environ,
-        read=lambda: _configuration(config),
+        read=lambda: _configuration(config, tells=not options.window),
         config=config,
         socket=socket,
         state_dir=state_dir,
@@ -99,13 +99,16 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _configuration(config: Path | None) -> Config:
-    """The configuration that the daemon will have."""
+def _configuration(config: Path | None, *, tells: bool) -> Config:
+    """The configuration that the daemon will have; `tells` of entries for which it will start no server."""
     # 0.2 s, which whoever only waits for another start does without.
     from daemon.config.parse import load  # noqa: PLC0415
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
-    return load(config or paths.config_file(os.environ), os.environ, SURFACES)
+    loaded = load(config or paths.config_file(os.environ), os.environ, SURFACES)
+    for fault in (fault for server in loaded.mcp_servers.values() for fault in server.faults if tells):
+        print(visible(f"mcpd: warning: a server is not started: {fault}"), file=sys.stderr)
+    return loaded
 
 
 def _in_words(running: RunningDaemon) -> str:

@@ -44,6 +44,9 @@ _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${
 _EXPANDED = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth")
 """The keys of a server in which references are looked up."""
 
+_OF_HOME = ("command", "args", "cwd")
+"""Those in which a `~` at the beginning is the home directory, as a shell has it."""
+
 _OF_WORKSPACES = ("command", "args", "env", "cwd")
 """Those in which ${workspace} may stand: what a process is started with."""
 
@@ -176,7 +179,7 @@ def _variable(body: str, sources: Sources) -> tuple[str, bool]:
     if value is None:
         message = (
             f"environment variable {name} is not set; export it, put a line {name}=... into"
-            f" {sources.base / ENV_FILE}, or write ${{{name}:-default}}"
+            f" {sources.base / ENV_FILE}, or give it a default"
         )
         raise Unresolved(message, variable=name)
     return _checked(value, body), True
@@ -299,6 +302,9 @@ def _expand_keys(
             faults.extend(
                 Fault(path=here, message=str(problem), variable=problem.variable) for problem in result.problems
             )
+            home = sources.environ.get("HOME")
+            if home and key in _OF_HOME and (value == "~" or value.startswith("~/")):
+                return home + result.text.removeprefix("~")
             return result.text
         if isinstance(value, list):
             return [visit(item, below(here, index), key) for index, item in enumerate(value)]

@@ -234,6 +234,12 @@ _STEP = re.compile(r"""\.[A-Za-z_$][\w$-]*+|\[[0-9]++\]|\["(?:[^"\\]|\\.)*+"\]""
 """One step of a trail, as `below` writes it."""
 
 
+def outward(trail: str) -> Iterator[str]:
+    """A trail, then those of what surrounds the place, from the inside out."""
+    ends = [len(ROOT), *(step.end() for step in _STEP.finditer(trail))]
+    return (trail[:end] for end in reversed(ends))
+
+
 def placed(faults: Iterable[Fault], text: str) -> list[Fault]:
     """The faults of a text that could be decoded, each with line and column.
 
@@ -246,9 +252,7 @@ def placed(faults: Iterable[Fault], text: str) -> list[Fault]:
 
 
 def _placed(fault: Fault, text: str, offsets: Mapping[str, int]) -> Fault:
-    ends = [len(ROOT), *(step.end() for step in _STEP.finditer(fault.path))]
-    known = (offsets[fault.path[:end]] for end in reversed(ends) if fault.path[:end] in offsets)
-    offset = next(known, None)
+    offset = next((offsets[trail] for trail in outward(fault.path) if trail in offsets), None)
     if offset is None:
         return fault
     line = text.count("\n", 0, offset) + 1

@@ -30,6 +30,7 @@ from daemon.config.tuning import (
     ServerLimits,
     Timeouts,
 )
+from daemon.errors import Fault
 
 __all__ = [
     "WORKSPACE",
@@ -164,8 +165,15 @@ class Server:
     """What its ${...} references stood for."""
     credentials: frozenset[str] = from_the_key(default=frozenset(), repr=False)
     """Which credentials its ${...} references stood for or fell back to, so that logs can leave them out."""
+    faults: tuple[Fault, ...] = from_the_key(default=())
+    """What is wrong with its entry: with any, it is not started, and `failed` until the entry is mended."""
     instance: Instance | None = attrs.field(default=None, metadata={"in_file": False})
     """Which of its instances this is the configuration of; None where all clients share it."""
+
+    @property
+    def awaits(self) -> tuple[str, ...]:
+        """The variables that its entry refers to and that are set nowhere."""
+        return tuple(fault.variable for fault in self.faults if fault.variable is not None)
 
     @property
     def label(self) -> str:

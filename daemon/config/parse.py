@@ -15,12 +15,14 @@ import attrs
 
 from daemon.config.expand import Sources, expand_http, expand_server, read_file, with_env_file
 from daemon.config.files import EnvFile, ProfileFiles, at_once, open_to_others, read_beside, read_env_beside
-from daemon.config.jsonc import ROOT, below, decode, placed
+from daemon.config.jsonc import ROOT, below, decode, outward, placed
 from daemon.config.listen import Tls
 from daemon.config.model import DEFAULT_PROFILE, WORKSPACE, Category, Config, Profile, Server, Share, StartMode
+from daemon.config.names import SERVER_NAME
 from daemon.config.normalizing import Normalized, normalized
 from daemon.config.server_rules import eager_faults, infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
+from daemon.config.tuning import Restart
 from daemon.config.validate import Named, check
 from daemon.errors import ConfigError, Fault
 
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 MAX_CONFIG = 4 * 1024 * 1024
 """Bytes of a configuration file: hundreds of servers fit many times over, a wrong file does not."""
+
+FAULTY_SECONDS = 86400.0
+"""Seconds between tries of a server whose entry is faulty: only a reload can mend the entry."""
 
 _SECTIONS = ("mcpServers", "categories", "profiles")
 _AN_OBJECT = "an object, {...}"
@@ -58,19 +63,26 @@ class CheckedConfig:
 def load(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> Config:
     """Read the configuration at `path`, and the profiles in `profiles.d` and the variables in `env` beside it.
 
+    A fault within a server's entry concerns that server alone: it is in `Server.faults`.
+
     Args:
         path: the configuration file.
         environ: what `${VAR}` stands for.
         surfaces: the names that a profile's `surface` may have; empty to leave them unchecked.
 
     Raises:
-        ConfigError: it cannot be read, others can write it, or it has faults; the error lists all of them.
+        ConfigError: it cannot be read, others can write it, or it has faults besides those of entries; the
+            error lists all of them.
     """
-    return load_with_notes(path, environ, surfaces).config
+    return _load(path, environ, surfaces, strict=False).config
 
 
 def load_with_notes(path: Path, environ: Mapping[str, str], surfaces: Collection[str] = ()) -> CheckedConfig:
-    """As `load`, with what else there is to say."""
+    """As `load`, with what else there is to say; a fault within a server's entry raises `ConfigError`, too."""
+    return _load(path, environ, surfaces, strict=True)
+
+
+def _load(path: Path, environ: Mapping[str, str], surfaces: Collection[str], *, strict: bool) -> CheckedConfig:
     source = str(path)
     try:
         with open(path, "rb", opener=at_once) as file:
@@ -86,7 +98,7 @@ def load_with_notes(path: Path, environ: Mapping[str, str], surfaces: Collection
         raise ConfigError(source, faults)
     text, variables = _text(content, source), read_env_beside(path)
     sources = Sources(environ=environ, kept=variables.values, base=path.parent, read_file=read_file)
-    return _parse(text, source, sources, surfaces, read_beside(path), variables)
+    return _parse(text, source, sources, surfaces, read_beside(path), variables, strict=strict)
 
 
 def load_changed(
@@ -106,7 +118,7 @@ def load_changed(
         text = changed[path] if path in changed else _text(path.read_bytes(), source)
     except OSError as error:
         raise ConfigError(source, [Fault(path=ROOT, message=f"cannot be read: {error.strerror}")]) from None
-    return _parse(text, source, sources, surfaces, files, variables).config
+    return _parse(text, source, sources, surfaces, files, variables, strict=False).config
 
 
 def parse(
@@ -117,7 +129,7 @@ def parse(
     surfaces: Collection[str] = (),
     read_file: Callable[[Path], str] = read_file,
 ) -> Config:
-    """Read a configuration. `source` names it in errors; relative `${file:...}` paths start at its directory.
+    """Read a configuration, strictly. `source` names it in errors; `${file:...}` paths start at its directory.
 
     `surfaces` are the names that a profile's `surface` may have; without any, they are not checked. Files
     beside it are not read.
@@ -136,6 +148,8 @@ def _parse(
     surfaces: Collection[str],
     files: ProfileFiles,
     variables: EnvFile,
+    *,
+    strict: bool = True,
 ) -> CheckedConfig:
     raw, faults = decode(text, source=source)
     if not isinstance(raw, dict):
@@ -152,10 +166,47 @@ def _parse(
         surfaces=tuple(surfaces),
     )
     faults += check(config, named, faults)
-    if faults:
+    servers, others = _set_apart(config, normal, _once(faults))
+    if others or (faults and strict):
         raise ConfigError(source, placed(files.placed(normal.written(_once(faults))), text))
+    config = attrs.evolve(config, mcp_servers=servers)
     notes = (*variables.notes, *sorted(placed(normal.notes, text), key=lambda note: (note.line, note.column)))
     return CheckedConfig(config=config, notes=notes, text=text, normal=normal)
+
+
+def _set_apart(
+    config: Config, normal: Normalized, faults: list[Fault]
+) -> tuple[dict[str, Server], list[Fault]]:
+    """All servers, each with the faults of its entry, and the faults of everything else."""
+    if not faults:
+        return dict(config.mcp_servers), []
+    section = below(ROOT, "mcpServers")
+    names = [name for name in _names(normal.sections, "mcpServers") if SERVER_NAME.fullmatch(name)]
+    trails = {below(section, name): name for name in names}
+    # Faults of the text itself name an entry where it is written.
+    entries = [Fault(path=trail, message=name) for trail, name in trails.items()]
+    trails |= {entry.path: entry.message for entry in normal.written(entries)}
+    found: dict[str, list[Fault]] = {}
+    others: list[Fault] = []
+    for fault in faults:
+        name = next((trails[trail] for trail in outward(fault.path) if trail in trails), None)
+        (others if name is None else found.setdefault(name, [])).append(fault)
+    servers = dict(config.mcp_servers)
+    for name, its in found.items():
+        servers[name] = _faulty(servers.get(name) or Server(name=name), its, normal)
+    return {name: servers[name] for name in names if name in servers}, others
+
+
+def _faulty(server: Server, faults: list[Fault], normal: Normalized) -> Server:
+    """The server of an entry with faults: all clients see that server fail, and each start fails at once."""
+    return attrs.evolve(
+        server,
+        faults=tuple(normal.written(faults)),
+        url=None,
+        share=Share.ALL,
+        start=StartMode.EAGER,
+        restart=Restart(parked=FAULTY_SECONDS),
+    )
 
 
 def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:

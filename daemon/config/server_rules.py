@@ -134,9 +134,7 @@ def _wrong_scheme(kind: TransportType, scheme: str) -> str:
 
 def _paths(server: Server, trail: str) -> Iterator[Fault]:
     for key, path in (("command", server.command), ("cwd", server.cwd)):
-        if path and (path == "~" or path.startswith("~/")):
-            yield Fault(path=below(trail, key), message="~ is not expanded here: write ${HOME}")
-        elif path and WORKSPACE in path and not path.startswith(WORKSPACE):
+        if path and WORKSPACE in path and not path.startswith(WORKSPACE):
             message = "${workspace} is the absolute path of a directory: begin with it"
             yield Fault(path=below(trail, key), message=message)
 

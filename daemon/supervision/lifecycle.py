@@ -189,6 +189,7 @@ _ENDINGS = {
         Cause.NOT_EXECUTABLE,
         Cause.NOT_A_PROGRAM,
         Cause.CANNOT_START,
+        Cause.CONFIGURATION,
         Cause.BAD_URL,
         Cause.TLS_UNTRUSTED,
         Cause.TLS_EXPIRED,

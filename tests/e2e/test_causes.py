@@ -23,9 +23,18 @@ CONFIG = {
         "fails": {**FAILS, "restart": {"base": 300, "cap": 300}},
         "loops": {**FAILS, "restart": {"base": 0.01, "floor": 0, "intensity": 1}},
         "socket": {"type": "unix", "url": "/nowhere/mcp.sock"},
+        "faulty": {"command": "x", "enabled": "yes"},
+        "waiting": {"command": "x", "env": {"KEY": "${SET_NOWHERE}"}},
     }
 }
-STATES = {"missing": "failed", "fails": "backoff", "loops": "crashloop", "socket": "backoff"}
+STATES = {
+    "missing": "failed",
+    "fails": "backoff",
+    "loops": "crashloop",
+    "socket": "backoff",
+    "faulty": "failed",
+    "waiting": "failed",
+}
 
 
 def test_a_status_has_the_cause_of_each_server_that_is_down_and_so_has_the_refusal_of_a_call() -> None:
@@ -39,10 +48,15 @@ def test_a_status_has_the_cause_of_each_server_that_is_down_and_so_has_the_refus
         servers = daemon.status()["servers"]
         with daemon.client() as client:
             refused = client.run("missing", "any")
+            faulty = client.run("faulty", "any")
     told = {name: (each["cause"], each["causeData"]) for name, each in servers.items()}
     assert told["missing"] == ("command-not-found", {"command": "no-such-program"})
     assert told["fails"] == told["loops"] == ("exited", {"status": 3})
     assert told["socket"][0] == "socket-missing"
     assert "`command -v no-such-program`" in servers["missing"]["helps"]
     assert "exit status 3" in servers["loops"]["happened"]
+    assert told["faulty"][0] == told["waiting"][0] == "configuration"
+    assert told["waiting"][1]["variable"] == "SET_NOWHERE"
+    assert "expected true or false" in servers["faulty"]["reason"]
+    assert faulty["structuredContent"]["error"]["cause"] == "configuration"
     assert refused["structuredContent"]["error"]["cause"] == "command-not-found"

@@ -39,19 +39,21 @@ CONFIGURATIONS = (
             ("a key that does not exist", '{"mcpServers": {}, "sevrers": {}}', "sevrers"),
             (
                 "a type that does not exist",
-                '{"mcpServers": {"a": {"type": "telepathy", "command": "x"}}}',
+                '{"mcpServers": {"a": {"type": "telepathy", "command": "x"}}, "lazy": 5}',
                 "telepathy",
             ),
-            ("a server without a command", '{"mcpServers": {"a": {}}}', "command"),
+            ("a server without a command", '{"mcpServers": {"a": {}}, "lazy": 5}', "command"),
             (
                 "a variable that is not set",
-                '{"mcpServers": {"a": {"command": "${NO_SUCH_VARIABLE}"}}}',
+                '{"mcpServers": {"a": {"command": "${NO_SUCH_VARIABLE}"}}, "lazy": 5}',
                 "NO_SUCH_VARIABLE",
             ),
             ("a name that is a path", '{"mcpServers": {"../..": {"command": "x"}}}', "\\.\\./"),
             (
                 "a hundred faults",
-                '{"mcpServers": {' + ",".join(f'"a{n}": {{"comand": "x"}}' for n in range(100)) + "}}",
+                '{"mcpServers": {'
+                + ",".join(f'"a{n}": {{"comand": "x"}}' for n in range(100))
+                + '}, "lazy": 5}',
                 "comand",
             ),
         )
@@ -168,7 +170,9 @@ SECRETS = (
     case(
         "a secret in a faulty configuration",
         UP,
-        Writes('{"mcpServers": {"a": {"command": "x", "env": {"K": "' + SECRET + '"}, "comand": "y"}}}'),
+        Writes(
+            '{"mcpServers": {"a": {"command": "x", "env": {"K": "' + SECRET + '"}, "comand": "y"}}, "lazy": 5}'
+        ),
         Operator("reload", error="comand"),
         Call(),
         Same(),

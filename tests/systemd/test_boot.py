@@ -84,9 +84,9 @@ def test_a_reload_adds_a_server_and_leaves_the_others_alone(service: Service) ->
 
 def test_a_reload_of_a_faulty_file_fails_names_the_fault_and_changes_nothing(service: Service) -> None:
     pid = service.pid
-    CONFIG.write_text(AS_INSTALLED.read_text().replace('"command"', '"comand"'))
+    CONFIG.write_text(AS_INSTALLED.read_text().replace('"listen"', '"lisen"'))
     assert service.ctl("reload", UNIT, check=False).returncode != 0
-    assert "comand" in service.heard("nothing was changed")
+    assert "lisen" in service.heard("nothing was changed")
     assert service.pid == pid
     assert service.show("ActiveState") == "active"
     with service.client() as client:

@@ -34,7 +34,7 @@ def check(scene: Scene) -> Iterator[Finding]:
     if scene.config is not None:
         servers, categories = len(scene.config.mcp_servers), len(scene.config.categories)
         yield found("configuration-sound", path=scene.path, servers=servers, categories=categories)
-        if not servers:
+        if not servers and not scene.faults:
             yield found("no-servers")
         if variable := missing_key(scene.config, scene.inherited):
             yield found("summaries-key-unset", variable=variable, where=_where(scene))

@@ -12,7 +12,7 @@ import attrs
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
 from daemon.cli.status import last_words
 from daemon.config.model import Listen
-from daemon.config.parse import load_with_notes
+from daemon.config.parse import load, load_with_notes
 from daemon.config.state_url import of_file, resolve
 from daemon.errors import ConfigError
 from daemon.host import paths
@@ -146,8 +146,18 @@ def _read(path: Path, environ: Mapping[str, str]) -> Read:
     try:
         read = load_with_notes(path, environ, SURFACES)
     except ConfigError as error:
-        return None, error.faults, ()
+        return _sound(path, environ), error.faults, ()
     return read.config, (), read.notes
+
+
+def _sound(path: Path, environ: Mapping[str, str]) -> Config | None:
+    """The configuration without the servers whose entries are faulty; None if it is faulty besides."""
+    try:
+        config = load(path, environ, SURFACES)
+    except ConfigError:
+        return None
+    sound = {name: server for name, server in config.mcp_servers.items() if not server.faults}
+    return attrs.evolve(config, mcp_servers=sound)
 
 
 def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | None) -> Path:

@@ -11,6 +11,7 @@ import attrs
 from daemon.config.runners import RUNNERS
 from daemon.config.translation import translated
 from daemon.setup.clients.found import FoundServer, Origin, read_entry
+from daemon.setup.moved_secrets import references
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,12 +37,14 @@ class ConfiguredServers:
     """What `${NAME}` stands for in them."""
 
     def lookup(self, program: ClientProgram, machine: Machine) -> Known:
-        """Which of a client's servers mcpd has; one that is off here counts only if it is off there, too."""
+        """Which of a client's servers mcpd has; one that cannot run counts only if it is off there, too."""
         there = dict[tuple[object, ...], tuple[str, bool]]()
         for name, written in self.servers.items():
             if isinstance(written, dict):
                 entry = translated(written).entry
-                there[identity(entry, self.variables)] = name, entry.get("enabled") is not False
+                runs = all(needed in self.variables for needed in references(entry))
+                is_on = runs and entry.get("enabled") is not False
+                there[identity(entry, self.variables)] = name, is_on
 
         def known(place: ClientPlace, name: str, written: object) -> str | None:
             read = read_entry(Origin(program=program, place=place, name=name), written, machine)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from daemon.causes import Cause
 from daemon.config.model import TransportType
+from daemon.errors import RunError
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -44,7 +46,15 @@ class OpenContext:
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:
-    """The context manager that connects to a server; nothing is opened yet."""
+    """The context manager that connects to a server; nothing is opened yet.
+
+    Raises:
+        RunError: the server's entry in the configuration is faulty.
+    """
+    if faults := context.server.faults:
+        error, variable = str(faults[0]), faults[0].variable
+        named = {} if variable is None else {"variable": variable}
+        raise RunError("; ".join(map(str, faults)), Cause.CONFIGURATION, error=error, **named)
     module: Any = await trio.to_thread.run_sync(importlib.import_module, MODULES[context.server.type])
     opened: AbstractAsyncContextManager[UpstreamConnection] = module.open_connection(context)
     return opened

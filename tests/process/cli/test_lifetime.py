@@ -143,6 +143,17 @@ async def test_a_faulty_file_changes_nothing_and_every_fault_is_logged(tmp_path:
     assert any("nothing was changed" in line for line in log)
 
 
+async def test_a_variable_that_a_server_waits_for_is_looked_for_though_nothing_else_is_watched(
+    tmp_path: Path,
+) -> None:
+    config = {"mcpServers": {"a": {**ECHO, "env": {"KEY": "${SET_NOWHERE_YET}"}}}}
+    async with daemon(tmp_path, config) as home:
+        assert (await status_of(home))["servers"]["a"]["tools"] == 0
+        (tmp_path / "env").write_text("SET_NOWHERE_YET=abc\n")
+        await home.wait_notified("READY=1", 2)
+        assert (await status_of(home))["servers"]["a"]["cause"] is None
+
+
 async def test_a_daemon_that_is_asked_to_end_while_it_reloads_ends(tmp_path: Path) -> None:
     async with daemon(tmp_path, {"mcpServers": {"a": ECHO}}) as home:
         home.write({"mcpServers": {"b": ECHO}})
@@ -181,13 +192,13 @@ class FakeFile:
     """A file that is what the test says at each look; it counts how often it was read."""
 
     def __init__(self, looks: list[object]) -> None:
-        self.seen: object = looks[0]
+        self.seen: Any = looks[0]
         self.looks = iter(looks)
         self.reads: list[object] = []
-        self.now: object = None
+        self.now: Any = None
         self.over = trio.Event()
 
-    def look(self) -> object:
+    def look(self) -> Any:
         found = next(self.looks, None)
         if found is None:
             trio.from_thread.run_sync(self.over.set)

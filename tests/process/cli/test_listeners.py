@@ -79,7 +79,7 @@ def test_sockets_of_systemd_are_used_and_left_to_it(place: Place) -> None:
 def test_with_a_faulty_configuration_clients_in_systemds_sockets_are_turned_away(place: Place) -> None:
     """Left in the queue, they would have systemd start us again at once, for ever."""
     faulty = place.home / "faulty.json"
-    faulty.write_text('{"mcpServers": {"a": {}}}')
+    faulty.write_text('{"mcpServers": []}')
     with (
         socket.create_server(("127.0.0.1", 0)) as http,
         socket.create_connection(http.getsockname(), PATIENCE) as browser,

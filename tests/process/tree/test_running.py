@@ -15,6 +15,7 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.causes import Cause
 from daemon.clients.draining import DRAIN_SECONDS
 from daemon.config.diff import Plan
 from daemon.config.redaction import secrets
@@ -60,6 +61,23 @@ async def test_ready_is_told_before_any_server_is_up(tmp_path: Path) -> None:
             ServerState.STOPPED,
             ServerState.STARTING,
         }
+
+
+async def test_a_fault_of_one_entry_fails_its_server_alone_at_the_start_and_at_a_reload(tmp_path: Path) -> None:
+    faulty = {**ECHO, "enabled": "yes"}
+    async with house(tmp_path, {"mcpServers": {"a": ECHO, "b": faulty, "c": ECHO}}) as home:
+        await home.wait_ready("a", "c")
+        await home.wait_state("b", ServerState.FAILED)
+        pid = home.pids()["c"]
+        await home.reload({"mcpServers": {"a": faulty, "b": ECHO, "c": ECHO}})
+        await home.wait_ready("b", "c")
+        await home.wait_state("a", ServerState.FAILED)
+        failed = home.tree.registry.catalog.value.servers["a"]
+        assert failed.status.cause is Cause.CONFIGURATION
+        assert "expected true or false" in failed.status.reason
+        # What it listed before is known, and cannot be called.
+        assert failed.tools
+        assert home.pids()["c"] == pid
 
 
 async def test_a_call_goes_through_the_whole_house(nursery: trio.Nursery, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ INDECISIVE: dict[str, dict[str, Any]] = {
     "restart": {"restart": {"base": 2}},
     "era": {"era": "handshake"},
 }
-READ_INTO_OTHERS = {"name", "substituted", "credentials", "instance", "env_file"}
+READ_INTO_OTHERS = {"name", "substituted", "credentials", "instance", "env_file", "faults"}
 """What is no key of an entry, or whose content is read into another one."""
 OF_LOGINS = {"oauth"}
 """How to log in, which decides nothing about who answers."""

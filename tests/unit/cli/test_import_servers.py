@@ -155,7 +155,10 @@ def test_a_faulty_configuration_of_mcpd_is_not_written_to(
 ) -> None:
     here = user("jetbrains")
     config_of(here).parent.mkdir(parents=True)
-    config_of(here).write_text('{"mcpServers": {"a": {}}}')
+    config_of(here).write_text('{"mcpServers": {"a": {}}, "lazy": 1}')
     assert main(["--write", "--yes"]) == 78
     assert "nothing was changed" in capsys.readouterr().err
-    assert config_of(here).read_text() == '{"mcpServers": {"a": {}}}'
+    assert config_of(here).read_text() == '{"mcpServers": {"a": {}}, "lazy": 1}'
+    # A fault within an entry concerns that server alone.
+    config_of(here).write_text('{"mcpServers": {"a": {}}}')
+    assert main(["--write", "--yes"]) == 0

@@ -136,7 +136,7 @@ def test_a_faulty_configuration_of_mcpds_changes_nothing(
 ) -> None:
     here = user("claude-code")
     config_of(here).parent.mkdir(parents=True)
-    config_of(here).write_text(r'{"mcpServers": {"time": {"\u001b[31m": 1}}}')
+    config_of(here).write_text(r'{"mcpServers": {}, "\u001b[31m": 1}')
     before = (here.home / ".claude.json").read_bytes()
     assert main(["claude-code"]) == 78
     told = capsys.readouterr()[1]

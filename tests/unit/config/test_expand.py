@@ -72,7 +72,7 @@ def test_a_reference_becomes_what_it_stands_for(text: str, expanded: str, substi
             "${GITHUB_TOKEN}",
             (
                 "environment variable GITHUB_TOKEN is not set; export it, put a line GITHUB_TOKEN=... into"
-                " /etc/mcpd/env, or write ${GITHUB_TOKEN:-default}"
+                " /etc/mcpd/env, or give it a default"
             ),
         ),
         ("${file:gone}", "cannot read /etc/mcpd/gone: No such file or directory"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.config.model import Config, Listen, Override, Profile, TransportType
-from daemon.config.parse import load, parse
+from daemon.config.parse import load, load_with_notes, parse
 from daemon.errors import ConfigError
 from tests.unit.config.reading import config_of, faults_in, faults_in_text
 
@@ -126,7 +126,7 @@ def test_an_unset_variable_names_path_and_variable() -> None:
     text = '{"mcpServers": {"gh": {"command": "x", "env": {"TOKEN": "${GITHUB_TOKEN}"}}}}'
     message = (
         "environment variable GITHUB_TOKEN is not set; export it, put a line GITHUB_TOKEN=... into env,"
-        " or write ${GITHUB_TOKEN:-default}"
+        " or give it a default"
     )
     assert faults_in_text(text) == [("$.mcpServers.gh.env.TOKEN", message)]
 
@@ -146,8 +146,8 @@ def test_the_url_of_the_store_may_come_from_outside() -> None:
     assert faults_in({"state": {"url": "${STATE_URL}"}})[0] == (
         "$.state.url",
         (
-            "environment variable STATE_URL is not set; export it, put a line STATE_URL=... into env, or write"
-            " ${STATE_URL:-default}"
+            "environment variable STATE_URL is not set; export it, put a line STATE_URL=... into env, or give"
+            " it a default"
         ),
     )
 
@@ -157,6 +157,36 @@ def test_a_file_is_loaded_with_its_neighbours(tmp_path: Path) -> None:
     path = tmp_path / "mcpd.json"
     path.write_text('{"mcpServers": {"s": {"command": "x", "env": {"A": "${file:key}"}}}} // end')
     assert load(path, {}).mcp_servers["s"].env == {"A": "k3y-from-file"}
+
+
+def test_a_fault_within_an_entry_is_that_servers_alone_unless_it_is_read_strictly(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    entries: dict[str, object] = {
+        "sound": {"command": "~/bin/x", "args": ["~", "a~", "~/${DIR}"], "cwd": "~/src"},
+        "unset": {"command": "x", "env": {"K": "${NOT_SET}"}, "share": "session"},
+        "typed": {"command": "x", "enabled": "yes"},
+        "number": 5,
+        "address": {"url": "http://[x"},
+        "off": {"command": 5, "enabled": False},
+    }
+    path.write_text(json.dumps({"servers": entries, "categories": {"c": {"server": "number"}}}))
+    servers = load(path, {"HOME": "/home/me", "DIR": "d"}).mcp_servers
+    sound = servers["sound"]
+    assert (sound.command, *sound.args) == ("/home/me/bin/x", "/home/me", "a~", "/home/me/d")
+    assert sound.cwd == "/home/me/src"
+    assert list(servers) == list(entries)
+    assert {name for name, server in servers.items() if server.faults} == entries.keys() - {"sound"}
+    assert [str(fault).partition(" ")[0] for fault in servers["number"].faults] == ["$.servers.number:"]
+    assert servers["unset"].awaits == ("NOT_SET",)
+    assert [name for name, server in servers.items() if not server.enabled] == ["off"]
+    with pytest.raises(ConfigError) as caught:
+        load_with_notes(path, {"DIR": "d"})
+    assert len(caught.value.faults) == 5
+    # With a fault outside of entries all are told.
+    path.write_text(json.dumps({"mcpServers": entries, "lazy": 1}))
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert len(caught.value.faults) > 5
 
 
 def test_a_missing_file_says_where_it_was_looked_for_and_how_to_make_one(tmp_path: Path) -> None:

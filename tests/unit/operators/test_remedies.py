@@ -44,6 +44,8 @@ CASES: list[tuple[Cause, dict[str, Any], str, str]] = [
     (Cause.OUT_OF_MEMORY, {}, "out of memory", "MemoryMax"),
     (Cause.CANNOT_START, {"command": "npx", "error": "Argument list too long"}, "list too long", "`args`"),
     (Cause.CANNOT_START, {}, "as it is configured", "mcpd check"),
+    (Cause.CONFIGURATION, {"error": "x", "variable": "GH_TOKEN"}, "GH_TOKEN, which is", "line GH_TOKEN=..."),
+    (Cause.CONFIGURATION, {"error": "x"}, "entry in the configuration", "mcpd check"),
     (Cause.ENDED, {}, "stays until its stdin is closed", "--stdio"),
     (Cause.EXITED, {"status": 126}, "may not run it", "chmod +x"),
     (Cause.EXITED, {"status": 78}, "own configuration", "mcpd logs git"),

@@ -120,7 +120,7 @@ def test_more_secrets_than_the_daemon_reads_are_not_written(tmp_path: Path) -> N
         changed(present, lambda _: None, {"A": "x" * 65_536}, {})
 
 
-@pytest.mark.parametrize("text", ['{"mcpServers": {"a": {"command": 5}}}', '{"mcpServers": []}', "[", "[]"])
+@pytest.mark.parametrize("text", ['{"mcpServers": {}, "lazy": 5}', '{"mcpServers": []}', "[", "[]"])
 def test_a_configuration_with_faults_is_not_touched(text: str, tmp_path: Path) -> None:
     put(config(tmp_path), text)
     with pytest.raises(ConfigError):

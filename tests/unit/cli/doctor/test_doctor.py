@@ -79,10 +79,11 @@ def test_json_has_every_finding_with_its_check(house: House, capsys: pytest.Capt
 def test_a_faulty_configuration_is_one_and_all_else_is_looked_at(
     house: House, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    house.write('{"mcpServers": {"git": {"comand": "x"}}}')
+    house.write('{"mcpServers": {"git": {"comand": "x"}, "web": {"command": "no-such-program"}}}')
     assert main(["--json"]) == 1
-    checks = {each["check"] for each in told(capsys)["findings"]}
-    assert checks >= {"configuration", "sockets", "state", "systemd", "servers"}
+    findings = told(capsys)["findings"]
+    assert {each["check"] for each in findings} >= {"configuration", "sockets", "state", "systemd"}
+    assert any(each["check"] == "servers" and "no-such-program" in each["what"] for each in findings)
 
 
 def test_a_configuration_can_be_named(house: House, capsys: pytest.CaptureFixture[str]) -> None:
