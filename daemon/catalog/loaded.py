@@ -32,7 +32,7 @@ class Source(StrEnum):
     MANUAL = "manual"
     """The model asked for the tool."""
     AUTO = "auto"
-    """A call to the tool loaded it."""
+    """A call to the tool loaded it, or keeps it among what searches have found."""
     POLICY_PRELOAD = "policy_preload"
     """The session's profile names the tool in `preload`."""
 
@@ -103,16 +103,18 @@ class Loaded:
 
         Args:
             tools: each with the epoch of its server.
-            source: what loads them.
+            source: what loads them. A call is also recorded of a tool that is loaded already.
             at: seconds since the epoch.
         """
-        fresh = {
-            (tool.server, tool.name): LoadedTool(
-                key=(tool.server, tool.name), schema_hash=tool.schema_hash, epoch=epoch, source=source, at=at
-            )
-            for tool, epoch in tools
-            if not self._has(tool)
-        }
+        fresh = {}
+        for tool, epoch in tools:
+            key = tool.server, tool.name
+            if not self.has(key, tool.schema_hash):
+                fresh[key] = LoadedTool(
+                    key=key, schema_hash=tool.schema_hash, epoch=epoch, source=source, at=at
+                )
+            elif source is Source.AUTO and self.tools[key].source is Source.MANUAL:
+                fresh[key] = attrs.evolve(self.tools[key], source=source)
         if not fresh:
             return self
         return self.joined(Loaded(fresh))
@@ -124,6 +126,12 @@ class Loaded:
         kept = {key: each for key, each in self.tools.items() if key not in later.tools}
         merged = {**kept, **later.tools}
         return Loaded(dict(islice(merged.items(), max(0, len(merged) - MAX_LOADED), None)))
+
+    def used(self, keys: Iterable[ToolKey]) -> Loaded:
+        """With these tools as the latest ones; the same object if they are that already."""
+        latest = {key: self.tools[key] for key in keys if key in self.tools}
+        order = [*self.tools]
+        return self if order[len(order) - len(latest) :] == [*latest] else self.joined(Loaded(latest))
 
     def without(self, keys: Container[ToolKey]) -> Loaded:
         """Without these tools; the same object if none of them is loaded."""
@@ -144,9 +152,10 @@ class Loaded:
         }
         return Loaded({**self.tools, **changed}) if changed else self
 
-    def _has(self, tool: Tool) -> bool:
-        known = self.tools.get((tool.server, tool.name))
-        return known is not None and known.schema_hash == tool.schema_hash and known.verdict.valid
+    def has(self, key: ToolKey, schema_hash: str) -> bool:
+        """Whether a tool is loaded and valid in this form."""
+        known = self.tools.get(key)
+        return known is not None and known.schema_hash == schema_hash and known.verdict.valid
 
 
 _S = LoadedStatus

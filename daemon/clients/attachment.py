@@ -93,6 +93,8 @@ class Attachment:
         """What that view was made from."""
         self.instances = SessionInstances(client, state, context)
         """The instances of servers that its requests go to, where clients do not share one."""
+        self._found: tuple[int, frozenset[ToolKey]] = 0, frozenset()
+        """The tools that searches of one turn have listed, and that turn."""
         self._preloaded: tuple[Catalog, Profile] | None = None
         """The catalog and the profile for which tools were last preloaded."""
 
@@ -230,13 +232,20 @@ class Attachment:
         """List the tools that a call has loaded from now on."""
         if not self._is_kept:
             return
-        view = self.view()
+        view, leaving = self.view(), loading.leaving
         tools = [
             (offered.tool, view.catalog.servers[offered.tool.server].epoch)
             for key in loading.tools
             if (offered := view.offer.tools.get(key)) is not None
         ]
-        self._context.sessions.load(self.state, tools, loading.source)
+        if leaving is not None:
+            turn, found = self._found
+            if turn != self._turn():
+                turn, found = self._turn(), frozenset()
+            # What was asked for in the same turn was not seen by anybody yet.
+            leaving = tuple(key for key in leaving if key not in found)
+            self._found = turn, found.union(loading.tools)
+        self._context.sessions.load(self.state, tools, loading.source, leaving)
 
     async def kept(self) -> None:
         """Return once what was loaded is on disk, or cannot be for now."""

@@ -216,11 +216,12 @@ class Dispatch:
             return False
         return True
 
-    def _count(self, view: View, forward: Forward) -> None:
-        """Count a sent call if its tool is one of those that are loaded."""
+    def _count(self, view: View, forward: Forward) -> bool:
+        """Count a sent call if its tool is one of those that are loaded. Returns whether it is."""
         loaded = view.loaded.tools.get((forward.server, forward.name))
         if loaded is not None:
             self._context.tally.load(True, str(loaded.source))
+        return loaded is not None
 
     def _note(self, call: ClientCall, view: View, forward: Forward) -> None:
         """Count, load and remember what follows from a call that was sent."""
@@ -229,7 +230,8 @@ class Dispatch:
             self._context.mended.note(call.request.client, str(forward.repair))
             self._context.tally.repaired(str(forward.repair))
         if forward.loading is not None:
-            self._context.tally.load(False, str(forward.loading.source))
+            if not self._count(view, forward):
+                self._context.tally.load(False, str(forward.loading.source))
             call.request.session.load(forward.loading)
             return
         self._count(view, forward)

@@ -19,14 +19,14 @@ from daemon.errors import McpdError
 from daemon.kit.latest import keep_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Collection, Hashable, Sequence
 
     from daemon.catalog.loaded import Source
     from daemon.catalog.remembered import SessionRecord
     from daemon.catalog.shown import Shown
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.kit.mailbox import Watch
-    from daemon.model import Tool
+    from daemon.model import Tool, ToolKey
 
 RETRY_SECONDS = 5.0
 """Seconds between attempts to recall a session whose store does not answer: each costs a request up to 1.5
@@ -197,13 +197,29 @@ class Sessions:
             del self.recalls[key]
             done.set()
 
-    def load(self, state: SessionState, tools: Iterable[tuple[Tool, int]], source: Source) -> bool:
-        """Add the tools that a call has loaded. Returns whether that changes anything."""
-        before = state.loaded.tools
-        changed = state.become(state.loaded.adding(tools, source, self._wall()))
+    def load(
+        self,
+        state: SessionState,
+        tools: Sequence[tuple[Tool, int]],
+        source: Source,
+        leaving: Collection[ToolKey] | None = None,
+    ) -> bool:
+        """Add the tools that a call has loaded. Returns whether that changes anything.
+
+        Args:
+            state: the session.
+            tools: each with the epoch of its server.
+            source: what loads them.
+            leaving: the tools that leave the list for these, which count as the latest then; None: none does.
+        """
+        before = state.loaded
+        after = before.without(leaving or ()).adding(tools, source, self._wall())
+        if leaving is not None:
+            after = after.used([(tool.server, tool.name) for tool, _epoch in tools])
+        changed = state.become(after)
         if changed:
-            after = state.loaded.tools
-            self._on_loaded(source, sum(before.get(key) is not each for key, each in after.items()))
+            new = sum(not before.has(each.key, each.schema_hash) for each in after.tools.values())
+            self._on_loaded(source, new)
             self.keep(state)
         return changed
 

@@ -145,6 +145,8 @@ class Loading:
     """The keys of the tools."""
     source: Source = Source.MANUAL
     """What caused the loading."""
+    leaving: tuple[ToolKey, ...] | None = None
+    """The tools that leave the list instead, the one unused longest first; None where none ever does."""
 
 
 @attrs.frozen

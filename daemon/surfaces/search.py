@@ -1,7 +1,8 @@
 """The `search` surface: `search_tools`, a few core tools, `call_tool` (seed 000, Serena's deferred loading).
 
-What a search finds is listed for the session from then on. Every tool can be called by its name whether it is
-listed or not, and through `call_tool` by clients that only call what they have listed.
+What a search finds is listed for the session from then on, within `LISTED_ANSWERS`: what was called stays, the
+rest leaves in the order in which it was found. Every tool can be called by its name, listed or not, and through
+`call_tool` by clients that only call what they have listed.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 
+from daemon.catalog.loaded import Source
 from daemon.catalog.offer import MAX_OFFERS
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
@@ -27,7 +30,7 @@ from daemon.surfaces.answers import (
     share_of,
     size_of,
 )
-from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View
+from daemon.surfaces.base import Action, AwaitListing, Forward, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
 from daemon.surfaces.describing import meta_tool, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.listing import as_listed, core_names, core_references, core_tools
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
+    from daemon.model import ToolKey
     from daemon.surfaces.searching import Findings
 
 SEARCH = "search_tools"
@@ -51,6 +55,9 @@ for nothing; if the first five do not help, other words find more than the next 
 
 MAX_RESULTS = 100
 """Most tools in one answer, whatever was asked for: what is found is listed with its schema from then on."""
+
+LISTED_ANSWERS = 2
+"""How many of the largest answers the listed tools that were found may take: the newest two stay whole."""
 
 MAX_POSITION = 10**6
 """Largest position at which a search may continue; no catalog has so many tools."""
@@ -121,16 +128,28 @@ class SearchSurface:
 
     def listed(self, view: View) -> Sequence[Offered]:
         """The core tools and what was found, each once."""
-        return list(dict.fromkeys([*core_tools(view), *calling.loaded_tools(view)]))
+        found = {offered.key: offered for offered in calling.loaded_tools(view)}
+        # Finding a tool again makes it the latest one, and must not change the list.
+        ordered = sorted(found, key=lambda key: (view.loaded.tools[key].at, key))
+        return list(dict.fromkeys([*core_tools(view), *(found[key] for key in ordered)]))
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Search, or forward to the tool that is meant."""
         if name == SEARCH:
             return _search(view, decode_arguments(arguments, _SearchArguments, EXAMPLE), patient=patient)
         if name == calling.CALL_TOOL:
-            return calling.call_tool(view, arguments, META_TOOLS, patient=patient)
+            return _staying(view, calling.call_tool(view, arguments, META_TOOLS, patient=patient))
         found = calling.find(view, name, patient=patient)
-        return found if isinstance(found, AwaitListing) else calling.direct(found, arguments)
+        return found if isinstance(found, AwaitListing) else _staying(view, calling.direct(found, arguments))
+
+
+def _staying(view: View, action: Action) -> Action:
+    """The first call of a tool that was found, which keeps that listed; any other action as it is."""
+    if isinstance(action, Forward):
+        key = action.server, action.name
+        if key in view.loaded and view.loaded.tools[key].source is Source.MANUAL:
+            return attrs.evolve(action, loading=Loading(tools=(key,), source=Source.AUTO))
+    return action
 
 
 def _search(view: View, asked: _SearchArguments, *, patient: bool) -> Action:
@@ -161,7 +180,20 @@ def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], aske
             break
         findings = findings.first(max(1, len(findings.tools) * room // (size + NEXT_BYTES)))
     loading = tuple(offered.key for offered, _score in findings.tools[: len(listed)])
-    return Reply(result(structured, text), Loading(tools=loading))
+    return Reply(result(structured, text), Loading(tools=loading, leaving=_leaving(view, loading)))
+
+
+def _leaving(view: View, loading: Sequence[ToolKey]) -> tuple[ToolKey, ...]:
+    """The tools that were found and never called that have no room beside those that are listed from now on."""
+    core = set(core_tools(view))
+    found = {key: view.offer.tools[key] for key in (*view.loaded.tools, *loading) if key in view.offer.tools}
+    sizes = {key: len(as_listed(view, each, META_TOOLS)) for key, each in found.items() if each not in core}
+    over, leaving = sum(sizes.values()) - LISTED_ANSWERS * room_of(view), []
+    for key, each in view.loaded.tools.items():
+        if over > 0 and key in sizes and each.source is Source.MANUAL and key not in loading:
+            over -= sizes[key]
+            leaving.append(key)
+    return tuple(leaving)
 
 
 def _definitions(view: View, findings: Findings) -> Iterator[msgspec.Raw]:

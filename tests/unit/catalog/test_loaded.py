@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from daemon.catalog.loaded import (
@@ -65,8 +66,16 @@ def test_a_tool_is_remembered_as_it_was_when_it_was_loaded() -> None:
 
 def test_what_is_loaded_already_changes_nothing() -> None:
     loaded = loading(Loaded(), "read")
-    assert loading(loaded, "read", source=Source.AUTO) is loaded
+    assert loading(loaded, "read", source=Source.POLICY_PRELOAD) is loaded
     assert loaded.adding([], Source.MANUAL, at=9.0) is loaded
+
+
+def test_a_call_of_a_loaded_tool_is_recorded_once_and_changes_nothing_else_of_it() -> None:
+    called = loading(loading(Loaded(), "read"), "read", source=Source.AUTO)
+    assert called.tools["fs", "read"] == attrs.evolve(
+        loading(Loaded(), "read").tools["fs", "read"], source=Source.AUTO
+    )
+    assert loading(called, "read", source=Source.AUTO) is called
 
 
 def test_a_tool_that_changed_is_loaded_anew_and_stands_last() -> None:
@@ -139,10 +148,16 @@ def test_what_can_be_used_again_is_valid_again() -> None:
 
 def test_an_invalid_tool_that_is_loaded_again_begins_anew() -> None:
     judged = loading(Loaded(), "read", "write").judged(judging(read=GONE), at=9.0)
-    again = judged.adding([(READ, 4), (WRITE, 4)], Source.AUTO, at=12.0)
+    again = judged.adding([(READ, 4), (WRITE, 4)], Source.POLICY_PRELOAD, at=12.0)
     assert list(again.tools) == [("fs", "write"), ("fs", "read")]
     read = again.tools["fs", "read"]
-    assert (read.verdict, read.judged_at, read.at, read.epoch, read.source) == (VALID, 0.0, 12.0, 4, "auto")
+    assert (read.verdict, read.judged_at, read.at, read.epoch, read.source) == (
+        VALID,
+        0.0,
+        12.0,
+        4,
+        "policy_preload",
+    )
     assert again.tools["fs", "write"] is judged.tools["fs", "write"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import time
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -17,7 +18,7 @@ from daemon.clients.client import Client
 from daemon.errors import ToolDisabled
 from daemon.facts import Configured, NamesRecalled, ToolsListed
 from daemon.model import GivenName
-from daemon.surfaces.base import Loading
+from daemon.surfaces.base import Forward, Loading, Reply
 from tests.fakes_upstream import Stage, tool, tools_of
 
 if TYPE_CHECKING:
@@ -104,6 +105,48 @@ def test_a_view_lasts_until_something_changes_that_it_depends_on() -> None:
         assert after is not view
         assert guest.view(4) is after
         view = after
+
+
+def searched(guest: Attachment, *words: str) -> list[str]:
+    """What is listed after these searches, by the numbers of the tools."""
+    for word in words:
+        view = guest.view()
+        action = guest.selection.surface.call(
+            view, "search_tools", json.dumps({"query": word}).encode(), patient=False
+        )
+        assert isinstance(action, Reply)
+        assert action.loading is not None
+        guest.load(action.loading)
+    return [offered.name for offered in guest.selection.surface.listed(guest.view())]
+
+
+def test_what_searches_list_stays_within_two_answers_and_what_was_called_stays() -> None:
+    turn = 0
+    stage = Stage(profiles={"default": {"surface": "search", "answerTokens": 1000, "coreTools": ["alpha/t0"]}})
+    words = ["zebra", "walnut", "violin", "tunnel", "saddle", "quartz", "pepper", "oyster", "nickel", "magnet"]
+    tools = [tool(f"t{number}", description=f"{word} {'x' * 1800}") for number, word in enumerate(words)]
+    stage.lists("alpha", *tools)
+    client = Client(stage.config, stage.context.surfaces)
+    guest = Attachment(client, stage.sessions.unnamed(), stage.context, lambda: turn)
+
+    def later(*asked: str) -> list[str]:
+        nonlocal turn
+        for word in asked:
+            turn += 1
+            searched(guest, word)
+        return searched(guest)
+
+    assert later("zebra", "walnut", "violin", "tunnel", "saddle") == ["t0", "t1", "t2", "t3", "t4"]
+    called = guest.selection.surface.call(guest.view(), "t2", b"{}", patient=False)
+    assert isinstance(called, Forward)
+    assert called.loading is not None
+    guest.load(called.loading)
+    assert later("walnut") == ["t0", "t1", "t2", "t3", "t4"]
+    assert later("quartz", "pepper") == ["t0", "t1", "t2", "t5", "t6"]
+    turn += 1
+    everything = ["t0", "t2", "t7", "t8", "t9", "t4", "t3"]
+    assert searched(guest, "oyster", "nickel", "magnet", "saddle", "tunnel") == everything
+    assert later("oyster") == ["t0", "t2", "t7", "t4", "t3"]
 
 
 def test_an_idle_session_keeps_no_earlier_catalog() -> None:

@@ -163,7 +163,7 @@ def test_a_need_that_nothing_fits_is_told_so_with_the_categories_that_there_are(
     assert structured["meta"]["note"].startswith("Nothing here fits that.")
     assert structured["meta"]["note"] in text_of(action)
     assert "Available categories: file_operations, symbolic_read, shell" in text_of(action)
-    assert action.loading == Loading()
+    assert action.loading == Loading(leaving=())
 
 
 def test_five_are_found_unless_more_are_asked_for() -> None:
@@ -285,7 +285,7 @@ def test_tools_that_are_switched_off_or_outside_the_profile_are_not_found() -> N
 def test_what_was_found_is_loaded() -> None:
     action = act(SURFACE, VIEW, "search_tools", {"query": "symbol"})
     assert isinstance(action, Reply)
-    assert action.loading == Loading(tools=(("serena", "find_symbol"),), source=Source.MANUAL)
+    assert action.loading == Loading(tools=(("serena", "find_symbol"),), source=Source.MANUAL, leaving=())
 
 
 @pytest.mark.parametrize(
