@@ -56,6 +56,11 @@ class Registry:
         """Leave a fact; never blocks."""
         self._mailbox.tell(fact)
 
+    def introduced(self, server: str) -> bytes:
+        """What a server has said of itself, as far as is known (`catalog.introduction`); empty if nothing."""
+        entry = self.catalog.value.servers.get(server)
+        return b"" if entry is None else entry.introduction
+
     def settle_names(self) -> None:
         """Fix the names of tools, which a client is about to be shown: from now on none changes its meaning."""
         self.catalog.set(with_settled_names(self.catalog.value))

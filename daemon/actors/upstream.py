@@ -26,7 +26,7 @@ from daemon.model import Era
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.events import UpstreamEvents
 from daemon.upstreams.expiry import keep_expiring
-from daemon.upstreams.handshake import Greeter, Greeting, ProbeKilled
+from daemon.upstreams.handshake import Greeter, Greeting
 from daemon.upstreams.instances.declaring import capabilities_of
 from daemon.upstreams.keepalive import Keepalive
 from daemon.upstreams.second import SecondConnection
@@ -139,14 +139,8 @@ class UpstreamActor(UpstreamEvents):
         """
         self._lifecycle = lifecycle
         self.log.begin(failing=self.child.status.value.attempt > 0)
-        self._greeter.begin(probing=self.server.era is not EraWish.HANDSHAKE)
-        try:
-            await self._connect(lifecycle)
-        except ProbeKilled:
-            self.log.say("INFO", "ended when asked for the newer protocol; starting again without asking")
-            self.log.retried()
-            self._greeter.begin(probing=False)
-            await self._connect(lifecycle)
+        self._greeter.begin(self.server.era, self._context.introduced(self.of))
+        await self._connect(lifecycle)
 
     def end(self, reason: Reason) -> None:
         """End this run for a reason of the daemon's, which its open calls are told."""
@@ -171,8 +165,6 @@ class UpstreamActor(UpstreamEvents):
                 connection.capabilities = capabilities_of(self.server)
                 try:
                     await self._live(connection, lifecycle)
-                except ProbeKilled:
-                    raise
                 except Exception as error:
                     # Reported at once: the clean-up of the connection may take seconds.
                     ours = Reason(str(error), Cause.INTERNAL, {"error": str(error)})

@@ -1,6 +1,7 @@
 """What a server says about itself in its handshake, for clients that see it as if connected directly.
 
-It is kept as one JSON object with what both eras have: `serverInfo`, `capabilities`, `instructions`.
+It is kept as one JSON object with what both eras have: `serverInfo`, `capabilities`, `instructions`; and `era`,
+once that is known for good, so that the next start need not find it out.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import attrs
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+from daemon.model import Era
 
 MAX_INTRODUCTION = 64 * 1024
 """Bytes of an introduction that are kept: eight times the longest real instructions; icons in it may be longer
@@ -24,6 +27,7 @@ class _KeptIntroduction(Struct, omit_defaults=True):
     serverInfo: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
     capabilities: Raw | UnsetType = UNSET
     instructions: str | UnsetType = UNSET
+    era: str | UnsetType = UNSET
 
 
 _decode = msgspec.json.Decoder(_KeptIntroduction).decode
@@ -76,6 +80,22 @@ def read_introduction(kept: bytes) -> Introduction | None:
         return None
     instructions = None if said.instructions is UNSET else said.instructions
     return Introduction(info=info, capabilities=capabilities, instructions=instructions)
+
+
+def with_era(kept: bytes, era: Era) -> bytes:
+    """An introduction with the era that the server speaks; empty if there is none."""
+    return kept and msgspec.json.encode(msgspec.structs.replace(_decode(kept), era=era))
+
+
+def era_in(kept: bytes) -> tuple[Era | None, str]:
+    """The era in an introduction, None if it is not known; and the name and version of the server."""
+    try:
+        said = _decode(kept)
+        era = Era(said.era) if isinstance(said.era, str) else None
+        info = {} if said.serverInfo is UNSET else _decode_objects(said.serverInfo)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+        return None, ""
+    return era, f"{info.get('name')} {info.get('version')}" if info else ""
 
 
 def _is_object(raw: Raw) -> bool:

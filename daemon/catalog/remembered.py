@@ -65,7 +65,8 @@ class ServerRecord:
     introduction: bytes = attrs.field(default=b"", repr=False)
     """All that it said about itself in its last handshake (`catalog.introduction`); empty if not known."""
     definitions: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
-    """Its last known prompts, resources and templates, each in its order, without empty lists."""
+    """Its last known prompts, resources and templates, each in its order; an empty list says that it has none,
+    so that nobody waits for it to say so."""
 
 
 @attrs.frozen(kw_only=True)

@@ -296,5 +296,5 @@ def _lists(
             continue
         definitions, faulty = read_definitions(kind, server, raws)
         unreadable += (f"{kind} {name} of server {server}: {why}" for name, why in faulty.items())
-        if definitions:
+        if definitions or not raws:
             yield kind, definitions

@@ -181,7 +181,7 @@ class ServerNotes:
             definitions={
                 kind: tuple(known.definitions.values())
                 for kind, known in entry.lists.items()
-                if known.definitions
+                if known.definitions or not known.problem
             },
         )
 

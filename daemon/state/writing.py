@@ -219,9 +219,10 @@ def _epoch(
 
 def _shows_the_same(record: ServerRecord, present: Mapping[str, Row], lists: Mapping[str, Row]) -> bool:
     """Whether a server's stored tools and lists mean the same as those of its record, in any order."""
-    digests = {kind: _digest(definitions) for kind, definitions in record.definitions.items()}
+    empty = _digest(())
+    digests = {kind: _digest(definitions) for kind, definitions in record.definitions.items() if definitions}
     return _hashes(present.values()) == {tool.schema_hash for tool in record.tools or ()} and digests == {
-        kind: row["digest"] for kind, row in lists.items()
+        kind: row["digest"] for kind, row in lists.items() if row["digest"] != empty
     }
 
 

@@ -94,7 +94,7 @@ def _servers(core: Core, config: Config) -> Servers[UpstreamActor]:
         make=partial(
             UpstreamActor,
             outbox=core.outbox,
-            opening=core.around.opening(core.outbox),
+            opening=partial(core.around.opening(core.outbox), introduced=core.registry.introduced),
             wall=time.time,
             audience=core.audience,
             settle=core.registry.settle,

@@ -2,27 +2,25 @@
 
 The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all that did not know it said so, on a
 connection that then took `initialize`; some with another error code than they should, so any error means "the
-older era". A server that ignores the probe or dies of it is remembered by its actor as an older one.
+older era". The era is remembered, also by the next daemon (`catalog.introduction`): many servers write a page
+to stderr when they are probed in vain. A run that ends during the probe is a failed run like any other, and the
+next run goes without the probe, in case the probe was what the server died of.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 
 from daemon import protocol
-from daemon.catalog.introduction import introduction_in
+from daemon.catalog.introduction import era_in, introduction_in, with_era
 from daemon.catalog.kinds import LISTS
 from daemon.causes import Cause, of_status
-from daemon.errors import (
-    ConnectionLost,
-    ProtocolFault,
-    StartTimeout,
-    UpstreamLost,
-    UpstreamTimeout,
-)
+from daemon.config.model import EraWish
+from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.model import Era, Kind
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY
 from daemon.wire.requests import HttpRefusal, RemoteError
@@ -83,10 +81,6 @@ INSTRUCTIONS_CHARACTERS = 16_000
 """Characters kept of a server's instructions: twice the longest real ones. An answer shows a part of them."""
 
 
-class ProbeKilled(ConnectionLost):
-    """The server exited when it was probed for its era."""
-
-
 LONGEST_START = 300.0
 """Seconds up to which a handshake's limit grows: no real server was seen to need more on a busy machine, and
 one that hangs is tried again at least this often."""
@@ -100,12 +94,24 @@ class Greeter:
 
     def __init__(self) -> None:
         self._era: Era | None = None
+        self._info = ""
         self._timeouts_in_a_row = 0
-        self._probing = True
+        self._probing, self._may_probe = False, True
 
-    def begin(self, *, probing: bool = True) -> None:
-        """Prepare for a new connection; `probing` is False if the probe has just killed the server."""
-        self._probing = probing and self._era is not Era.HANDSHAKE
+    def begin(self, wish: EraWish = EraWish.AUTO, remembered: bytes = b"") -> None:
+        """Prepare for a new connection.
+
+        Args:
+            wish: the era that the configuration names.
+            remembered: what the server has said of itself before (`catalog.introduction`).
+        """
+        self._may_probe = wish is not EraWish.HANDSHAKE
+        if wish is not EraWish.AUTO:
+            self._probing = wish is EraWish.MODERN
+            return
+        if self._era is None:
+            self._era, self._info = era_in(remembered)
+        self._probing = self._era is Era.MODERN or (self._era is None and not self._probing)
 
     async def greet(self, connection: UpstreamConnection, timeouts: Timeouts, *, installs: bool) -> Greeting:
         """Open the connection in the era that the server speaks.
@@ -116,10 +122,9 @@ class Greeter:
             installs: whether its first start may have to download it.
 
         Raises:
-            ProbeKilled: the server exited when probed; another connection may do without the probe.
             StartTimeout, ProtocolFault, UpstreamLost: as `initialize`.
         """
-        greeting = await self._probe(connection, timeouts) if self._probing else None
+        greeting = await probe(connection, timeouts.probe) if self._probing else None
         if greeting is None:
             try:
                 greeting = await initialize(connection, self.limit(timeouts, installs=installs))
@@ -128,12 +133,12 @@ class Greeter:
                 self._timeouts_in_a_row += 1
                 raise
             except ProtocolFault:
-                # A slow starter let the probe time out and answers only now: probe once more.
-                greeting = await probe(connection, timeouts.probe) if self._probing else None
+                # A slow starter let the probe time out and answers only now, or was not probed this time.
+                with suppress(UpstreamLost):
+                    greeting = await probe(connection, timeouts.probe) if self._may_probe else None
                 if greeting is None:
                     raise
-        self._era = greeting.era
-        return greeting
+        return self._known(greeting)
 
     def limit(self, timeouts: Timeouts, *, installs: bool) -> float:
         """Seconds that the next handshake may take: doubled after each one that timed out."""
@@ -144,13 +149,15 @@ class Greeter:
         """Note that the server has come up: its next handshake gets the configured limit."""
         self._timeouts_in_a_row = 0
 
-    async def _probe(self, connection: UpstreamConnection, timeouts: Timeouts) -> Greeting | None:
-        try:
-            return await probe(connection, timeouts.probe)
-        except UpstreamLost as lost:
-            if self._era is None:
-                raise ProbeKilled(lost.message) from None
-            raise
+    def _known(self, greeting: Greeting) -> Greeting:
+        """Remember the era, unless the server is another version than the one that was probed in vain."""
+        told = with_era(greeting.introduction, greeting.era)
+        _, info = era_in(told)
+        if self._era is Era.HANDSHAKE and self._info not in {"", info}:
+            self._era = None
+            return greeting
+        self._era, self._info = greeting.era, info
+        return attrs.evolve(greeting, introduction=told)
 
 
 async def probe(connection: UpstreamConnection, seconds: float) -> Greeting | None:

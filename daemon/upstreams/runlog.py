@@ -92,12 +92,6 @@ class RunLog:
         self._news = False
         self._held = self._untold = 0
 
-    def retried(self) -> None:
-        """Note that the same run starts its program once more, which will write the same lines."""
-        news = self._news
-        self.begin(failing=True)
-        self._news = news
-
     def ready(self) -> None:
         """Note that the server is up."""
         if self._ready_at is None:

@@ -84,6 +84,25 @@ def test_last_known_tools_are_shown_on_every_surface_while_no_server_comes_up(tm
         assert {each["status"] for each in daemon.loaded("k").values()} == {"valid"}
 
 
+def test_the_next_daemon_knows_the_era_and_which_lists_are_empty(tmp_path: Path) -> None:
+    dies_of_the_probe = {"server/discover": {"exit": 3, "never": True}}
+    at_once = {"base": 0.01, "floor": 0.0}
+    server = program(tmp_path / "serve", scripted(tools=[READ], on=dies_of_the_probe)) | {"restart": at_once}
+    with running(of(s=server)) as daemon:
+        assert daemon.ready()["s"]["restarts"] == 1
+        daemon.stop()
+        daemon.start()
+        assert daemon.ready()["s"]["restarts"] == 0
+        daemon.stop()
+        (tmp_path / "serve").write_text("#!/bin/sh\nexec sleep 1000\n")
+        daemon.start()
+        with daemon.client().hello(profile="full") as client:
+            assert client.listed() == ["read"]
+            for kind in ("prompts", "resources"):
+                assert client.ask(f"{kind}/list")["result"][kind] == []
+        assert daemon.ask("status")["servers"]["s"]["state"] == "starting"
+
+
 def test_a_server_of_another_configuration_has_none_of_the_old_tools() -> None:
     config = of(s=changeable(READ), t=changeable(LOOK))
     with running(config) as daemon:

@@ -17,6 +17,7 @@ from daemon.config.model import TransportType
 from daemon.errors import RunError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from daemon.authorization.server_logins import ServerLogins
@@ -43,6 +44,9 @@ class OpenContext:
     """The daemon's child processes."""
     logins: ServerLogins | None = None
     """The logins at servers; None without any."""
+    introduced: Callable[[str], bytes] = lambda _server: b""
+    """Returns what a server has said of itself so far, in this life of the daemon or before
+    (`catalog.introduction`)."""
 
 
 async def connector(context: OpenContext) -> AbstractAsyncContextManager[UpstreamConnection]:

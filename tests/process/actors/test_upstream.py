@@ -38,6 +38,7 @@ BACKOFF, CRASHLOOP, DEGRADED, DORMANT, FAILED, READY, STARTING = (
     *(ServerState.BACKOFF, ServerState.CRASHLOOP, ServerState.DEGRADED, ServerState.DORMANT),
     *(ServerState.FAILED, ServerState.READY, ServerState.STARTING),
 )
+DIES = {"exit": 3, "never": True}
 AT_ONCE = {"base": 0.01, "cap": 0.01, "floor": 0.0, "intensity": 1000}
 """Restarted without delay, for tests of what comes after."""
 
@@ -90,17 +91,30 @@ async def test_whatever_is_answered_to_the_probe_the_older_era_works(
 
 
 @pytest.mark.parametrize("death", [{"exit": 1}, {"exit": 0}, {"signal": "SIGKILL"}, {"close_stdout": True}])
-async def test_a_server_that_dies_of_the_probe_is_started_again_without_it(
+async def test_a_server_that_dies_of_the_probe_comes_up_in_the_next_run_without_it(
     death: dict[str, Any], tmp_path: Path
 ) -> None:
     async with recording(tmp_path) as record:
         on = {"server/discover": {**death, "never": True}}
-        server = scripted(record=record.path, on=on, timeouts={"probe": PATIENCE})
+        server = scripted(record=record.path, on=on, timeouts={"probe": PATIENCE}, restart=AT_ONCE)
         async with stage(server) as it:
-            status = await it.ready()
-            assert status.attempt == 0
-            assert [len(record.messages(m)) for m in ("server/discover", "initialize")] == [1, 1]
-            assert BACKOFF not in it.states()
+            await it.ready(incarnation=2)
+            it.one.child.restart()
+            await it.ready(incarnation=3)
+            assert [len(record.messages(m)) for m in ("server/discover", "initialize")] == [1, 2]
+
+
+async def test_a_failing_start_runs_the_command_once_a_run(tmp_path: Path) -> None:
+    async with recording(tmp_path) as record:
+        server = scripted(record=record.path, on={"server/discover": DIES, "initialize": DIES}, restart=AT_ONCE)
+        async with stage(server) as it:
+            with trio.fail_after(PATIENCE):
+                await it.one.child.status.wait_until(lambda status: status.restarts >= 3)
+                status = it.one.child.status.value
+            assert len(record.all("start")) <= status.incarnation
+            # Whether the server died of the probe is tried in every other run.
+            assert len(record.messages("server/discover")) >= 2
+            assert len(record.messages("initialize")) >= 1
 
 
 async def test_the_era_is_remembered_by_the_next_run(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from daemon.catalog.introduction import era_in, with_era
 from daemon.causes import Cause
 from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
@@ -267,3 +268,20 @@ async def test_no_configured_time_is_cut_and_no_number_of_failures_is_too_many()
     for _ in range(2000):
         await timed_out(greeter, hasty)
     assert greeter.limit(hasty, installs=False) == LONGEST_START
+
+
+@pytest.mark.parametrize(
+    ("version", "next_time"), [("2", ["initialize"]), ("3", ["server/discover", "initialize"])]
+)
+async def test_a_server_that_was_probed_in_vain_is_probed_again_once_it_is_another_version(
+    version: str, next_time: list[str]
+) -> None:
+    remembered = with_era(msgspec.json.encode({"serverInfo": INITIALIZED["serverInfo"]}), Era.HANDSHAKE)
+    greeter, now = Greeter(), {**INITIALIZED, "serverInfo": {"name": "git", "version": version}}
+    for wanted in (["initialize"], next_time):
+        connection = TableConnection(server__discover=[refusal()], initialize=[now])
+        greeter.begin(remembered=remembered)
+        greeting = await greeter.greet(connection, Timeouts(), installs=False)
+        assert [said for said, _ in connection.said if not said.startswith("notifications/")] == wanted
+        remembered = greeting.introduction
+    assert era_in(remembered)[0] is Era.HANDSHAKE

@@ -121,23 +121,6 @@ async def test_what_differs_is_told_and_what_stands_before_it_is_counted(
     assert stage.run(*TRACEBACK[:2], "KeyError: 'x'") == []
 
 
-async def test_a_program_that_is_started_twice_in_a_run_is_told_once(
-    stage: Stage, autojump_clock: trio.testing.MockClock
-) -> None:
-    stage.log.begin(failing=False)
-    stage.log.stderr("a")
-    stage.log.retried()
-    stage.log.stderr("a")
-    stage.log.ended(1, FAILED)
-    assert stage.told() == ["INFO stderr: a", "WARNING run 1 ended: exited with status 1"]
-    stage.log.begin(failing=True)
-    stage.log.stderr("b")
-    stage.log.retried()
-    stage.log.stderr("b")
-    stage.log.ended(2, FAILED)
-    assert stage.told() == ["INFO stderr: b", "WARNING run 2 ended: exited with status 1"]
-
-
 async def test_another_reason_is_told(stage: Stage, autojump_clock: trio.testing.MockClock) -> None:
     stage.run(failing=False)
     stage.run()
