@@ -74,6 +74,11 @@ class Stage:
         self.registry.tell(listed(server, *tools))
         await self.registry.settle()
 
+    def has_given(self, server: str, tool: str) -> bool:
+        """Whether a tool has a name for good."""
+        names = self.registry.catalog.value.names
+        return (server, tool) in names.given and (server, tool) not in names.provisional
+
     async def becomes(self, server: str, state: ServerState) -> None:
         self.registry.tell(
             StatusChanged(server=server, status=ServerStatus(state=state, incarnation=1, reason=str(state)))

@@ -6,7 +6,6 @@ import os
 import socket
 import struct
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from daemon.host import trust
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 STRANGER = 64_322
 """A user that no machine has."""
@@ -32,17 +31,13 @@ class Served:
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Iterator[Path]:
-    """A directory that only we and root could have put something in, and not in any of those above it.
-
-    pytest's own is in /tmp, which is everybody's.
-    """
-    place = Path.home() / f".mcpd-test-{os.getpid()}"
+def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that only we and root could have put something in; those above count as such."""
+    place = tmp_path / "ours"
     place.mkdir(mode=0o700)
-    yield place
-    for each in sorted(place.rglob("*"), reverse=True):
-        each.rmdir() if each.is_dir() and not each.is_symlink() else each.unlink()
-    place.rmdir()
+    above, vouched = trust._above, {str(each) for each in place.resolve().parents}
+    monkeypatch.setattr(trust, "_above", lambda path: [each for each in above(path) if each not in vouched])
+    return place
 
 
 @pytest.mark.parametrize("uid", [os.getuid(), 0])
@@ -78,13 +73,16 @@ def test_a_directory_that_is_not_there_vouches_for_nobody(ours: Path) -> None:
 
 
 def test_a_link_is_as_good_as_where_it_stands_and_where_it_leads(ours: Path, tmp_path: Path) -> None:
+    everybodys = tmp_path / "everybody's"
+    everybodys.mkdir()
+    everybodys.chmod(0o1777)
     (ours / "in").mkdir(mode=0o700)
     (ours / "good").symlink_to(ours / "in")
-    (ours / "bad").symlink_to(tmp_path)
-    (tmp_path / "planted").symlink_to(ours / "in")
+    (ours / "bad").symlink_to(everybodys)
+    (everybodys / "planted").symlink_to(ours / "in")
     told = [trust.is_vouched_for(str(place / "mcpd.sock"), STRANGER) for place in (ours / "good", ours / "bad")]
     assert told == [True, False]
-    assert not trust.is_vouched_for(str(tmp_path / "planted" / "mcpd.sock"), STRANGER)
+    assert not trust.is_vouched_for(str(everybodys / "planted" / "mcpd.sock"), STRANGER)
 
 
 @pytest.mark.parametrize(
