@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from daemon.setup.clients.identity import ConfiguredServers
     from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientProgram, Machine
+    from daemon.setup.clients.rules import ToolRule
 
 
 def main(argv: list[str]) -> int:
@@ -69,6 +70,7 @@ def install(
 ) -> int:
     """Put mcpd into these clients, and say what was done. Returns 1 if one could not be changed, else 0."""
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
+    from daemon.setup.clients.rules import listed  # noqa: PLC0415
 
     status, has_written = 0, False
     for program in programs:
@@ -81,6 +83,8 @@ def install(
             has_written = has_written or any(change.writes for change in changes)
             for line in clients.installed_in_words(program, changes):
                 clients.say(line)
+            if not wanted.one_to_one and (rules := held(program, machine, known, scope)[1]):
+                clients.say(f"  Its servers keep their names, for its own rules go by these: {listed(rules)}")
     if has_written and tells_more:
         print("It takes effect when a client is started anew. Undo: `mcpd uninstall CLIENT`, or --all.")
     return status
@@ -109,8 +113,20 @@ def _plans(
 ) -> list[FilePlan]:
     from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
     from daemon.setup.clients.file_plans import install_plans  # noqa: PLC0415
+    from daemon.setup.clients.rules import keeping  # noqa: PLC0415
 
+    wanted = keeping(wanted, *held(program, machine, known, scope))
     return install_plans(program, machine, wanted, scope, known.lookup(program, machine), records())
+
+
+def held(
+    program: ClientProgram, machine: Machine, known: ConfiguredServers, scope: str = "user"
+) -> tuple[list[str], list[ToolRule]]:
+    """The servers of a client that mcpd has, and its rules that go by their names."""
+    from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
+    from daemon.setup.clients.rules import held_rules  # noqa: PLC0415
+
+    return held_rules(program, machine, known.lookup(program, machine), known.servers, records(), scope)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -121,7 +137,8 @@ def _parser() -> argparse.ArgumentParser:
         "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken"
         " out there, so that they are not started twice; those that it does not have stay and are named. The"
         " rest of the file, its comments and its order stay as they are. What it was is kept for `mcpd"
-        " uninstall`.",
+        " uninstall`. A client with rules of its own about tools of these servers keeps each server under its"
+        " name (--one-to-one), so that they hold.",
         examples=(
             "mcpd install claude-code codex",
             "mcpd install --all --dry-run",

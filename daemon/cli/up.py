@@ -82,6 +82,11 @@ def _parser() -> argparse.ArgumentParser:
         asks=False,
     )
     made.add_argument("--yes", action="store_true", help="ask nothing")
+    made.add_argument(
+        "--one-to-one",
+        action="store_true",
+        help="leave each server under its own name in each client, as for clients with rules about tools",
+    )
     made.add_argument("--no-service", action="store_true", help="start the daemon in the background only")
     made.add_argument(
         "--clients", dest="client", metavar="CLIENT", nargs="+", default=[], help="only these (default: all)"
@@ -119,7 +124,8 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     status = install(programs, offer.machine, offer.wanted, offer.known, tells_more=False)
     done = [each for each in offer.programs if not is_pending(each, offer.machine, offer.wanted, offer.known)]
     servers = settled(options)
-    print(visible("\n".join(summary(servers, done, offer.planned, offer.found, options)), lines=True))
+    left = [each for each in offer.programs if each not in done]
+    print(visible("\n".join(summary(servers, done, offer.planned, offer.found, options, left)), lines=True))
     return status
 
 
@@ -149,7 +155,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     planned = plan(found, written=present.servers, kept=present.variables, environ=os.environ, source=path)
     command = own_command(sys.argv[0])
     socket = ("--socket", str(Path(options.socket).absolute())) if options.socket else ()
-    wanted = Installation(command=command, args=("connect", *socket))
+    wanted = Installation(command=command, args=("connect", *socket), one_to_one=options.one_to_one)
     known = ConfiguredServers(
         servers={**present.servers, **{server.name: server.entry for server in planned.added}},
         variables={**present.variables, **planned.variables, **os.environ},

@@ -52,6 +52,7 @@ def summary(
     planned: ImportPlan,
     found: ClientServers,
     options: argparse.Namespace,
+    left: Sequence[ClientProgram] = (),
 ) -> list[str]:
     """What works, what needs attention, how to undo it: a line each.
 
@@ -61,6 +62,7 @@ def summary(
         planned: what was taken of clients.
         found: what clients had.
         options: the command line; `socket` is None unless it was named.
+        left: the clients that mcpd is not in: they could not be changed, which was said, or were not to be.
     """
     from daemon.setup.running.systemctl import installed  # noqa: PLC0415 - not for `--help`
 
@@ -77,6 +79,8 @@ def summary(
             f"{', '.join(waiting)} {switched} in the file 'env' beside the configuration (see above)"
         )
     troubles += [each.in_a_line for each in found.unread]
+    unread = {each.program.name for each in found.unread}
+    troubles += [f"{each.title} is as it was (see above)" for each in left if each.name not in unread]
     names = " ".join(program.name for program in programs)
     ends = "mcpd stop" if options.socket or installed(os.environ) is None else "mcpd service uninstall"
     undo = [f"`mcpd uninstall {names}`"] if programs else []

@@ -108,6 +108,9 @@ NOT_TAKEN: Mapping[str, str] = {
 }
 """Keys that mcpd has nothing for, with what to write instead."""
 
+RULED = frozenset(key.replace("_", "").lower() for key, said in NOT_TAKEN.items() if said in {CONSENT, _CHOICE})
+"""Keys by which a client treats a server's tools, folded."""
+
 _OF_THE_CLIENT = "ignored: it means nothing but to the client"
 
 IGNORED: Mapping[str, str] = {

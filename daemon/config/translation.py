@@ -72,15 +72,16 @@ def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) ->
     return Translated(entry=work.entry, notes=tuple(work.notes))
 
 
-def _folded(key: str) -> str:
+def fold(key: str) -> str:
+    """A key as the tables of clients' keys are searched for it."""
     return key.replace("_", "").replace("-", "").lower()
 
 
-_RENAMED = {_folded(key): ours for key, ours in RENAMED.items()}
-_WAITS = {_folded(key): wait for key, wait in WAITS.items()}
-_NOT_TAKEN = {_folded(key): message for key, message in NOT_TAKEN.items()}
-_IGNORED = {_folded(key): message for key, message in IGNORED.items()}
-_SHAPED = {_folded(key) for key in SHAPED}
+_RENAMED = {fold(key): ours for key, ours in RENAMED.items()}
+_WAITS = {fold(key): wait for key, wait in WAITS.items()}
+_NOT_TAKEN = {fold(key): message for key, message in NOT_TAKEN.items()}
+_IGNORED = {fold(key): message for key, message in IGNORED.items()}
+_SHAPED = {fold(key) for key in SHAPED}
 _OURS = {*RENAMED.values(), "oauth", "timeouts"}
 """Keys of mcpd's that a client's key can become: never taken for a client's."""
 
@@ -96,7 +97,7 @@ class _Work:
 
     def take(self, key: str) -> None:
         """Take over one key of the entry as it was written; unknown ones, and mcpd's own, stay."""
-        folded = _folded(key)
+        folded = fold(key)
         if key in _OURS:
             self._own(key)
         elif folded in _RENAMED:
@@ -141,7 +142,7 @@ class _Work:
         if value is None:
             self._drop(key, "ignored: it says nothing")
             return
-        if ours == "url" and _folded(key) == "httpurl" and not {"type", "transport"} & self.entry.keys():
+        if ours == "url" and fold(key) == "httpurl" and not {"type", "transport"} & self.entry.keys():
             self.entry["type"] = "http"
         self._become(key, ours, value)
         if ours == "type":
@@ -221,7 +222,7 @@ class _Work:
         """The object with the spellings of mcpd."""
         found: dict[str, Any] = {}
         for name, each in value.items():
-            ours = next((ours for theirs, ours in OAUTH.items() if _folded(theirs) == _folded(name)), name)
+            ours = next((ours for theirs, ours in OAUTH.items() if fold(theirs) == fold(name)), name)
             ours = ours if ours == name or ours not in value else name
             new = each.split() if ours == "scopes" and isinstance(each, str) else each
             found[ours] = new

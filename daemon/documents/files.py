@@ -53,15 +53,19 @@ class FoundFile:
             raise DocumentError(f"{self.path} is not UTF-8, so it is left alone: save it as UTF-8") from None
 
 
-def look(path: Path) -> FoundFile:
+def look(path: Path, *, foreign: bool = False) -> FoundFile:
     """Read a file as it is now; one that is not there is found empty-handed.
+
+    Args:
+        path: the file.
+        foreign: whether another user's is read, too: one that is not to be changed.
 
     Raises:
         DocumentError: it cannot be read, is no regular file, is larger than is sensible, or is another user's.
     """
     try:
         target = path.resolve()
-        if problem := _unfit(target.stat()):
+        if problem := _unfit(target.stat(), foreign=foreign):
             raise DocumentError(f"{path} {problem}")
         # Without waiting: a pipe that has taken its place would hold us for ever.
         with os.fdopen(os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -81,13 +85,13 @@ def look(path: Path) -> FoundFile:
 _TOO_LARGE = f"has more than {MAX_FILE >> 20} MiB: this is no configuration"
 
 
-def _unfit(found: os.stat_result) -> str:
+def _unfit(found: os.stat_result, *, foreign: bool) -> str:
     """Why a file is not one to read as a configuration, after its name; empty if it is."""
     if stat.S_ISDIR(found.st_mode):
         return "is a directory: name a file"
     if not stat.S_ISREG(found.st_mode):
         return "is no regular file: name one"
-    if os.geteuid() not in {found.st_uid, 0}:
+    if not foreign and os.geteuid() not in {found.st_uid, 0}:
         return f"belongs to another user (uid {found.st_uid}): change it as that user, or by what has made it"
     return _TOO_LARGE if found.st_size > MAX_FILE else ""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from tests.e2e.harness import MCPD, ROOT, free_port, program
+from tests.e2e.harness import MCPD, ROOT, free_port, node_server, program
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
@@ -67,9 +67,10 @@ class Desk:
         """`mcpd WORDS`, on a socket of this test's."""
         return self.type(*MCPD, *words, "--socket", str(self.home / "mcpd.sock"))
 
-    def claude(self, call: dict[str, Any]) -> str:
-        """What Claude Code reports while its model makes a call."""
-        words = ("-p", "do it", "--allowedTools", call["name"], "--output-format", "stream-json", "--verbose")
+    def claude(self, call: dict[str, Any], allowed: str = "") -> str:
+        """What Claude Code reports while its model makes a call; `allowed`: what needs no agreement."""
+        tools = allowed or call["name"]
+        words = ("-p", "do it", "--allowedTools", tools, "--output-format", "stream-json", "--verbose")
         return self._with_model([call], claude(), *words)
 
     def codex(self, *calls: dict[str, Any]) -> str:
@@ -160,6 +161,48 @@ def test_one_to_one_the_clients_names_of_tools_stay(desk: Desk) -> None:
     assert list(_servers(desk)) == ["time"]
     assert _servers(desk)["time"]["args"][-2:] == ["--server", "time"]
     assert "+9.0h" in desk.claude({"name": "mcp__time__convert_time", "arguments": ARGUMENTS})
+
+
+def test_what_an_agents_own_rules_forbid_stays_forbidden(desk: Desk) -> None:
+    graph, settings = desk.home / "graph.json", desk.home / ".claude" / "settings.json"
+    graph.write_text(json.dumps({"type": "entity", "name": "Ada", "entityType": "person", "observations": []}))
+    memory = [f"MEMORY_FILE_PATH={graph}", "--", *_words(node_server("server-memory"))]
+    desk.type(claude(), "mcp", "add", "--scope", "user", "memory", "-e", *memory)
+    desk.type(codex(), "mcp", "add", "memory", "--env", *memory)
+    settings.parent.mkdir(exist_ok=True)
+    rules = {"deny": ["mcp__memory__delete_entities"], "allow": ["mcp__memory__open_nodes"]}
+    settings.write_text(json.dumps({"permissions": rules}))
+    config = desk.home / ".codex" / "config.toml"
+    head = "[mcp_servers.memory]\n"
+    config.write_text(config.read_text().replace(head, head + 'disabled_tools = ["delete_entities"]\n'))
+    before = settings.read_bytes(), config.read_bytes(), _servers(desk)
+
+    said = desk.mcpd("up", "--yes", "--no-service", "--clients", "claude", "codex")
+    assert said.count("Its servers keep their names, for its own rules go by these: ") == 2
+    assert "Needs attention: nothing." in said
+    assert "memory: ready" in said
+
+    away = {"entityNames": ["Ada"]}
+    for server in ("memory", "mcpd"):
+        call = {"name": f"mcp__{server}__delete_entities", "arguments": away}
+        assert "No such tool available" in desk.claude(call)
+        called = {"name": "delete_entities", "namespace": f"mcp__{server}", "arguments": away}
+        assert "mcp_tool_call" not in desk.codex({"search": "delete entities"}, called)
+    # What the settings allow, and no option of the command line, is allowed.
+    asked = {"name": "mcp__memory__open_nodes", "arguments": {"names": ["Ada"]}}
+    assert "person" in desk.claude(asked, "Read")
+    assert "person" in desk.codex(
+        {"name": "open_nodes", "namespace": "mcp__memory", "arguments": asked["arguments"]}
+    )
+    assert "Ada" in graph.read_text()
+    assert "rules about tools" not in desk.type(*MCPD, "doctor")
+
+    desk.mcpd("uninstall", "claude-code", "codex")
+    assert (settings.read_bytes(), config.read_bytes(), _servers(desk)) == before
+
+
+def _words(entry: dict[str, Any]) -> list[str]:
+    return [entry["command"], *entry["args"]]
 
 
 def _servers(desk: Desk) -> dict[str, Any]:

@@ -97,7 +97,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def examine(scene: Scene) -> dict[str, list[Finding]]:
     """The findings of each check, by its title."""
-    from daemon.cli.doctor import configuration, host, http, servers, sockets, state  # noqa: PLC0415 - see `main`
+    from daemon.cli.doctor import (  # noqa: PLC0415 - see `main`
+        clients,
+        configuration,
+        host,
+        http,
+        servers,
+        sockets,
+        state,
+    )
 
     checks: dict[str, Callable[[Scene], Iterator[Finding]]] = {
         "configuration": configuration.check,
@@ -108,6 +116,7 @@ def examine(scene: Scene) -> dict[str, list[Finding]]:
         "systemd": host.units,
         "limits": host.limits,
         "servers": servers.check,
+        "clients": clients.check,
         "leftovers": host.leavings,
     }
     return {title: list(_guarded(check, scene)) for title, check in checks.items()}

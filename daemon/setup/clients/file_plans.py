@@ -136,7 +136,7 @@ def _put_in(
     former: Record | None,
 ) -> FileChange:
     current = found.text()
-    base = None if current is None else _without(current, places, former)
+    base = None if current is None else without_mcpd(current, places, former)
     form = places[0].form
     put = put_in(base or "", [*places, *_former_places(former, places)], into, wanted, known)
     after = put.text if put.members else base
@@ -149,7 +149,12 @@ def _put_in(
     return attrs.evolve(change, taken=put.taken, left=put.left)
 
 
-def _without(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
+def without_mcpd(current: str, places: Sequence[ClientPlace], record: Record | None) -> str | None:
+    """What a file would hold without mcpd; None: there would be none.
+
+    Raises:
+        ConfigError, DocumentError: it is broken.
+    """
     return without_own(current, places) if record is None else take_out(record, current).text
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os.path
 from itertools import chain
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from daemon.documents.formats import Format
+from daemon.documents.files import DocumentError, look
+from daemon.documents.formats import Format, read_document
+from daemon.errors import ConfigError
 from daemon.kit.wording import quoted, suggestion
-from daemon.setup.clients.programs import ClientPlace, ClientProgram
+from daemon.setup.clients.members import at
+from daemon.setup.clients.programs import ClientPlace, ClientProgram, RulePlace
 from daemon.setup.clients.shapes import (
     CONTINUE,
     CONTINUE_JSON,
@@ -21,12 +26,16 @@ from daemon.setup.clients.shapes import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from daemon.setup.clients.programs import Machine, Shape
 
+_Place = TypeVar("_Place", ClientPlace, RulePlace)
+
 MOST_FILES = 64
 """Most files taken of a folder with one file for each server: more than anyone has servers."""
+
+MOST_DIRECTORIES = 1000
+"""Most directories of a client's that are looked into, the latest: more than anyone works in."""
 
 
 def _home(path: str) -> Callable[[Machine], list[Path]]:
@@ -89,20 +98,65 @@ def _places(
     ]
 
 
-def _all(*parts: Callable[[Machine], list[ClientPlace]]) -> Callable[[Machine], list[ClientPlace]]:
+def _all(*parts: Callable[[Machine], list[_Place]]) -> Callable[[Machine], list[_Place]]:
     return lambda machine: [place for part in parts for place in part(machine)]
 
 
 _CLAUDE = _moved("CLAUDE_CONFIG_DIR", "", ".claude.json")
 
 
+def _claude_directories(machine: Machine) -> list[str]:
+    """The directory that the user works in, and those in which Claude Code has been started."""
+    try:
+        text = look(_CLAUDE(machine)[0]).text() or ""
+        known = at(read_document(text, Format.JSON, source="").value(), ("projects",))
+    except (ConfigError, DocumentError):  # which is said where its servers are read
+        known = None
+    named = [each for each in known if each.startswith("/")] if isinstance(known, dict) else []
+    return list(dict.fromkeys([str(machine.directory), *named[-MOST_DIRECTORIES:]]))
+
+
 def _claude_local(machine: Machine) -> list[ClientPlace]:
     """Claude Code's servers for one user in one directory stand in the user's file, below the directory."""
-    trail = ("projects", str(machine.directory), "mcpServers")
-    return _places((_CLAUDE, "local"), shape=TYPED, trail=trail)(machine)
+    return [
+        place
+        for directory in _claude_directories(machine)
+        for place in _places((_CLAUDE, "local"), shape=TYPED, trail=("projects", directory, "mcpServers"))(
+            machine
+        )
+    ]
+
+
+def _claude_settings(machine: Machine) -> list[Path]:
+    """Claude Code's settings: the administrator's, the user's, each project's and those beside them."""
+    names = (".claude/settings.json", ".claude/settings.local.json")
+    return [
+        Path("/etc/claude-code/managed-settings.json"),
+        *_moved("CLAUDE_CONFIG_DIR", ".claude", "settings.json")(machine),
+        *(Path(directory, name) for directory in _claude_directories(machine) for name in names),
+    ]
+
+
+def _rules(
+    where: Callable[[Machine], list[Path]],
+    *trails: str,
+    called: tuple[str, ...],
+    allowing: tuple[str, ...] = (),
+    form: Format = Format.JSON,
+) -> Callable[[Machine], list[RulePlace]]:
+    """Lists of rules in the files that are there, by their trails, `a/b`; `allowing`: those that only allow."""
+    return lambda machine: [
+        RulePlace(path=path, form=form, trail=tuple(trail.split("/")), called=called, allows=trail in allowing)
+        for path in dict.fromkeys(where(machine))
+        if os.path.isfile(path)  # noqa: PTH113 - a directory that is closed to us holds no rules for us, either
+        for trail in (*trails, *allowing)
+    ]
 
 
 _OF_CONTINUE = (_home(".continue/mcpServers"), _project(".continue/mcpServers"))
+
+_OF_GEMINI = ("{}", "{}__", "mcp_{}_", "{}(")
+"""A rule of Gemini CLI's names a server, or a tool as it is called in this version or in an earlier one."""
 
 _TABLE = (
     ClientProgram(
@@ -111,6 +165,18 @@ _TABLE = (
         source="https://code.claude.com/docs/en/mcp",
         places=_all(_places((_CLAUDE, "user"), (_project(".mcp.json"), "project"), shape=TYPED), _claude_local),
         aliases=("claude",),
+        # https://code.claude.com/docs/en/permissions, /hooks, /managed-mcp
+        rules=_all(
+            _rules(
+                _claude_settings,
+                *("permissions/deny", "permissions/ask", "hooks/PreToolUse/*/matcher"),
+                allowing=("permissions/allow",),
+                called=("mcp__{}__",),
+            ),
+            _rules(_claude_settings, "deniedMcpServers/*/serverName", called=("{}",)),
+            _rules(_CLAUDE, "projects/*/disabledMcpServers", called=("{}",)),
+            _rules(_CLAUDE, allowing=("projects/*/allowedTools",), called=("mcp__{}__",)),
+        ),
     ),
     ClientProgram(
         name="claude-desktop",
@@ -123,6 +189,22 @@ _TABLE = (
         title="Cursor",
         source="https://cursor.com/docs/mcp",
         places=_places((_home(".cursor/mcp.json"), "user"), (_project(".cursor/mcp.json"), "project")),
+        # https://cursor.com/docs/cli/reference/permissions, /docs/reference/permissions
+        rules=_all(
+            *(
+                _rules(
+                    where, "permissions/deny", allowing=("permissions/allow",), called=("Mcp({}:", "Mcp({},")
+                )
+                for where in (
+                    *(_home(".cursor/cli-config.json"), _config("cursor/cli-config.json")),
+                    _project(".cursor/cli.json"),
+                )
+            ),
+            *(
+                _rules(where, allowing=("mcpAllowlist",), called=("{}:",))
+                for where in (_home(".cursor/permissions.json"), _project(".cursor/permissions.json"))
+            ),
+        ),
     ),
     ClientProgram(
         name="vscode",
@@ -161,6 +243,17 @@ _TABLE = (
             shape=ZED,
             trail=("context_servers",),
         ),
+        # https://zed.dev/docs/ai/tool-permissions, /agent-profiles
+        rules=_all(
+            *(
+                part
+                for where in (_config("zed/settings.json"), _project(".zed/settings.json"))
+                for part in (
+                    _rules(where, "agent/tool_permissions/tools", called=("mcp:{}:",)),
+                    _rules(where, "agent/profiles/*/context_servers", called=("{}",)),
+                )
+            )
+        ),
     ),
     ClientProgram(
         name="codex",
@@ -185,6 +278,16 @@ _TABLE = (
             shape=OPENCODE,
             trail=("mcp",),
         ),
+        # https://opencode.ai/docs/permissions/, /docs/agents/
+        rules=_all(
+            *(
+                _rules(where, *("permission", "tools", "agent/*/permission", "agent/*/tools"), called=("{}_",))
+                for where in (
+                    *(_config("opencode/opencode.jsonc"), _config("opencode/opencode.json")),
+                    *(_project("opencode.jsonc"), _project("opencode.json")),
+                )
+            )
+        ),
     ),
     ClientProgram(
         name="gemini",
@@ -195,6 +298,28 @@ _TABLE = (
             (_project(".gemini/settings.json"), "project"),
             shape=GEMINI,
         ),
+        # https://geminicli.com/docs/reference/configuration, /docs/reference/policy-engine
+        rules=_all(
+            *(
+                _rules(
+                    where,
+                    *("mcp/excluded", "mcp/allowed", "excludeMCPServers", "allowMCPServers"),
+                    *("tools/exclude", "excludeTools"),
+                    allowing=("tools/allowed",),
+                    called=_OF_GEMINI,
+                )
+                for where in (_home(".gemini/settings.json"), _project(".gemini/settings.json"))
+            ),
+            *(
+                _rules(
+                    _each(where, "*.toml"),
+                    *("rule/*/mcpName", "rule/*/toolName", "rule/*/toolName/*"),
+                    called=_OF_GEMINI,
+                    form=Format.TOML,
+                )
+                for where in (_home(".gemini/policies"), _project(".gemini/policies"))
+            ),
+        ),
         aliases=("gemini-cli",),
     ),
     ClientProgram(
@@ -203,6 +328,14 @@ _TABLE = (
         source="https://block.github.io/goose/docs/guides/config-files",
         places=_places(
             (_config("goose/config.yaml"), "user"), shape=GOOSE, form=Format.YAML, trail=("extensions",)
+        ),
+        # https://block.github.io/goose/docs/guides/managing-tools/tool-permissions
+        rules=_rules(
+            _config("goose/permission.yaml"),
+            *("user/ask_before", "user/never_allow"),
+            allowing=("user/always_allow",),
+            called=("{}__",),
+            form=Format.YAML,
         ),
     ),
     ClientProgram(

@@ -16,6 +16,10 @@ OWN_NAME = "mcpd"
 """The name that mcpd has among a client's servers."""
 
 
+def _no_rules(_machine: Machine) -> list[RulePlace]:
+    return []
+
+
 @attrs.frozen(kw_only=True)
 class Machine:
     """What places depend on."""
@@ -67,6 +71,22 @@ class ClientPlace:
     """Whether the servers are a list whose items have a `name`, not an object."""
 
 
+@attrs.frozen(kw_only=True)
+class RulePlace:
+    """One list of rules in one file, in which a client says what it lets its model call."""
+
+    path: Path
+    """The file, which is there."""
+    form: Format
+    """Its format."""
+    trail: tuple[str, ...]
+    """Where the patterns stand: texts, or the keys of an object; `*`: each part of an object or a list."""
+    called: tuple[str, ...]
+    """What a pattern may begin with, a server's name as `{}`: `mcp__{}__`; `{}`: it is a server's name."""
+    allows: bool = False
+    """Whether what is written there is allowed: without it the client asks."""
+
+
 Known: TypeAlias = "Callable[[ClientPlace, str, object], str | None]"
 """The name that a client's server has in mcpd, by its place, its name there and its entry as the client writes
 it; None if mcpd does not have it."""
@@ -86,3 +106,5 @@ class ClientProgram:
     """Where that is on a machine, whether or not the files are there; the first is where mcpd is put."""
     aliases: tuple[str, ...] = ()
     """Other names that commands understand."""
+    rules: Callable[[Machine], list[RulePlace]] = _no_rules
+    """Where its rules about tools stand, of the files that are there; servers' entries may have some, too."""

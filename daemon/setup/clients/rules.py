@@ -1,0 +1,178 @@
+"""The rules that a client has about tools by their names, as far as they are about servers that mcpd has.
+
+Behind one entry for all servers, tools have other names: `mcp__memory__delete_entities` is
+`mcp__mcpd__delete_entities`, or an argument of a meta-tool, and a rule about the former holds no more. Such a
+client's servers keep their names (`Installation.one_to_one`), so that each rule goes on to mean what it said.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon.config.client_keys import RULED
+from daemon.config.translation import fold
+from daemon.documents.files import DocumentError, look
+from daemon.documents.formats import read_document
+from daemon.setup.clients.file_plans import SCOPES, without_mcpd
+from daemon.setup.clients.members import NamedEntry, at, members
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from daemon.setup.clients.installing import Installation
+    from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
+    from daemon.setup.clients.records import Records
+
+SHOWN = 3
+"""Rules that a sentence names: enough to see which are meant."""
+
+_WILD = re.compile(r"[*?\[({.\\^$+]")
+_ONLY = frozenset({"enabledtools", "includetools"})
+"""Lists of what alone is to be shown: an empty one says something, too."""
+
+
+@attrs.frozen(kw_only=True)
+class ToolRule:
+    """What a client says about tools of servers."""
+
+    text: str
+    """As it is written: `mcp__memory__delete_entities`; of a key of a server's entry, its trail."""
+    path: Path
+    """The file."""
+    allows: bool = False
+    """Whether all that it does is to let calls through: without it the client asks."""
+
+
+def held_rules(
+    program: ClientProgram,
+    machine: Machine,
+    known: Known,
+    ours: Collection[str],
+    records: Records,
+    scope: str = "user",
+) -> tuple[list[str], list[ToolRule]]:
+    """The servers of a client that mcpd has, and the rules that would hold no more behind one entry for all.
+
+    Args:
+        program: the client.
+        machine: where it looks for its files.
+        known: which of the client's servers mcpd has.
+        ours: the names of mcpd's servers: what denies one of these counts also where the client has no such
+            server itself.
+        records: what is kept of clients' files: mcpd may be there already.
+        scope: one of `SCOPES`.
+
+    Raises:
+        ConfigError, DocumentError: a file cannot be read, so nobody knows what it forbids.
+    """
+    found = list(_members(program, machine, records))
+    theirs = {
+        member.name
+        for place, member, entry in found
+        if place.scope in SCOPES[scope] and known(place, member.name, entry) is not None
+    }
+    rules = [
+        ToolRule(text=f"{member.name}.{key}", path=place.path)
+        for place, member, entry in found
+        if member.name in theirs and isinstance(entry, dict)
+        for key, value in entry.items()
+        if fold(key) in RULED and (value or (fold(key) in _ONLY and value == []))
+    ]
+    for place in program.rules(machine):
+        for text, allows in _written(place):
+            concerned = theirs if allows else theirs.union(ours)
+            if any(_is_about(text, server, called) for server in concerned for called in place.called):
+                rules.append(ToolRule(text=text, path=place.path, allows=allows))
+    return sorted(theirs), list(dict.fromkeys(rules))
+
+
+def keeping(wanted: Installation, theirs: Collection[str], rules: Collection[ToolRule]) -> Installation:
+    """How mcpd is put into a client with rules, so that they go on to hold.
+
+    Raises:
+        DocumentError: they cannot, in the way that is asked for.
+    """
+    if not rules or wanted.one_to_one:
+        return wanted
+    if wanted.keep or "--surface" in wanted.args:
+        how = "leave out --keep and --surface, so that its servers keep their names"
+    elif not theirs:
+        how = "mcpd would show it the tools of these servers under other names"
+    else:
+        return attrs.evolve(wanted, one_to_one=True)
+    raise DocumentError(
+        f"its own rules would hold no more ({listed(rules)}): {how}; or write them as `permissions` of a"
+        " profile (docs/permissions.md), remove them there, and try again. Nothing was changed"
+    )
+
+
+def listed(rules: Collection[ToolRule]) -> str:
+    """Some of these rules, as a sentence names them."""
+    texts = list(dict.fromkeys(f"{rule.text} in {rule.path}" for rule in rules))
+    more = f", and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return f"{', '.join(texts[:SHOWN])}{more}"
+
+
+def _members(
+    program: ClientProgram, machine: Machine, records: Records
+) -> Iterator[tuple[ClientPlace, NamedEntry, object]]:
+    """Every server that a client has, or would have without mcpd."""
+    places = program.places(machine)
+    for path in dict.fromkeys(place.path for place in places):
+        here = [place for place in places if place.path == path]
+        current = look(path).text()
+        if current is None:
+            continue
+        base = without_mcpd(current, here, records.find(program.name, path)) or ""
+        value = read_document(base, here[0].form, source=str(path)).value()
+        for place in here:
+            for member in members(value, place.trail, listed=place.listed):
+                yield place, member, member.entry(value)
+
+
+def _written(place: RulePlace) -> Iterator[tuple[str, bool]]:
+    """The patterns at a place, each with whether it only allows."""
+    text = look(place.path, foreign=True).text()
+    values = [read_document(text or "", place.form, source=str(place.path)).value()]
+    for step in place.trail:
+        inner = (each for value in values for each in (_parts(value) if step == "*" else [at(value, (step,))]))
+        values = list(inner)
+    for value in values:
+        if isinstance(value, dict):
+            yield from ((str(key), place.allows or said in ("allow", True)) for key, said in value.items())
+        else:
+            texts = value if isinstance(value, list) else [value]
+            yield from ((each, place.allows) for each in texts if isinstance(each, str))
+
+
+def _parts(value: object) -> list[object]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+def _is_about(text: str, server: str, called: str) -> bool:
+    """Whether a pattern of a client's may be about tools of a server.
+
+    Args:
+        text: the pattern: a name, a glob, or a regex with alternatives.
+        server: the server's name.
+        called: what the names of its tools begin with, the server's name as `{}`; `{}` alone: the pattern is
+            the name of a server.
+    """
+    names = {server, re.sub(r"[^\w-]", "_", server, flags=re.ASCII)}
+    if called == "{}":
+        return text in names
+    base = called.partition("{}")[0]
+    for part in (each.strip("^$() ") for each in text.split("|")):
+        head = _WILD.split(part, maxsplit=1)[0]
+        for stem in map(called.format, names):
+            if stem in part or re.search(rf"{re.escape(stem.rstrip('_:,'))}(?![\w-])", part):
+                return True
+            # One for the tools of all servers is for those of mcpd, too.
+            is_for_all = base.startswith(head) and not part[len(head) :].strip("*.")
+            if head != part and stem.startswith(head) and not is_for_all:
+                return True
+    return False

@@ -1,0 +1,178 @@
+"""Rules of clients' own about tools: where they stand, and which of them are about mcpd's servers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.documents.files import DocumentError
+from daemon.errors import ConfigError
+from daemon.setup.clients.identity import ConfiguredServers
+from daemon.setup.clients.installing import Installation
+from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.records import Records
+from daemon.setup.clients.rules import held_rules, keeping
+from tests.unit.setup.machines import machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEMORY = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}
+KNOWN = ConfiguredServers(servers={"memory": MEMORY, "time": {"command": "time"}})
+PLAIN = json.dumps({"mcpServers": {"memory": MEMORY}})
+
+Files = dict[str, Any]
+
+CLAUDE = {".claude.json": {"mcpServers": {"memory": MEMORY}}}
+OPENCODE = {
+    "mcp": {"memory": {"type": "local", "command": ["npx", "-y", "@modelcontextprotocol/server-memory"]}}
+}
+
+
+def settings(kind: str, *texts: str) -> Files:
+    return {".claude/settings.json": {"permissions": {kind: list(texts)}}}
+
+
+def rules(at: Path, client: str, files: Files) -> list[str]:
+    """The rules that are found of a client with these files in the user's home directory."""
+    here = machine(at)
+    for name, said in files.items():
+        path = here.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(said if isinstance(said, str) else json.dumps(said))
+    program = PROGRAMS[client]
+    found = held_rules(program, here, KNOWN.lookup(program, here), KNOWN.servers, Records(at / "state"))[1]
+    return [rule.text for rule in found]
+
+
+CODEX = '[mcp_servers.memory]\ncommand = "npx"\nargs = ["-y", "@modelcontextprotocol/server-memory"]\n'
+
+
+@pytest.mark.parametrize(
+    ("client", "files", "wanted"),
+    [
+        (
+            "claude-code",
+            CLAUDE | settings("deny", "mcp__memory__delete_entities"),
+            ["mcp__memory__delete_entities"],
+        ),
+        ("claude-code", CLAUDE | settings("ask", "mcp__memory"), ["mcp__memory"]),
+        ("claude-code", CLAUDE | settings("allow", "mcp__memory__*"), ["mcp__memory__*"]),
+        ("claude-code", CLAUDE | settings("deny", "mcp__mem*"), ["mcp__mem*"]),
+        ("claude-code", CLAUDE | settings("deny", "mcp__*__delete_entities"), ["mcp__*__delete_entities"]),
+        # What mcpd alone has counts if it is forbidden; to be asked where one was not is no danger.
+        ("claude-code", settings("deny", "mcp__memory__read_graph"), ["mcp__memory__read_graph"]),
+        ("claude-code", settings("allow", "mcp__memory__read_graph"), []),
+        ("claude-code", CLAUDE | settings("deny", "mcp__*", "Bash(*)", "mcp__memory2__x", "*"), []),
+        (
+            "claude-code",
+            CLAUDE
+            | {"proj/.claude/settings.local.json": {"permissions": {"deny": ["mcp__memory__create_relations"]}}}
+            | {"proj/.claude/settings.json": {"hooks": {"PreToolUse": [{"matcher": "Write|mcp__memory__.*"}]}}},
+            ["Write|mcp__memory__.*", "mcp__memory__create_relations"],
+        ),
+        (
+            "claude-code",
+            {
+                ".claude.json": CLAUDE[".claude.json"]
+                | {"projects": {"{home}/other": {"disabledMcpServers": ["memory"]}}},
+                "other/.claude/settings.json": {"permissions": {"deny": ["mcp__memory__open_nodes"]}},
+            },
+            ["mcp__memory__open_nodes", "memory"],
+        ),
+        ("codex", {".codex/config.toml": CODEX + 'disabled_tools = ["x"]\n'}, ["memory.disabled_tools"]),
+        ("codex", {".codex/config.toml": CODEX + "enabled_tools = []\n"}, ["memory.enabled_tools"]),
+        (
+            "codex",
+            {".codex/config.toml": CODEX + '[mcp_servers.memory.tools.x]\napproval_mode = "prompt"\n'},
+            ["memory.tools"],
+        ),
+        ("codex", {".codex/config.toml": CODEX}, []),
+        (
+            "opencode",
+            {
+                ".config/opencode/opencode.json": OPENCODE
+                | {"permission": {"memory_delete*": "deny", "edit": "ask"}}
+            },
+            ["memory_delete*"],
+        ),
+        (
+            "opencode",
+            {".config/opencode/opencode.json": OPENCODE | {"agent": {"plan": {"tools": {"memory_*": False}}}}},
+            ["memory_*"],
+        ),
+        ("opencode", {".config/opencode/opencode.json": OPENCODE | {"permission": {"*": "ask"}}}, []),
+        (
+            "gemini",
+            {".gemini/settings.json": {"mcpServers": {"memory": MEMORY | {"excludeTools": ["x"]}}}},
+            ["memory.excludeTools"],
+        ),
+        (
+            "gemini",
+            {
+                ".gemini/settings.json": {"mcpServers": {"memory": MEMORY | {"trust": False}}},
+                ".gemini/policies/mine.toml": '[[rule]]\nmcpName = "memory"\ntoolName = "x"\n',
+            },
+            ["memory"],
+        ),
+        (
+            "cursor",
+            {
+                ".cursor/mcp.json": PLAIN,
+                ".cursor/cli-config.json": {"permissions": {"deny": ["Mcp(memory:x)"]}},
+            },
+            ["Mcp(memory:x)"],
+        ),
+        (
+            "cursor",
+            {".cursor/mcp.json": PLAIN, ".cursor/permissions.json": {"mcpAllowlist": ["memory:*"]}},
+            ["memory:*"],
+        ),
+        (
+            "zed",
+            {".config/zed/settings.json": {"agent": {"tool_permissions": {"tools": {"mcp:memory:x": {}}}}}},
+            ["mcp:memory:x"],
+        ),
+        ("goose", {".config/goose/permission.yaml": "user:\n  never_allow:\n    - memory__x\n"}, ["memory__x"]),
+        (
+            "windsurf",
+            {
+                ".codeium/windsurf/mcp_config.json": {
+                    "mcpServers": {"memory": MEMORY | {"disabledTools": ["x"]}}
+                }
+            },
+            ["memory.disabledTools"],
+        ),
+    ],
+)
+def test_rules_about_servers_that_mcpd_has_are_found(
+    tmp_path: Path, client: str, files: Files, wanted: list[str]
+) -> None:
+    said = json.loads(json.dumps(files).replace("{home}", str(tmp_path / "home")))
+    assert sorted(rules(tmp_path, client, said)) == wanted
+
+
+def test_where_rules_cannot_be_read_nobody_knows_what_they_forbid(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="line 1"):
+        rules(tmp_path, "claude-code", {**CLAUDE, ".claude/settings.json": "{"})
+
+
+def test_a_client_with_rules_keeps_its_servers_names_or_stays_as_it_is(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    (here.home / ".claude.json").write_text(json.dumps(CLAUDE[".claude.json"]))
+    (here.home / ".claude").mkdir()
+    (here.home / ".claude" / "settings.json").write_text('{"permissions": {"deny": ["mcp__memory__x"]}}')
+    program = PROGRAMS["claude-code"]
+    theirs, found = held_rules(
+        program, here, KNOWN.lookup(program, here), KNOWN.servers, Records(tmp_path / "state")
+    )
+    assert theirs == ["memory"]
+    wanted = Installation(command="/bin/mcpd")
+    assert keeping(wanted, theirs, found).one_to_one
+    assert keeping(wanted, theirs, []) == wanted
+    with pytest.raises(DocumentError, match="leave out --keep and --surface"):
+        keeping(Installation(command="/bin/mcpd", keep=True), theirs, found)
+    with pytest.raises(DocumentError, match="mcp__memory__x in "):
+        keeping(wanted, [], found)
