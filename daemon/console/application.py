@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 MAX_FIELDS = 100
 """Most fields of a query or a form: a form has a few."""
 
+STRANGERS_AT_A_TIME = 1
+"""Pages for people without a session that are made at a time: each takes a thread's 2 ms, which the loop may
+wait for (the GIL), and anybody may ask for one."""
+
 FORM = "application/x-www-form-urlencoded"
 
 SEE_OTHER, BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, WRONG_TYPE, FAULT, BUSY = (
@@ -75,6 +79,7 @@ class Application:
         self._sessions = sessions
         self._sign_in_with = sign_in
         self._rendering = Rendering()
+        self._at_a_time = trio.CapacityLimiter(STRANGERS_AT_A_TIME)
         self._streams = LiveStreams(views, sessions, self._rendering)
         self._pages = [(Route(_address(page.path), partial(self._page, page)), page) for page in pages]
         self._navigation = [page for page in pages if page.in_navigation]
@@ -261,7 +266,8 @@ class Application:
     async def _bare(self, template: str, values: Mapping[str, object]) -> str:
         """A page for whoever has no session, or met an error."""
         about = {"takes_tokens": self._sign_in_with is not None, **values}
-        return await trio.to_thread.run_sync(self._rendering.page, template, None, about)
+        page = partial(self._rendering.page, template, None, about)
+        return await trio.to_thread.run_sync(page, limiter=self._at_a_time)
 
 
 async def _form(request: Request) -> dict[str, str]:

@@ -16,7 +16,9 @@ Invariants.
 
 from __future__ import annotations
 
+import math
 import os
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import attrs
@@ -93,6 +95,8 @@ class FdLink(FdWriter):
         self.turns = 0
         self.is_held = False
         self._read_fd = read_fd
+        self._turn_seconds = math.inf
+        """How long a turn may be, however few lines it has."""
         self._lines: Framing = LineBuffer(max_line)
         self._rest: list[Line] = []
         self._reading = self._behind = self._turn_over = False
@@ -160,10 +164,10 @@ class FdLink(FdWriter):
         self._reading = runs and not (self._behind or self._paused or self.is_held or self._rest)
         reads, writes = IN if self._reading else 0, OUT if self._blocked else 0
         if self._is_socket:
-            self._outbox.poll.watch(self._read_fd, reads | writes, self._on_ready)
+            self._poll.watch(self._read_fd, reads | writes, self._on_ready)
         else:
-            self._outbox.poll.watch(self._read_fd, reads, self._on_ready)
-            self._outbox.poll.watch(self._write_fd, writes, self._on_ready)
+            self._poll.watch(self._read_fd, reads, self._on_ready)
+            self._poll.watch(self._write_fd, writes, self._on_ready)
 
     # --- reading -------------------------------------------------------------------------------------------
 
@@ -173,7 +177,7 @@ class FdLink(FdWriter):
             self.turns += 1
         if self._outbox.slow:
             self._outbox.slow.clear()
-        most = SHORT_READ
+        most, until = SHORT_READ, perf_counter() + self._turn_seconds
         for _ in range(READS_PER_TURN):
             chunk = self._read(most)
             if chunk:
@@ -183,7 +187,7 @@ class FdLink(FdWriter):
                 return
             if not self._reading:
                 return
-            if self.queued > self._pause_at:
+            if self.queued > self._pause_at or perf_counter() >= until:
                 break
             most = READ_BYTES
         self._look_again()
@@ -209,7 +213,7 @@ class FdLink(FdWriter):
         """Read after every other link's turn, even if nothing more has come, which ends the turn."""
         if not self._behind:
             self._behind = True
-            self._outbox.poll.soon(self._catch_up)
+            self._poll.soon(self._catch_up)
         self._rewatch()
 
     def _catch_up(self) -> None:
@@ -229,12 +233,12 @@ class FdLink(FdWriter):
         """Hand lines over in portions: no peer may own the loop with newlines or ask for more than it reads."""
         receiver = self._receiver
         assert receiver is not None
-        start = 0
+        start, until = 0, perf_counter() + self._turn_seconds
         if 0 < len(lines) <= LINES_AT_ONCE and self.queued <= self._pause_at:
             receiver.on_lines(lines)
             start = len(lines)
         while start < len(lines):
-            if start >= LINES_PER_TURN or self.queued > self._pause_at:
+            if start >= LINES_PER_TURN or self.queued > self._pause_at or perf_counter() >= until:
                 self._rest = lines[start:]
                 self._look_again()
                 break

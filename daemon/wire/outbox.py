@@ -7,6 +7,12 @@ takes 20 to 30 us, as long as everything else about a small call, so the task do
 It lingers in the epoll for a moment, asleep, since the answer of a quick server, or the next call of a busy
 client, is usually there by then.
 
+Guests, the clients over HTTP and WebSockets, are anybody, many, and costly: a head of HTTP takes ten times what
+a line takes. They wait in an epoll of their own. A turn is for all others first, lingering included; then one
+guest after the other is served, in the order in which they became ready, until anybody else is waiting, or a
+task of trio's. So what a thousand guests send delays a local client, a server or an operator by the turn of one
+guest, which its owner bounds.
+
 What lingering may cost others is bounded. It happens only when no other task can run; a turn ends when one can,
 and after `TURN_SECONDS`; what trio itself watches (timers, threads, other sockets) waits for at most that and
 one `LINGER_SECONDS`. After a try that brought nothing, turns go without lingering, twice as many each time.
@@ -23,6 +29,8 @@ Invariants.
 from __future__ import annotations
 
 import select
+from abc import ABC, abstractmethod
+from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,6 +55,10 @@ first."""
 TURN_SECONDS = 0.001
 """How long a turn may keep the loop while there is always more to do: a fifth of the longest delay allowed."""
 
+GUESTS_SECONDS = 0.002
+"""How long guests may be served, one after the other, before what they have asked for is written, and how long
+the turn of one may be."""
+
 LINGER_SECONDS = 0.001
 """How long we sleep in our own epoll: the shortest time that epoll_wait(2) takes, and for an answer
 that takes longer a round of trio does not matter."""
@@ -55,22 +67,13 @@ MAX_SKIPS = 64
 """Most turns without lingering after it has brought nothing: each try may cost the others a millisecond."""
 
 
-class Poll:
-    """Calls back when descriptors are ready. Everything but the waiting is synchronous."""
+class Watching(ABC):
+    """Descriptors in one epoll, and the owners that are called when they are ready."""
 
-    def __init__(self, after: Callable[[], None]) -> None:
-        """Start with no descriptor watched.
-
-        Args:
-            after: called once all ready descriptors have been served; writes what they queued.
-        """
-        self._after = after
-        self._epoll: select.epoll | None = None
-        self._watched: dict[int, tuple[int, OnReady]] = {}
-        self._soon: list[Callable[[], None]] = []
-        self._turns = False
-        self._skips = 0
-        self._misses = 0
+    def __init__(self) -> None:
+        """Start with no descriptor watched."""
+        self.epoll: select.epoll | None = None
+        self.watched: dict[int, tuple[int, OnReady]] = {}
 
     def watch(self, fd: int, events: int, on_ready: OnReady) -> None:
         """Call `on_ready` with what a descriptor is ready for, each time, until `events` is 0.
@@ -80,89 +83,174 @@ class Poll:
         Raises:
             OSError: the kernel cannot watch it (epoll_ctl(2)), or has no room for another.
         """
-        known = self._watched.get(fd)
+        known = self.watched.get(fd)
         if not events:
             if known is not None:
-                self._forget(fd)
+                assert self.epoll is not None
+                del self.watched[fd]
+                self.epoll.unregister(fd)
+                self._close_if_idle()
             return
-        epoll = self._epoll or self._start()
+        epoll = self.epoll or self._start()
         if known is None:
             epoll.register(fd, events)
         elif known[0] != events:
             epoll.modify(fd, events)
-        self._watched[fd] = events, on_ready
+        self.watched[fd] = events, on_ready
+
+    @abstractmethod
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call this once after every other link has had a turn. Only from within `on_ready` or such a call."""
+
+    @abstractmethod
+    def _start(self) -> select.epoll:
+        """Make the epoll, when the first descriptor comes."""
+
+    @abstractmethod
+    def _close_if_idle(self) -> None:
+        """Close the epoll when nothing is watched, so that no link has to know that it was the last."""
+
+    def call(self, fd: int, ready: int) -> None:
+        """Call the owner of a descriptor that is ready."""
+        watched = self.watched.get(fd)
+        # A ready descriptor may have been closed by the callback of one before it.
+        if watched is not None:
+            try:
+                watched[1](ready)
+            except Exception as error:  # noqa: BLE001 - the boundary of each callback
+                _tell(error)
+
+
+class Guests(Watching):
+    """Descriptors that are served after all others, one at a time."""
+
+    def __init__(self, poll: Poll) -> None:
+        """Start with no descriptor watched; `poll` gives them their turns."""
+        super().__init__()
+        self.later: deque[Callable[[], None]] = deque()
+        """What guests have left for later, oldest first."""
+        self._poll = poll
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call this once when the other guests had a turn."""
+        self.later.append(call)
+
+    def serve(self, is_over: Callable[[], bool]) -> None:
+        """Give turns, in order, until no guest is ready or it is over; at least one."""
+        while self.epoll is not None:
+            ready = self.epoll.poll(0, 1)
+            for fd, events in ready:
+                self.call(fd, events)
+            if self.later:
+                contain(self.later.popleft())
+            elif not ready:
+                return
+            if is_over():
+                return
+
+    def _start(self) -> select.epoll:
+        self._poll.start()
+        assert self.epoll is not None
+        return self.epoll
+
+    def _close_if_idle(self) -> None:
+        self._poll.close_if_idle()
+
+
+class Poll(Watching):
+    """Calls back when descriptors are ready. Everything but the waiting is synchronous."""
+
+    def __init__(self, after: Callable[[], None]) -> None:
+        """Start with no descriptor watched.
+
+        Args:
+            after: called once all ready descriptors have been served; writes what they queued.
+        """
+        super().__init__()
+        self.guests = Guests(self)
+        """The descriptors of those who come after all others."""
+        self._both: select.epoll | None = None
+        """Is ready when ours or that of the guests is: what trio waits for."""
+        self._after = after
+        self._soon: list[Callable[[], None]] = []
+        self._turns = False
+        self._skips = 0
+        self._misses = 0
 
     def soon(self, call: Callable[[], None]) -> None:
         """Call this once after every other link has had a turn. Only from within `on_ready` or such a call."""
         self._soon.append(call)
 
-    def _start(self) -> select.epoll:
-        epoll = self._epoll = select.epoll()
-        trio.lowlevel.spawn_system_task(self._drive, epoll, name="daemon.wire.outbox")
-        return epoll
+    def start(self) -> select.epoll:
+        """Make what is waited for, and begin to take turns."""
+        own, guests, both = self.epoll, self.guests.epoll, self._both = [select.epoll() for _ in range(3)]
+        both.register(own, IN)
+        both.register(guests, IN)
+        trio.lowlevel.spawn_system_task(self._drive, own, both, name="daemon.wire.outbox")
+        return own
 
-    def _forget(self, fd: int) -> None:
-        assert self._epoll is not None
-        del self._watched[fd]
-        self._epoll.unregister(fd)
-        if not self._turns:
-            self._close_if_idle(self._epoll)
+    def close_if_idle(self) -> None:
+        """Close the epolls when nothing is watched, unless a turn is being taken, which does so in the end."""
+        busy = self._turns or self.watched or self.guests.watched or self._soon or self.guests.later
+        if self._both is not None and not busy:
+            trio.lowlevel.notify_closing(self._both.fileno())
+            self._close()
 
-    def _close_if_idle(self, epoll: select.epoll) -> None:
-        """Close the epoll when nothing is watched, so that no link has to know that it was the last."""
-        if not self._watched and not self._soon:
-            self._epoll = None
-            trio.lowlevel.notify_closing(epoll.fileno())
-            epoll.close()
+    _start, _close_if_idle = start, close_if_idle
 
-    async def _drive(self, epoll: select.epoll) -> None:
+    def _close(self) -> None:
+        for each in (self._both, self.epoll, self.guests.epoll):
+            if each is not None:
+                each.close()
+        self._both = self.epoll = self.guests.epoll = None
+
+    async def _drive(self, epoll: select.epoll, both: select.epoll) -> None:
         """Take turns until the last descriptor is removed, or the run ends."""
         others = _Others(trio.lowlevel.current_task())
         trio.lowlevel.add_instrument(others)
         try:
-            while not epoll.closed:
-                if self._soon:
+            while not both.closed:
+                if self._soon or self.guests.later:
                     await trio.lowlevel.checkpoint()
                 else:
-                    await trio.lowlevel.wait_readable(epoll.fileno())
+                    await trio.lowlevel.wait_readable(both.fileno())
                 # It may have been closed between becoming ready and our step.
-                if not epoll.closed:
+                if not both.closed:
                     self._turns = True
                     self._take_turn(epoll, others)
+                    self._serve_guests(epoll, others)
                     self._turns = False
-                    self._close_if_idle(epoll)
+                    self.close_if_idle()
         except trio.ClosedResourceError:
             return
         finally:
             trio.lowlevel.remove_instrument(others)
-            if not epoll.closed:
-                self._watched.clear()
-                self._soon.clear()
-                self._epoll = None
-                epoll.close()
+            if not both.closed:
+                for each in (self.watched, self._soon, self.guests.watched, self.guests.later):
+                    each.clear()
+                self._close()
 
     def _take_turn(self, epoll: select.epoll, others: _Others) -> None:
         soon, self._soon = self._soon, []
         for call in soon:
-            _contain(call)
+            contain(call)
         until = perf_counter() + TURN_SECONDS
         linger = 0.0
         while True:
             events = epoll.poll(linger, EVENTS_AT_ONCE)
             for fd, ready in events:
-                watched = self._watched.get(fd)
-                # A ready descriptor may have been closed by the callback of one before it.
-                if watched is not None:
-                    try:
-                        watched[1](ready)
-                    except Exception as error:  # noqa: BLE001 - the boundary of each callback
-                        _tell(error)
-            _contain(self._after)
+                self.call(fd, ready)
+            contain(self._after)
             if linger:
                 self._learn(paid=bool(events))
             if not events or self._soon or others.woken or perf_counter() >= until:
                 return
             linger = self._next_linger()
+
+    def _serve_guests(self, epoll: select.epoll, others: _Others) -> None:
+        until = perf_counter() + GUESTS_SECONDS
+        self.guests.serve(lambda: others.woken or bool(epoll.poll(0, 1)) or perf_counter() >= until)
+        contain(self._after)
 
     def _next_linger(self) -> float:
         if self._skips:
@@ -195,7 +283,8 @@ class _Others(trio.abc.Instrument):
             self.woken = False
 
 
-def _contain(call: Callable[[], None]) -> None:
+def contain(call: Callable[[], None]) -> None:
+    """Call it; a fault is logged and disturbs no other link."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - the boundary: the loop of all links goes on

@@ -29,6 +29,7 @@ from daemon.wire.messages import (
     control,
     framed,
 )
+from daemon.wire.outbox import GUESTS_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +81,8 @@ class WebSocketLink(FdLink):
         self.was_heard = False
         """Whether anything has come from the peer since this was last cleared."""
         self._is_client = is_client
+        if not is_client:
+            self._poll, self._turn_seconds = outbox.poll.guests, GUESTS_SECONDS
         self._place = place
         self._unread = unread
         self._messages = self._lines = MessageBuffer(max_message, is_client=is_client)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daemon.wire.envelope import Buffer
-    from daemon.wire.outbox import Outbox
+    from daemon.wire.outbox import Outbox, Watching
 
 JOIN_BELOW = 64 * 1024
 """Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
@@ -57,6 +57,8 @@ class FdWriter(ABC):
         self.max_queue = max_queue
         self._write_fd = fd
         self._outbox = outbox
+        self._poll: Watching = outbox.poll
+        """Watches the descriptor; another one before `run`, where a guest is at the other end."""
         self._pause_at = math.inf if pause_at is None else pause_at
         self._holds_others = pause_at is not None
         self._out: list[Buffer] = []

@@ -293,3 +293,51 @@ def test_a_poll_ends_with_its_run_and_closes_its_descriptor() -> None:
         for _ in range(2):
             trio.run(watch_something)
             assert descriptors() == before
+
+
+async def test_guests_have_turns_in_order_and_everybody_else_has_one_between_any_two() -> None:
+    order: list[str] = []
+    with pipe() as (local, to_local), pipe() as (_, one), pipe() as (_, two), pipe() as (_, three):
+        poll = Poll(after=lambda: None)
+
+        def as_guest(name: str) -> Callable[[int], None]:
+            def on_ready(_: int) -> None:
+                order.append(name)
+                os.write(to_local, b"x")
+
+            return on_ready
+
+        def as_local(_: int) -> None:
+            order.append(f"local after {order[-1]}")
+            os.read(local, 100)
+
+        poll.watch(local, IN, as_local)
+        for name, fd in (("one", one), ("two", two), ("three", three)):
+            poll.guests.watch(fd, OUT, as_guest(name))  # always ready: none of them is ever done
+        await until(lambda: len(order) >= 12)
+        for fd in (one, two, three):
+            poll.guests.watch(fd, 0, lambda _: None)
+        poll.watch(local, 0, as_local)
+    turns = [f"{each}{name}" for name in ("one", "two", "three") for each in ("", "local after ")]
+    first = turns.index(order[0])
+    assert order[:12] == [*turns[first:], *turns, *turns][:12]
+
+
+async def test_what_a_guest_leaves_for_later_waits_for_the_other_guests() -> None:
+    order: list[str] = []
+    with pipe() as (_, one), pipe() as (_, two):
+        poll = Poll(after=lambda: None)
+
+        def leaves_some(_: int) -> None:
+            order.append("one")
+            poll.guests.watch(one, 0, leaves_some)
+            poll.guests.soon(lambda: order.append("the rest of one"))
+
+        def is_done(_: int) -> None:
+            order.append("two")
+            poll.guests.watch(two, 0, is_done)
+
+        poll.guests.watch(one, OUT, leaves_some)
+        poll.guests.watch(two, OUT, is_done)
+        await until(lambda: len(order) == 3)
+    assert "the rest of one" in order[1:]

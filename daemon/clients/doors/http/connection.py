@@ -4,10 +4,16 @@ h11 parses and frames; the poll of all links says when there is something to rea
 (`wire.writing`), so neither a connection nor a request has a task of its own to wake. What a request means is
 up to an application, which is shown each request as soon as its head is there, before its body is read.
 
+Anybody may send, so a connection is a guest of the poll (`wire.outbox`): its turn ends with a request, after
+`EVENTS_PER_TURN` and after `GUESTS_SECONDS`, whichever comes first. What was read by then waits, and nothing
+more is read before its next turn. A connection with work left asks to be called when it can be written to: that
+keeps its place in the queue, and calls nobody who does not read the answers.
+
 Invariants.
 - A request is read only when the response to the one before it is complete; a few bytes of it may wait.
 - The descriptor is watched while a response is under way: a client that leaves is noticed at once.
-- After a response to a request that was not read to its end, the connection is closed.
+- A body that nobody takes, such as that of a refused request, is not read while its response is held back, is
+  dropped afterwards without being parsed, and the connection is closed.
 
 Source: RFC 9112.
 """
@@ -17,6 +23,7 @@ from __future__ import annotations
 import math
 from http import HTTPStatus
 from select import EPOLLRDHUP
+from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
 import h11
@@ -26,7 +33,7 @@ from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
 from daemon.clients.doors.http.head import HEAD_BYTES, Refusal, head_of
 from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost
-from daemon.wire.outbox import IN, OUT
+from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT
 from daemon.wire.writing import CLOSED, STUCK_SECONDS
 
 if TYPE_CHECKING:
@@ -43,6 +50,10 @@ READ_BYTES = 64 * 1024
 
 READS_PER_TURN = 16
 """Reads before other links get a turn: a megabyte."""
+
+EVENTS_PER_TURN = 16
+"""Heads, ends and parts of bodies before other links get a turn: a request has three or four, and each costs 20
+to 100 us, however few bytes it has."""
 
 HEAD_SECONDS = 10.0
 """Seconds from the first byte of a head, or from the connection, to its last."""
@@ -92,7 +103,9 @@ class HttpConnection(ResponseWriter):
         self._deadline = trio.current_time() + HEAD_SECONDS
         self._seen = 0
         """What the client had taken when it was last looked at."""
-        self._parsing = self._reads = self._piles_up = False
+        self._reads = self._piles_up = self._drops = False
+        self._has_more = False
+        """Whether something that was read waits for the next turn."""
 
     def __repr__(self) -> str:
         return f"<HttpConnection from {self._peer}>"
@@ -141,27 +154,26 @@ class HttpConnection(ResponseWriter):
     # --- requests ------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write, and serve the next request if it has come already."""
+        """Write, and have the next request served, in its turn, if it has come already."""
         super().flush()
-        if self.exchange is None and self._reason is None and self._http.trailing_data[0]:
-            try:
-                self._parse()
-                self._rewatch()
-            except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
-                self._give_up(error)
+        if self._may_go_on() and self.exchange is None and self._http.trailing_data[0]:
+            self._has_more = True
+            self._rewatch()
 
     def _on_ready(self, ready: int) -> None:
         try:
             if self._piles_up and ready & EPOLLRDHUP:
                 raise ConnectionLost("the client closed the connection")
-            if ready & ~OUT:
-                self._read_on()
+            if self._has_more:
+                self._parse(perf_counter() + GUESTS_SECONDS)
+            elif ready & ~OUT:
+                self._read_on(perf_counter() + GUESTS_SECONDS)
             if self._blocked and ready & ~IN and self._reason is None:
                 self._note(not self._write())
         except Exception as error:  # noqa: BLE001 - the boundary: a fault ends this connection alone
             self._give_up(error)
 
-    def _read_on(self) -> None:
+    def _read_on(self, until: float) -> None:
         for _ in range(READS_PER_TURN):
             size = READ_BYTES if self._http.their_state is h11.SEND_BODY else HEAD_BYTES
             try:
@@ -172,37 +184,47 @@ class HttpConnection(ResponseWriter):
                 raise ConnectionLost(f"reading failed: {error.strerror}") from None
             if not chunk:
                 raise ConnectionLost("the client closed the connection")
-            if self._is_last and self.exchange is None:
-                continue
-            if self._is_idle:
-                self._is_idle = False
-                self._deadline = trio.current_time() + HEAD_SECONDS
-            if self.exchange is None:
-                self.received += chunk
-            self._http.receive_data(chunk)
-            self._parse()
-            self._rewatch()
-            if len(chunk) < size or not self._reads:
+            if self._may_go_on():
+                if self._is_idle:
+                    self._is_idle = False
+                    self._deadline = trio.current_time() + HEAD_SECONDS
+                if self.exchange is None:
+                    self.received += chunk
+                self._http.receive_data(chunk)
+                self._parse(until)
+            if len(chunk) < size or not self._reads or perf_counter() >= until:
                 return
 
-    def _parse(self) -> None:
-        if self._parsing or (self._is_last and self.exchange is None):
-            return
-        self._parsing = True
-        try:
-            # Nobody's answers pile up here: who does not read them is not served on.
-            while self._reason is None and (self.exchange is not None or self.queued <= self._pause_at):
-                match self._http.next_event():
-                    case h11.Request() as request:
-                        self._begin(request)
-                    case h11.Data(data=data):
-                        self._take(data)
-                    case h11.EndOfMessage():
-                        self._complete()
-                    case _:  # NEED_DATA, PAUSED, or the end
-                        break
-        finally:
-            self._parsing = False
+    def _may_go_on(self) -> bool:
+        """Whether anything that the client sends still counts."""
+        return self._reason is None and not self._drops and not (self._is_last and self.exchange is None)
+
+    def _parse(self, until: float) -> None:
+        """Take what has come: to the end of a request at most, and no longer than a turn."""
+        self._has_more = False
+        for _ in range(EVENTS_PER_TURN):
+            if not self._may_go_on():
+                break
+            if self.exchange is None and self.queued > self._pause_at:
+                # Nobody's answers pile up here: who does not read them is served on when they are read.
+                self._has_more = True
+                break
+            match self._http.next_event():
+                case h11.Request() as request:
+                    self._begin(request)
+                case h11.Data(data=data):
+                    self._take(data)
+                case h11.EndOfMessage():
+                    self._complete()
+                    break
+                case _:  # NEED_DATA, PAUSED, or the end
+                    break
+            if perf_counter() >= until:
+                self._has_more = True
+                break
+        else:
+            self._has_more = True
+        self._rewatch()
 
     def _begin(self, request: h11.Request) -> None:
         self._is_idle, self._is_head = False, request.method == b"HEAD"
@@ -215,7 +237,10 @@ class HttpConnection(ResponseWriter):
         _refusable(exchange, self._serve, exchange)
         if exchange.on_body is not None and (exchange.length or 0) > self._max_body:
             _refuse_body(exchange, self._max_body)
-        if exchange.is_open and self._http.they_are_waiting_for_100_continue:
+        self._drops = exchange.on_body is None
+        if self._drops:
+            self._deadline = math.inf  # Of its body: whoever holds the response back says when it is due.
+        elif exchange.is_open and self._http.they_are_waiting_for_100_continue:
             self.queue((self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"",))
 
     def _take(self, data: bytes) -> None:
@@ -240,12 +265,12 @@ class HttpConnection(ResponseWriter):
         if self._write_fd == CLOSED:
             return
         runs = self._reason is None
-        self._piles_up = self.exchange is not None and len(self._http.trailing_data[0]) > PIPELINED_BYTES
-        self._reads = runs and not self._paused and not self._piles_up
-        reads, writes = IN if self._reads else 0, OUT if runs and self._blocked else 0
-        if runs and self._piles_up:
-            reads = EPOLLRDHUP
-        self._outbox.poll.watch(self._write_fd, reads | writes, self._on_ready)
+        waits = self.exchange is not None and len(self._http.trailing_data[0]) > PIPELINED_BYTES
+        self._piles_up = runs and not self._has_more and self.exchange is not None and (self._drops or waits)
+        self._reads = runs and not (self._paused or self._piles_up or self._has_more)
+        reads = EPOLLRDHUP if self._piles_up else IN if self._reads else 0
+        writes = OUT if runs and (self._blocked or self._has_more) else 0
+        self._poll.watch(self._write_fd, reads | writes, self._on_ready)
 
     def _forget_request(self) -> None:
         self._body, self._body_bytes, self.received = [], 0, self._http.trailing_data[0]

@@ -59,6 +59,7 @@ class ResponseWriter(FdWriter):
     ) -> None:
         """Take over a connected, non-blocking socket; `head_bytes` is the longest head of a request."""
         super().__init__(connection.fileno(), outbox=outbox, max_queue=max_queue, pause_at=pause_at)
+        self._poll = outbox.poll.guests
         self.exchange: HttpExchange | None = None
         """The request whose response is not complete."""
         self._socket = connection
@@ -170,7 +171,6 @@ class ResponseWriter(FdWriter):
 
     def _look_again(self) -> None:
         self._rewatch()
-        self.queue(())  # Flushed again, it serves what has come meanwhile.
 
     @abstractmethod
     def _forget_request(self) -> None:

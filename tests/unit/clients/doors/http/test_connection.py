@@ -95,6 +95,8 @@ async def test_a_pipelined_request_is_served_after_the_one_before(
             assert [each.head.path for each in waiting] == ["/1"]
             waiting[0].respond(HTTPStatus.NO_CONTENT)
             visit.outbox.flush()
+            assert [each.head.path for each in waiting] == ["/1"]  # others have their turns first
+            await trio.testing.wait_all_tasks_blocked()
             assert [each.head.path for each in waiting] == ["/1", "/2"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import trio.testing
 
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.exchange import PLAIN
+from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.links import ExchangeLink
 from daemon.clients.doors.http.responding import LINGER_SECONDS
 from daemon.clients.doors.http.sessions import RequestNames
@@ -22,7 +24,8 @@ from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
 from tests.unit.clients.doors.http.test_connection import ticking
 from tests.unit.clients.doors.http.test_links import Noting
-from tests.unit.clients.doors.http.visiting import MAX_BODY, taking, visiting
+from tests.unit.clients.doors.http.visiting import MAX_BODY, HttpClient, taking, visiting
+from tests.waiting import until
 
 if TYPE_CHECKING:
     import socket
@@ -74,9 +77,8 @@ async def test_requests_that_pile_up_behind_one_are_read_when_it_is_answered(
         for number in range(count):
             served[number].respond(HTTPStatus.NO_CONTENT)
             visit.outbox.flush()
-            if number % 100 == 99:
-                await trio.testing.wait_all_tasks_blocked()
-                heard += await visit.client.stream.receive_some(1 << 20)
+            heard += await visit.client.stream.receive_some(1 << 20)
+            await trio.testing.wait_all_tasks_blocked()
         assert len(served) == count
 
 
@@ -86,6 +88,87 @@ async def test_who_leaves_while_requests_pile_up_is_noticed(autojump_clock: trio
             await visit.client.stream.send_all(GET * 5000)
         await visit.client.stream.send_eof()
         with trio.fail_after(1):
+            await visit.ended.wait()
+
+
+async def reading(client: HttpClient) -> None:
+    """Read until cancelled: who reads nothing is not served on."""
+    while True:
+        await client.stream.receive_some(1 << 16)
+
+
+async def test_connections_take_turns_request_by_request(autojump_clock: trio.testing.MockClock) -> None:
+    served: list[str] = []
+
+    def serve(exchange: HttpExchange) -> None:
+        served.append(exchange.head.path)
+        exchange.respond(HTTPStatus.NO_CONTENT)
+
+    outbox = Outbox()
+    async with visiting(serve, outbox=outbox) as one, visiting(serve, outbox=outbox) as two:
+        await one.client.stream.send_all(GET.replace(b"/", b"/1", 1) * 20)
+        await two.client.stream.send_all(GET.replace(b"/", b"/2", 1) * 20)
+        async with trio.open_nursery() as readers:
+            readers.start_soon(reading, one.client)
+            readers.start_soon(reading, two.client)
+            await until(lambda: len(served) == 40)
+            readers.cancel_scope.cancel()
+    second = served.index("/2")
+    assert second < 20
+    assert served[second : second + 20] == ["/2", "/1"] * 10
+
+
+async def test_a_body_of_many_parts_takes_many_turns(autojump_clock: trio.testing.MockClock) -> None:
+    served: list[str] = []
+
+    def serve(exchange: HttpExchange) -> None:
+        if exchange.head.method == "GET":
+            served.append("a request")
+            exchange.respond(HTTPStatus.NO_CONTENT)
+        else:
+            exchange.on_body = lambda body: served.append(f"{len(body)} bytes")
+
+    outbox = Outbox()
+    async with visiting(serve, outbox=outbox) as one, visiting(serve, outbox=outbox) as two:
+        body = b"1\r\nx\r\n" * 900 + b"0\r\n\r\n"
+        await one.client.stream.send_all(
+            b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+        )
+        await two.client.stream.send_all(GET * 20)
+        async with trio.open_nursery() as readers:
+            readers.start_soon(reading, two.client)
+            await until(lambda: len(served) == 21)
+            readers.cancel_scope.cancel()
+    assert served.index("900 bytes") >= 2  # the other was served in between, and not only before or after
+
+
+async def test_the_body_of_a_refused_request_is_not_read_before_the_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    def serve(_exchange: HttpExchange) -> None:
+        raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
+
+    async with visiting(serve) as visit, trio.open_nursery() as nursery:
+        head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+        await visit.client.stream.send_all(head)
+        await trio.testing.wait_all_tasks_blocked()
+        sent = 0
+
+        async def send() -> None:
+            nonlocal sent
+            with suppress(trio.BrokenResourceError):
+                while True:
+                    await visit.client.stream.send_all(b"1\r\nx\r\n" * 1000)
+                    sent += 6000
+
+        nursery.start_soon(send)
+        await trio.testing.wait_all_tasks_blocked()
+        before = sent
+        await ticking(visit.connection.tick, 5)
+        assert sent == before  # nothing more was read
+        assert (await visit.client.response()).status == HTTPStatus.UNAUTHORIZED
+        with trio.fail_after(2 * LINGER_SECONDS):
+            await ticking(visit.connection.tick, 2 * LINGER_SECONDS)
             await visit.ended.wait()
 
 
