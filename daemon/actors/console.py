@@ -11,7 +11,8 @@ from loguru import logger
 from daemon.kit.later import later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import socket
+    from collections.abc import Awaitable, Callable
 
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.binding import address_of, listen_at
@@ -29,15 +30,22 @@ ADDRESS = "127.0.0.1:0"
 class ConsoleOpening:
     """Serves the console on a port of its own from the first time that somebody asks."""
 
-    def __init__(self, console: Callable[[], WebApplication], outbox: Outbox) -> None:
+    def __init__(
+        self,
+        console: Callable[[], WebApplication],
+        outbox: Outbox,
+        vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
+    ) -> None:
         """Start with nothing opened.
 
         Args:
             console: makes what serves the pages.
             outbox: the daemon's outbox.
+            vet: says whether the process at the other end of a connection may come in; None: any.
         """
         self._console = console
         self._outbox = outbox
+        self._vet = vet
         self._wanted = trio.Event()
         self._tried = trio.Event()
         self._address = ""
@@ -64,7 +72,8 @@ class ConsoleOpening:
                     self._address, self._problem = f"http://{address_of(listener)}", None
                     self._tried.set()
                     logger.info("console: served on {}", self._address)
-                    await ConsoleDoor(listener, self._console(), outbox=self._outbox).run()
+                    door = ConsoleDoor(listener, self._console(), outbox=self._outbox, vet=self._vet)
+                    await door.run()
             except OSError as error:  # Tried again when somebody asks again.
                 self._problem, self._wanted = error, trio.Event()
                 self._tried.set()

@@ -135,7 +135,8 @@ class Peers:
         """Connections that are open."""
         self.door = door
         self._uids = uids
-        self._servers = servers
+        self.servers = servers
+        """Returns the pids of servers whose processes may connect."""
         self._clock = clock
         self._gather = gather
         self._by_pid: Counter[int] = Counter()
@@ -153,7 +154,7 @@ class Peers:
         peer = PeerCredentials(pid, uid)
         why = self._why_not(peer, connection)
         if why is not None:
-            self._refuse(peer, *why)
+            self.refuse(peer, *why)
             return None
         self.open += 1
         self._by_pid[pid] += 1
@@ -176,7 +177,7 @@ class Peers:
     def _why_not(self, peer: PeerCredentials, connection: socket.socket) -> tuple[RefusalReason, str] | None:
         if peer.uid not in self._uids:
             return RefusalReason.USER, f"only {sorted(self._uids)} may; add it to listen.uids to let it in"
-        return self._too_many(peer) or _stems_from_server(peer, connection, self._servers)
+        return self._too_many(peer) or _stems_from_server(peer, connection, self.servers)
 
     def _too_many(self, peer: PeerCredentials) -> tuple[RefusalReason, str] | None:
         shares, ours = self.places, peer.uid in {os.getuid(), 0}
@@ -197,7 +198,8 @@ class Peers:
         """Log that no more connections are accepted until one is closed."""
         self._say("full", f"all {self.places.places} connections are taken: further ones wait")
 
-    def _refuse(self, peer: PeerCredentials, reason: RefusalReason, text: str) -> None:
+    def refuse(self, peer: PeerCredentials, reason: RefusalReason, text: str) -> None:
+        """Count and tell a refusal."""
         self.refused[reason] += 1
         who: dict[str, Detail] = {"uid": peer.uid, "pid": peer.pid}
         details = {"door": self.door, "reason": str(reason), **who}
@@ -229,7 +231,17 @@ def _stems_from_server(
             raise Untraceable(f"pid {peer.pid} is gone")
     except Untraceable as error:
         return RefusalReason.GONE, f"nobody can say whether it is a server's process: {error}"
-    if child is None or child in servers() or not marks.is_a_servers(child):
+    return origin_refusal(child, servers())
+
+
+def origin_refusal(child: int | None, servers: Collection[int | None]) -> tuple[RefusalReason, str] | None:
+    """Why a process that descends from a child of ours (`child_above`) is refused; None if it is not.
+
+    Args:
+        child: the child; None: it does not descend from us.
+        servers: the pids of servers whose processes may connect.
+    """
+    if child is None or child in servers or not marks.is_a_servers(child):
         return None
     return RefusalReason.SERVER, (
         f"it stems from pid {child}, which mcpd has started or adopted: servers give no orders;"

@@ -14,10 +14,14 @@ import contextlib
 import os
 import resource
 import stat
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.kit.wording import KIB
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 RLIMIT_LOCKS = 10
 """The resource that carries a server's mark (asm-generic/resource.h); Python's module has no name for it."""
@@ -210,6 +214,28 @@ def port_holders(port: int) -> list[int]:
             if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port:
                 inodes.add(f"socket:[{row[9]}]")
     return [pid for pid in numbers() if not inodes.isdisjoint(_descriptors(pid))] if inodes else []
+
+
+def socket_holders(inodes: Collection[int], first: Iterable[int] = ()) -> dict[int, int]:
+    """The processes that are seen to hold sockets, by inode; our own counts, too.
+
+    Args:
+        inodes: the sockets.
+        first: the pids that are looked at before all others.
+    """
+    left, found = set(inodes), dict[int, int]()
+    for pid in chain(first, [os.getpid()], reversed(numbers())):
+        for inode in left & sockets(pid):
+            found[inode] = pid
+        left -= found.keys()
+        if not left:
+            break
+    return found
+
+
+def sockets(pid: int) -> set[int]:
+    """The inodes of a process's sockets; none if it shows its descriptors to nobody."""
+    return {int(each[8:-1]) for each in _descriptors(pid) if each.startswith("socket:[")}
 
 
 def _descriptors(pid: int) -> list[str]:

@@ -23,12 +23,14 @@ from daemon.kit.later import later
 from daemon.operators.base import Counters, OperatorContext
 from daemon.operators.clients import Clients
 from daemon.processes.peers import Peers, own_and, shares
+from daemon.processes.tcp_peers import TcpPeers
 from daemon.surfaces.fitting import AUTO
 from daemon.surfaces.table import SURFACES
 from daemon.tree.core import Core
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Awaitable, Callable
 
     from daemon.actors.control import Control
     from daemon.clients.doors.http.door import HttpDoor, HttpNeeds
@@ -69,7 +71,8 @@ class Wiring(Core):
         self.exposition = Exposition(
             self.registry.catalog, self.exporter.text, readiness=lambda: self.readiness, outbox=self.outbox
         )
-        self.console_opening = ConsoleOpening(lambda: self.console, self.outbox)
+        self.vet = _vet(self)
+        self.console_opening = ConsoleOpening(lambda: self.console, self.outbox, self.vet)
         self.http = None if around.http is None else _http(self, around.http)
         self.clients = _clients(self, config)
         gather = self.gathering.add
@@ -110,11 +113,25 @@ def _clients(wiring: Wiring, config: Config) -> Peers:
         "clients",
         shares(config.limits.connections),
         uids=own_and(config.listen.uids),
-        servers=lambda: {
-            each.pid for each in wiring.servers.actors.values() if each.of in config.listen.servers
-        },
+        servers=partial(_servers_that_may, wiring, config),
         gather=wiring.gathering.add,
     )
+
+
+def _servers_that_may(wiring: Wiring, config: Config) -> set[int | None]:
+    return {each.pid for each in wiring.servers.actors.values() if each.of in config.listen.servers}
+
+
+def _vet(wiring: Wiring) -> Callable[[socket.socket], Awaitable[bool]]:
+    """Judge who connects over TCP."""
+    config = wiring.registry.catalog.value.config
+
+    def gather(event: Event) -> None:
+        wiring.tally.turned_away(str(event.details["reason"]))
+        wiring.gathering.add(event)
+
+    servers = partial(_servers_that_may, wiring, config)
+    return TcpPeers(Peers("http", shares(0), uids=(), servers=servers, gather=gather)).admit
 
 
 def _front(wiring: Wiring) -> Front[Session]:
@@ -162,6 +179,7 @@ def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
         export=wiring.exporter.text,
         readiness=lambda: wiring.readiness,
         count=turned_away,
+        vet=wiring.vet,
         serve=wiring.front.serve,
         outbox=wiring.outbox,
         console=lambda: wiring.console,

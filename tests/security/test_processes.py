@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 from daemon.processes import proc
 from daemon.processes.own import OOM_SCORE
 from daemon.upstreams.transports.stdio import INHERITED
-from tests.e2e.harness import ROOT, running, scripted
+from tests.e2e.harness import ROOT, free_port, running, scripted
 from tests.faults.stage import is_alive
 from tests.security.unprivileged import USER, after, unprivileged
 from tests.waiting import WAIT, eventually
@@ -300,3 +301,43 @@ def test_what_the_daemon_tells_of_its_environment_is_names_and_what_servers_get(
         assert set(status["environment"]) <= set(INHERITED)
         assert "correct-horse-battery" not in told
         assert f"uid {USER}" not in daemon.run("doctor", check=None)
+
+
+OVER_HTTP = """
+import http.client, json
+def said(path, **headers):
+    link = http.client.HTTPConnection("127.0.0.1", int(WORDS[1]), timeout=30)
+    try:
+        link.request("GET", path, headers={"authorization": f"Bearer {WORDS[2]}", **headers})
+        return link.getresponse().status
+    except OSError as error:
+        return type(error).__name__
+found = {path: said(path) for path in ("/mcp", "/ws", "/ui", "/metrics", "/healthz")}
+open(WORDS[0] + "/over", "w").write(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_server_that_has_a_token_is_no_client_over_http_either(named: bool) -> None:
+    port, token = free_port(), "correct-horse-battery"
+
+    def servers(where: Path) -> dict[str, Any]:
+        return {"evil": after(OVER_HTTP, scripted(), str(where), str(port), token), "good": scripted()}
+
+    over = {"address": f"127.0.0.1:{port}", "tokens": token}
+    listen = {"http": over, **({"servers": ["evil"]} if named else {})}
+    with unprivileged(servers, listen=listen) as daemon:
+        daemon.ready()
+        found = json.loads((daemon.directory / "over").read_text())
+        if named:
+            assert found["/healthz"] == 200
+            return
+        assert not {status for status in found.values() if isinstance(status, int)}, found
+        assert "http: refused a connection of uid" in daemon.said()
+        counted = daemon.ask("events", kinds=["refused"])["events"]
+        assert {each["details"]["reason"] for each in counted} == {"server"}
+        # Who is no server's process comes in with the same token.
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+        link.request("GET", "/mcp", headers={"authorization": f"Bearer {token}"})
+        assert link.getresponse().status != 401
+        link.close()

@@ -43,6 +43,7 @@ class Listener(Generic[V]):
         places: int,
         admit: Callable[[socket.socket], V | None],
         serve: Callable[[socket.socket, V], Awaitable[None]],
+        vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
         log_full: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare to accept.
@@ -53,6 +54,7 @@ class Listener(Generic[V]):
             places: how many connections there may be; further ones wait in the kernel's backlog.
             admit: returns who is at the other end, or None to refuse; a shortage that it raises is waited out.
             serve: takes the connection over, closes it, and contains its faults: what it raises ends `run`.
+            vet: says whether an admitted connection is served, where that takes longer than the loop may wait.
             log_full: called when no place is left, before waiting for one.
         """
         self._door = door
@@ -60,6 +62,7 @@ class Listener(Generic[V]):
         self._room = trio.Semaphore(places)
         self._admit = admit
         self._serve = serve
+        self._vet = vet
         self._tell_full = log_full
         self._refused = 0
         self._accepting = trio.CancelScope()
@@ -85,7 +88,10 @@ class Listener(Generic[V]):
 
     async def _serve_in_place(self, connection: socket.socket, visitor: V) -> None:
         try:
-            await self._serve(connection, visitor)
+            if self._vet is None or await self._vet(connection):
+                await self._serve(connection, visitor)
+            else:
+                connection.close()
         finally:
             self._room.release()
 

@@ -20,7 +20,7 @@ from daemon.errors import leaf
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.exchange import HttpExchange
@@ -42,13 +42,21 @@ TICK_SECONDS = 0.5
 class ConsoleDoor:
     """Serves the console on one listening socket."""
 
-    def __init__(self, listener: socket.socket, console: WebApplication, *, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        console: WebApplication,
+        *,
+        outbox: Outbox,
+        vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
+    ) -> None:
         """Prepare to serve.
 
         Args:
             listener: bound to loopback, listening and non-blocking.
             console: serves the pages.
             outbox: the daemon's outbox.
+            vet: says whether the process at the other end of a connection may come in; None: any.
         """
         self._console = console
         self._outbox = outbox
@@ -58,6 +66,7 @@ class ConsoleDoor:
             # One more: a stranger makes room for a connection that was accepted.
             places=CONNECTIONS + MAX_STRANGERS + 1,
             admit=peer_of,
+            vet=vet,
             serve=self._serve_connection,
         )
         self._strangers = Strangers(MAX_STRANGERS)

@@ -60,6 +60,8 @@ class HttpNeeds:
     """Whether new clients are to come here."""
     count: Callable[[str], None]
     """Counts a refused request, by its reason."""
+    vet: Callable[[socket.socket], Awaitable[bool]] | None = None
+    """Says whether the process at the other end of a connection may come in; None: any."""
     serve: Callable[[Link, Visitor], Awaitable[None]]
     """Serves a link of a visitor until it ends, and contains its faults."""
     outbox: Outbox
@@ -97,6 +99,7 @@ class HttpDoor:
             outbox=needs.outbox,
             limits=config.limits,
             tls=needs.tls,
+            vet=needs.vet,
         )
 
     async def run(self) -> NoReturn:

@@ -95,6 +95,7 @@ class HttpServer:
         outbox: Outbox,
         limits: Limits,
         tls: ssl.SSLContext | None = None,
+        vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
     ) -> None:
         """Prepare to serve.
 
@@ -106,6 +107,7 @@ class HttpServer:
             outbox: the daemon's outbox.
             limits: how long a message may be, how much may wait for a client, how many clients there may be.
             tls: the certificate; None: without TLS.
+            vet: says whether the process at the other end of a connection may come in; None: any.
         """
         self._admission = admission
         self.tokens = admission.tokens
@@ -129,6 +131,7 @@ class HttpServer:
             # One more: a stranger makes room for a connection that was accepted.
             places=limits.connections + MAX_STRANGERS + 1,
             admit=peer_of,
+            vet=vet,
             serve=self._serve_connection,
         )
         self._nursery: trio.Nursery
