@@ -2,9 +2,11 @@
 
 A configuration names the programs that run as us, so nobody else may write it. As with sshd's StrictModes, that
 is checked for the file, for every link that leads to it and for every directory above. Unlike there, owners
-matter in sticky directories only, because a container's root reads its user's file; and a group may write if it
-is one of ours or the owner's private one, because many distributions create a group per user. `mcpd doctor`
-warns of owners and of groups that are shared.
+matter to root only, and in sticky directories; a group may write if it is one of ours or the owner's private
+one, because many distributions create a group per user. `mcpd doctor` warns of owners and of shared groups.
+
+Root obeys root's files alone (`sudo -E mcpd run` would run a user's programs as root). A container's root reads
+its user's file from a read-only mount; root of a user namespace of its own is no more than its user.
 
 `profiles.d/NAME.json` beside the configuration is the profile NAME; `env` beside it holds variables.
 """
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 MAX_LINKS = 40
 """Most symbolic links followed: as many as the kernel follows (path_resolution(7))."""
 
+_UID_MAP, _ALL_USERS = Path("/proc/self/uid_map"), ["0", "0", "4294967295"]
+"""Which users a process knows, and what stands there outside of user namespaces (user_namespaces(7))."""
+
 _WHY = "and with it have mcpd run any program as this user, so nothing was read:"
 
 
@@ -39,8 +44,24 @@ def open_to_others(path: Path) -> list[Fault]:
     Raises:
         OSError: a part of the path cannot be examined.
     """
-    steps = reversed(dict.fromkeys(_steps_to(path)))
-    return [Fault(path=ROOT, message=message) for each in steps for message in _openings(each)]
+    steps = [*reversed(dict.fromkeys(_steps_to(path)))]
+    faults = [Fault(path=ROOT, message=message) for each in steps for message in _openings(each)]
+    foreign = next((each for each in steps if _is_not_for_root(each)), None)
+    if foreign is not None:
+        owner = foreign.lstat().st_uid
+        message = (
+            f"user {owner} owns {foreign}, and root obeys no other user's configuration, so nothing was read: "
+            f"run this as that user (`sudo -u '#{owner}' …`), or keep a configuration in a place of root's"
+        )
+        faults.append(Fault(path=ROOT, message=message))
+    return faults
+
+
+def _is_not_for_root(path: Path) -> bool:
+    """Whether we are root, and another user owns a step of the way and can change it."""
+    if os.geteuid() or not path.lstat().st_uid or _is_fixed(path.parent):
+        return False
+    return _UID_MAP.read_text().split() == _ALL_USERS
 
 
 def _steps_to(path: Path) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from daemon.config import files
 from daemon.config.expand import MAX_FILE
 from daemon.config.files import (
     FOLDER,
@@ -21,6 +22,9 @@ from daemon.config.files import (
 from daemon.config.parse import load, load_with_notes
 from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
+
+STRANGER = 64_322
+"""A user that no machine has."""
 
 FOREIGN = 54_321
 """A group that nobody here is in."""
@@ -138,7 +142,7 @@ def test_where_modes_are_fixed_another_way_is_named(path: Path) -> None:
     assert "or where modes are fixed (WSL's /mnt/c, vfat) move the configuration" in refused(path)
 
 
-def test_a_group_may_write_if_it_is_our_own_or_the_owners(path: Path) -> None:
+def test_a_group_may_write_if_it_is_our_own_or_the_owners(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every user has a group alone, files are made with mode 664."""
     path.chmod(0o664)
     path.parent.chmod(0o2775)
@@ -149,6 +153,7 @@ def test_a_group_may_write_if_it_is_our_own_or_the_owners(path: Path) -> None:
         assert message.startswith(f"group {FOREIGN} can write {path}")
         assert f"`chmod g-w {path}`" in message
         os.chown(path, FOREIGN, FOREIGN)
+        monkeypatch.setattr(files, "_UID_MAP", Path(os.devnull))
         load(path, {})
 
 
@@ -305,3 +310,26 @@ def test_a_bad_file_of_variables_is_a_fault_that_names_it(
     (fault,) = faults(config)
     assert fault.startswith(told)
     assert "s3cr3t" not in fault
+
+
+def test_root_obeys_no_other_users_configuration(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    lstat = Path.lstat
+
+    def owned(owner: int, what: Path) -> None:
+        def of(self: Path) -> os.stat_result:
+            fields = list(lstat(self))
+            fields[4] = owner if self == what else 0
+            return os.stat_result(fields)
+
+        monkeypatch.setattr(Path, "lstat", of)
+
+    owned(0, path)
+    load(path, {})
+    for what in (path, path.parent):
+        owned(STRANGER, what)
+        assert f"user {STRANGER} owns {what}, and root obeys no other user's" in refused(path)
+        assert f"`sudo -u '#{STRANGER}' …`" in refused(path)
+    monkeypatch.setattr(files, "_UID_MAP", path.with_name("uid_map"))
+    path.with_name("uid_map").write_text("0 1000 1\n")
+    load(path, {})
