@@ -83,17 +83,22 @@ def found(front: Path) -> RunningDaemon | None:
 
 def listener(path: Path) -> int | None:
     """The process of ours that listens on a socket; None if there is none."""
+    return who_listens(path)[0]
+
+
+def who_listens(path: Path) -> tuple[int | None, str]:
+    """The process of ours that listens on a socket, or why its listener is not trusted; None and "": nobody."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(CONNECT_SECONDS)
         try:
             link.connect(str(path))
         except OSError:
-            return None
-        if distrust(link, str(path)):
-            return None
+            return None, ""
+        if reason := distrust(link, str(path)):
+            return None, reason
         # pid, uid, gid (unix(7), SO_PEERCRED); 0 in another namespace of processes.
         raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(raw[:4], sys.byteorder) or None
+    return int.from_bytes(raw[:4], sys.byteorder) or None, ""
 
 
 def holder(front: Path) -> int | None:

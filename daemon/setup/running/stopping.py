@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from daemon.errors import McpdError
-from daemon.setup.running.presence import listener
+from daemon.setup.running.presence import who_listens
 from daemon.setup.running.systemctl import HTTP_SOCKET, SCOPES, SERVICE, SOCKET, SystemdRefused, installed
 
 if TYPE_CHECKING:
@@ -37,9 +37,11 @@ def stop(environ: Mapping[str, str], control: Path, seconds: float) -> int | Non
         The process that has ended; 0 if that was systemd's; None: none ran.
 
     Raises:
-        NotStopped: it goes on running.
+        NotStopped: it goes on running, or whoever listens is not trusted.
     """
-    pid = listener(control)
+    pid, distrusted = who_listens(control)
+    if distrusted:
+        raise NotStopped(distrusted)
     for scope in SCOPES:
         manager = installed(environ, scope)
         if manager is not None and _is_of(manager, pid):

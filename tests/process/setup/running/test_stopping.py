@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.setup.running import presence
 from daemon.setup.running.stopping import NotStopped, end, stop
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 from tests.unit.cli.daemons import listen
@@ -36,6 +37,14 @@ def test_no_daemon_is_none(sockets: Path) -> None:
     systemd.says(STOPPED)
     assert stop(systemd.environ, sockets / "control.sock", PATIENCE) is None
     assert stop({"PATH": ""}, sockets / "control.sock", PATIENCE) is None
+
+
+def test_a_listener_that_is_not_trusted_is_no_daemon_that_stopped(
+    sockets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "distrust", lambda _link, path: f"uid 4711 listens on {path}")
+    with listen(sockets / "control.sock"), pytest.raises(NotStopped, match="uid 4711 listens on"):
+        stop({"PATH": ""}, sockets / "control.sock", PATIENCE)
 
 
 def test_one_that_does_not_end_is_said_with_what_ends_it() -> None:
