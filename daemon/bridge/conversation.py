@@ -29,6 +29,8 @@ from daemon.bridge.stand_in import FULL, absent, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daemon.bridge.stand_in import Refusal
 
 
@@ -194,13 +196,17 @@ CANCELLED = b'"notifications/cancelled"'
 class Conversation:
     """One client's requests, and the bytes for each side: `up` for the daemon, `down` for the client."""
 
-    def __init__(self, hello: bytes, *, through: bool = True) -> None:
+    def __init__(
+        self, hello: bytes, *, through: bool = True, starts: Callable[[], bool] = lambda: True
+    ) -> None:
         """Start a conversation.
 
         Args:
             hello: sent to each daemon before anything else.
             through: whether a daemon is there.
+            starts: whether this bridge may have a daemon started; asked only where none is there.
         """
+        self.starts = starts
         self.up = Outgoing()
         self.down = bytearray()
         self.through = through
@@ -276,6 +282,10 @@ class Conversation:
         if method is None or method in {HELLO, INITIALIZED, CANCELLED}:
             return
         if method == LISTEN and request_id in self.script.subscriptions:
+            return
+        if request_id and self.own_tool and stand_in.asks_for_status(line) and not self.starts():
+            # Nobody starts a daemon because of this question: the answer would be the same after a wait.
+            self.refuse(request_id, method, absent(self.trouble))
             return
         if not self.heard:
             until -= WAIT_SECONDS - stand_in.patience(method)

@@ -64,7 +64,7 @@ class Bridge:
         self._dialer = Dialer(path, self._starting)
         self._since = monotonic()
         self._link, trouble = self._dialer.dial(self._since)
-        self._conversation = Conversation(hello, through=self._link is not None)
+        self._conversation = Conversation(hello, through=self._link is not None, starts=starts)
         self._client = ClientSide(self._conversation)
         self._daemon = DaemonSide(self._conversation, self._client)
         self._wordless = 0

@@ -62,22 +62,23 @@ FULL = (
 """Refuses a request that came while there was no daemon and no room to keep it."""
 
 _ABSENT = (
-    "{trouble}\nThat was so for {seconds:.0f} s. The request was not sent: it is safe to try again once that"
-    " is mended. If you cannot do that yourself, tell the user."
+    "{trouble}\n{lasted}The request was not sent: it is safe to try again once that is mended. If you cannot do"
+    " that yourself, tell the user."
 )
 
 Refusal = tuple[str, str]
 """A code of the daemon's errors (`daemon.errors`), and what to do."""
 
 
-def absent(trouble: str, seconds: float) -> Refusal:
+def absent(trouble: str, seconds: float = 0.0) -> Refusal:
     """The refusal of a request for which no daemon came in time.
 
     Args:
         trouble: why no daemon is there, and what to do.
         seconds: how long it waited.
     """
-    return "UpstreamUnavailable", _ABSENT.format(trouble=trouble, seconds=seconds)
+    lasted = f"That was so for {seconds:.0f} s. " if seconds else ""
+    return "UpstreamUnavailable", _ABSENT.format(trouble=trouble, lasted=lasted)
 
 
 def refuse(request_id: bytes, method: bytes | None, refusal: Refusal, *, modern: bool) -> bytes:
@@ -152,8 +153,8 @@ INSTRUCTIONS = (
 
 _DESCRIPTION = (
     "Call this if you miss a tool. The mcpd daemon, which brings the tools of this server, did not answer when"
-    f" this list was made. This waits up to {WAIT_SECONDS:.0f} s for it, then says that the tools are there, or"
-    " what the user has to do.\nWhat was wrong: "
+    " this list was made. This says that the tools are there, or what the user has to do; where mcpd starts its"
+    f" daemon by itself, this waits up to {WAIT_SECONDS:.0f} s for it.\nWhat was wrong: "
 )
 
 ARRIVED = (

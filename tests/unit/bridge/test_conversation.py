@@ -188,6 +188,17 @@ def test_what_the_client_calls_waits_for_the_daemon_and_says_what_to_do(talk: Ta
         assert all(part in text for part in ("nobody listens on /run/x.sock", "30 s", "safe to try again"))
 
 
+def test_our_own_tool_answers_at_once_where_nobody_starts_a_daemon(talk: Talk) -> None:
+    begin(talk)
+    talk.conversation.starts = bool
+    talk.says(CALL, LOOK)
+    (answer,) = talk.heard
+    assert (answer["id"], refused(answer)) == (8, "UpstreamUnavailable")
+    text = answer["result"]["content"][0]["text"]
+    assert "nobody listens on /run/x.sock" in text
+    assert " s. " not in text, "nothing has lasted"
+
+
 def test_a_method_that_we_do_not_know_is_refused_as_soon_as_a_list_would_be_answered(talk: Talk) -> None:
     talk.says({"id": 3, "method": "prompts/new"})
     (answer,) = later(talk, LIST_SECONDS)
