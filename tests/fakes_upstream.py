@@ -243,7 +243,7 @@ class FakeLog:
 
     def note(self, ended: EndedCall) -> None:
         """Keep one note: the number of its connection, its label, its latency and its outcome."""
-        caller, _key, label, seconds, outcome, _server, _tool = ended
+        caller, _key, label, seconds, outcome, *_ = ended
         self.notes.append((caller.number, label, seconds, outcome))
 
 

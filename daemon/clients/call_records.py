@@ -57,14 +57,14 @@ class CallRecords:
     def flush(self) -> None:
         """Record what has ended."""
         ended, self._ended = self._ended, []
-        note, client, now = self._context.log.note, self._client, self._clock()
+        note, client, now, at = self._context.log.note, self._client, self._clock(), self._context.wall()
         alike: dict[tuple[Upstream, str, str, str], list[float]] = {}
         for call, outcome, failed in ended:
             upstream, request, tool, seconds = call.upstream, call.request, call.tool, now - call.started
             label, server = (call.told(), "") if upstream is None else (call.label, upstream.of)
             noted = IS_ERROR if failed else outcome
             # One tuple, made once: what becomes of it is not the call's business.
-            note((client, request.key, label, seconds, noted, server, tool))
+            note((client, request.key, label, seconds, noted, server, tool, at))
             if upstream is None or call.method != protocol.CALL_TOOL:
                 self._count(call, outcome)
             elif (key := (upstream, tool, request.surface.name, outcome)) in alike:

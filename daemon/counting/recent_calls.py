@@ -43,7 +43,7 @@ class RecentCall(NamedTuple):
     """A call that has ended, or another request of a client's that went to a server."""
 
     at: float
-    """When it ended, in seconds since the epoch, to a quarter of a second."""
+    """When it ended, in seconds since the epoch."""
     session: int | None
     """The number of its client's connection; None: an operator's (`mcpd call`)."""
     key: str | None
@@ -111,14 +111,13 @@ class RecentCalls:
 
     def digest(self, notes: Sequence[EndedCall]) -> Digest:
         """The calls to keep of those that have ended within the last moments; for a worker thread."""
-        at = self._wall()
         kept = islice(notes, max(0, len(notes) - KEPT), None)
         return len(notes), [
             RecentCall(
                 *(at, caller.number, named_key(key), caller.name, caller.visitor.token),
                 *(server, (tool or label)[:NAME], seconds, outcome),
             )
-            for caller, key, label, seconds, outcome, server, tool in kept
+            for caller, key, label, seconds, outcome, server, tool, at in kept
         ]
 
     def publish(self, digest: Digest) -> None:

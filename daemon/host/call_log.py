@@ -48,9 +48,10 @@ class Caller(Protocol):
         """How it was let in."""
 
 
-EndedCall: TypeAlias = tuple[Caller, str | None, str, float, str, str, str]
+EndedCall: TypeAlias = tuple[Caller, str | None, str, float, str, str, str, float]
 """Client, key of the session, label, seconds, outcome; the server that the call went to and that server's own
-name of the tool, or nothing. The label may be any name that a client has sent, unchecked and of any length."""
+name of the tool, or nothing; and when the call ended, in seconds since the epoch. The label may be any name
+that a client has sent, unchecked and of any length."""
 
 
 class EndedCalls(Protocol):
@@ -110,7 +111,8 @@ class CallLogger:
         while self._notes:
             notes = [self._notes.popleft() for _ in range(min(len(self._notes), CALLS_PER_RECORD))]
             lines = [
-                (caller.number, label, seconds, outcome) for caller, _, label, seconds, outcome, *_ in notes
+                (caller.number, label, seconds, outcome, at)
+                for caller, _, label, seconds, outcome, _, _, at in notes
             ]
             logger.bind(calls=lines).info("{} calls", len(lines))
             written += notes

@@ -14,6 +14,7 @@ import queue
 import sys
 import threading
 import traceback
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -52,9 +53,9 @@ QUIET = frozenset({"mcp", "httpx2", "httpcore2"})
 """Libraries that log as errors what we handle and report ourselves: logged as details."""
 
 
-Note: TypeAlias = tuple[int, str, float, str]
-"""A call in the log: number of its connection, label, seconds, outcome. The label may be any name that a client
-has sent, unchecked and of any length."""
+Note: TypeAlias = tuple[int, str, float, str, float]
+"""A call in the log: number of its connection, label, seconds, outcome, and when it ended (seconds since the
+epoch). The label may be any name that a client has sent, unchecked and of any length."""
 
 
 class Stream(Protocol):
@@ -231,7 +232,7 @@ def _json(entry: _Entry) -> str:
 
 def _spelt(calls: Sequence[Note], redact: Redactors, spell: Callable[[str], str]) -> dict[str, str]:
     """The written form of each label: only labels are not our own words."""
-    return {label: spell(_short(redact(label))) for label in {label for _, label, _, _ in calls}}
+    return {label: spell(_short(redact(label))) for label in {label for _, label, *_ in calls}}
 
 
 def _short(label: str) -> str:
@@ -243,11 +244,11 @@ def _short(label: str) -> str:
 
 def _text_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
     """Calls as text, a line for each."""
-    return _lines_of_calls(f"{entry.clock} {entry.level:<7} ", calls, redact)
+    return _lines_of_calls(f"%H:%M:%S.{{}} {entry.level:<7} ", calls, redact)
 
 
 def _dated_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
-    return _lines_of_calls(f"{entry.time:YYYY-MM-DD} {entry.clock} {entry.level:<7} ", calls, redact)
+    return _lines_of_calls(f"%Y-%m-%d %H:%M:%S.{{}} {entry.level:<7} ", calls, redact)
 
 
 def _journal_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
@@ -255,23 +256,31 @@ def _journal_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -
 
 
 def _lines_of_calls(head: str, calls: Sequence[Note], redact: Redactors) -> str:
+    """The lines of calls; `head` is a format of `strftime`, with a place for the milliseconds."""
     spelt = _spelt(calls, redact, str)
+    # Calls that end in one turn of the loop have the same time.
+    heads = {at: _at(at).strftime(head).format(f"{int(at % 1 * 1000):03}") for *_, at in calls}
     return "\n".join(
         [
-            f"{head}[session={session}] call {spelt[label]} {seconds * 1000:.1f} ms {outcome}"
-            for session, label, seconds, outcome in calls
+            f"{heads[at]}[session={session}] call {spelt[label]} {seconds * 1000:.1f} ms {outcome}"
+            for session, label, seconds, outcome, at in calls
         ]
     )
 
 
+def _at(seconds: float) -> datetime:
+    """A moment of the wall clock here, of seconds since the epoch."""
+    return datetime.fromtimestamp(seconds).astimezone()
+
+
 def _json_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
     spelt = _spelt(calls, redact, lambda label: json_line(label)[1:-1])
-    head = json_line({"time": entry.time.isoformat(), "level": entry.level.lower()})[:-1]
+    times = {at: _at(at).isoformat(timespec="microseconds") for *_, at in calls}
     return "\n".join(
         [
-            f'{head}, "message": "call {spelt[label]} {seconds * 1000:.1f} ms {outcome}",'
-            f' "session": {session}}}'
-            for session, label, seconds, outcome in calls
+            f'{{"time": "{times[at]}", "level": "{entry.level.lower()}",'
+            f' "message": "call {spelt[label]} {seconds * 1000:.1f} ms {outcome}", "session": {session}}}'
+            for session, label, seconds, outcome, at in calls
         ]
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +12,9 @@ import trio.testing
 from loguru import logger
 
 from daemon.clients.client import Client
+from daemon.config.redaction import Redactors
 from daemon.counting.recent_calls import KEPT, RecentCall, RecentCalls
+from daemon.host import logs
 from daemon.host.call_log import EVERY_SECONDS, GATHERED, CallLogger
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import config_of
@@ -37,7 +41,7 @@ def lines() -> Iterator[list[str]]:
     found: list[str] = []
 
     def take(message: Message) -> None:
-        for session, label, seconds, outcome in message.record["extra"]["calls"]:
+        for session, label, seconds, outcome, _at in message.record["extra"]["calls"]:
             found.append(f"{session} {label} {seconds} {outcome}")
 
     sink = logger.add(take, level="INFO", filter=lambda record: "calls" in record["extra"])
@@ -50,12 +54,12 @@ async def test_each_call_is_told_with_session_label_latency_and_outcome(
 ) -> None:
     log = CallLogger(RecentCalls(lambda: NOW))
     nursery.start_soon(log.run)
-    log.note((caller(7), None, "fs/read_file", 0.0123, "ok", "", ""))
-    log.note((caller(8), None, "git/git_log", 1.5, "UpstreamTimeout", "", ""))
+    log.note((caller(7), None, "fs/read_file", 0.0123, "ok", "", "", NOW))
+    log.note((caller(8), None, "git/git_log", 1.5, "UpstreamTimeout", "", "", NOW))
     assert not lines, "noting only notes"
     await until(lambda: len(lines) == 2, every=EVERY_SECONDS / 10)
     assert lines == ["7 fs/read_file 0.0123 ok", "8 git/git_log 1.5 UpstreamTimeout"]
-    log.note((caller(7), None, "fs/write_file", 0, "ok", "", ""))
+    log.note((caller(7), None, "fs/write_file", 0, "ok", "", "", NOW))
     await until(lambda: len(lines) == 3, every=EVERY_SECONDS / 10)
 
 
@@ -64,7 +68,7 @@ async def test_the_last_calls_are_written_when_the_daemon_ends(lines: list[str])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(log.run)
         await trio.testing.wait_all_tasks_blocked()
-        log.note((caller(1), None, "a/b", 0.001, "ok", "", ""))
+        log.note((caller(1), None, "a/b", 0.001, "ok", "", "", NOW))
         nursery.cancel_scope.cancel()
     assert lines == ["1 a/b 0.001 ok"]
 
@@ -82,7 +86,7 @@ async def test_a_machine_without_a_thread_to_spare_costs_time_and_no_line(
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
     log = CallLogger(RecentCalls(lambda: NOW))
     nursery.start_soon(log.run)
-    log.note((caller(1), None, "a/b", 0.001, "ok", "", ""))
+    log.note((caller(1), None, "a/b", 0.001, "ok", "", "", NOW))
     await until(lambda: len(lines) == 1, every=EVERY_SECONDS / 10)
     assert not refusals
 
@@ -90,7 +94,7 @@ async def test_a_machine_without_a_thread_to_spare_costs_time_and_no_line(
 async def test_what_gathers_has_a_bound_and_the_newest_is_kept(lines: list[str]) -> None:
     log = CallLogger(RecentCalls(lambda: NOW))
     for number in range(GATHERED + 5):
-        log.note((caller(number), None, "a/b", 0, "ok", "", ""))
+        log.note((caller(number), None, "a/b", 0, "ok", "", "", NOW))
     assert log.dropped == 5
     async with trio.open_nursery() as nursery:
         nursery.start_soon(log.run)
@@ -100,16 +104,18 @@ async def test_what_gathers_has_a_bound_and_the_newest_is_kept(lines: list[str])
     assert lines[-1].startswith(f"{GATHERED + 4} ")
 
 
-async def test_each_call_is_handed_on_with_who_made_it_and_where_it_went(nursery: trio.Nursery) -> None:
+async def test_each_call_is_handed_on_with_who_made_it_when_it_ended_and_where_it_went(
+    nursery: trio.Nursery,
+) -> None:
     recent = RecentCalls(lambda: NOW)
     log = CallLogger(recent)
     nursery.start_soon(log.run)
-    log.note((caller(7), "project", "files/read", 0.5, "ok", "fs", "read"))
-    log.note((caller(7), None, "search-tools", 0.1, "ok", "", ""))
+    log.note((caller(7), "project", "files/read", 0.5, "ok", "fs", "read", NOW))
+    log.note((caller(7), None, "search-tools", 0.1, "ok", "", "", NOW + 0.1))
     await recent.newest.wait_until(lambda number: number == 2)
     assert recent.after(0) == [
         (1, RecentCall(NOW, 7, "project", "agent 1", "", "fs", "read", 0.5, "ok")),
-        (2, RecentCall(NOW, 7, None, "agent 1", "", "", "search-tools", 0.1, "ok")),
+        (2, RecentCall(NOW + 0.1, 7, None, "agent 1", "", "", "search-tools", 0.1, "ok")),
     ]
 
 
@@ -117,10 +123,26 @@ async def test_the_last_thousand_are_handed_on(nursery: trio.Nursery) -> None:
     recent = RecentCalls(lambda: NOW)
     log, one = CallLogger(recent), caller(1)
     for number in range(KEPT + 5):
-        log.note((one, None, str(number), 0, "ok", "", ""))
+        log.note((one, None, str(number), 0, "ok", "", "", NOW))
     nursery.start_soon(log.run)
     await recent.newest.wait_until(lambda number: number == KEPT + 5)
     found = recent.after(0)
     assert [number for number, _ in found] == list(range(6, KEPT + 6))
     assert [call.tool for _, call in found] == [str(number) for number in range(5, KEPT + 5)]
     assert [number for number, _ in recent.after(KEPT + 3)] == [KEPT + 4, KEPT + 5]
+
+
+@pytest.mark.parametrize(
+    ("write", "form"),
+    [
+        (logs._text_of_calls, "%H:%M:%S.{:03} INFO    [session=7] call fs/read 12.3 ms ok"),
+        (logs._dated_of_calls, "%Y-%m-%d %H:%M:%S.{:03} INFO    [session=7] call fs/read 12.3 ms ok"),
+        (logs._json_of_calls, '{{"time": "%Y-%m-%dT%H:%M:%S.{:03}'),
+    ],
+)
+def test_a_line_has_the_time_of_its_call_not_of_its_batch(write: Callable[..., str], form: str) -> None:
+    ends = (NOW, NOW + 61.25)
+    lines = write(SimpleNamespace(level="INFO"), [(7, "fs/read", 0.0123, "ok", at) for at in ends], Redactors())
+    for line, at in zip(lines.splitlines(), ends, strict=True):
+        time = datetime.fromtimestamp(at, UTC).astimezone()
+        assert line.startswith(time.strftime(form).format(time.microsecond // 1000))
