@@ -41,10 +41,9 @@ class Fault:
     """The character of that line where it begins, from 1."""
 
     def __str__(self) -> str:
-        if self.line is None:
-            return f"{self.path}: {self.message}"
-        where = f"line {self.line}, column {self.column}"
-        return f"{where}: {self.message}" if self.path == "$" else f"{where}: {self.path}: {self.message}"
+        where = [] if self.line is None else [f"line {self.line}, column {self.column}"]
+        # The root is the file, which stands above.
+        return ": ".join([*where, *([self.path] if self.path != "$" else []), self.message])
 
 
 class ConfigError(McpdError):

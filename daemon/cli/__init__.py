@@ -64,6 +64,33 @@ GROUPS = {
 }
 """Headings of the help, each with its commands in order."""
 
+MEANT = {
+    **dict.fromkeys(("ls", "ps", "list", "servers", "show", "info", "inspect", "stat", "state"), "status"),
+    **dict.fromkeys(("top", "watch"), "status --watch"),
+    **dict.fromkeys(("setup", "init", "onboard"), "up"),
+    **dict.fromkeys(("open", "console", "dashboard", "web"), "ui"),
+    **dict.fromkeys(("rm", "delete", "del"), "remove SERVER"),
+    **dict.fromkeys(("config", "validate", "lint", "test"), "check"),
+    **dict.fromkeys(("down", "kill", "quit", "exit"), "stop"),
+    **dict.fromkeys(("daemon", "serve"), "start"),
+    **dict.fromkeys(("log", "tail"), "logs SERVER"),
+    **dict.fromkeys(("history", "journal"), "events"),
+    **dict.fromkeys(("find", "grep"), "search NEED"),
+    **dict.fromkeys(("exec", "invoke"), "call SERVER/TOOL"),
+    **dict.fromkeys(("off",), "disable SERVER"),
+    **dict.fromkeys(("on",), "enable SERVER"),
+    **dict.fromkeys(("auth", "signin"), "login SERVER"),
+    **dict.fromkeys(("clients", "connections"), "sessions"),
+    **dict.fromkeys(("tokens",), "token list"),
+    **dict.fromkeys(("completion",), "completions"),
+    **dict.fromkeys(("diagnose", "health"), "doctor"),
+}
+"""Words that people type as they do elsewhere, each with the command here that does it."""
+
+_ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable"}
+"""Commands that end or take something: a word is no misspelling of one unless hardly a letter is wrong."""
+_HARDLY_WRONG = 0.87
+
 _MODULES = {"import": "import_servers"}
 """Where a command's module cannot have its name, which is a word of Python's."""
 
@@ -118,6 +145,8 @@ def _dispatch(argv: list[str]) -> int:
             _collect_nothing()
         status: int = importlib.import_module(module_of(command)).main(argv[1:])
         return status
+    if command == "help" and len(argv) > 1:
+        return _dispatch([argv[1], "--help"] if argv[1] != "help" else ["--help"])
     if command in {"-h", "--help", "help"}:
         print(overview())
         return 0
@@ -162,7 +191,7 @@ def overview() -> str:
             purpose, example = COMMANDS[command]
             lines += [f"  {command:<{width}}{purpose}", f"  {'':<{width}}$ {example}"]
         lines += [""] if names else []
-    lines += ["`mcpd COMMAND --help` tells more; `mcpd --version` prints the version."]
+    lines += ["`mcpd help COMMAND` tells more; `mcpd --version` prints the version."]
     return "\n".join(lines)
 
 
@@ -171,8 +200,10 @@ def _unknown(command: str) -> str:
         return f"mcpd: {command!r} is no command: options follow one, as in `mcpd status {command}`"
     import difflib  # noqa: PLC0415 - needed only after a mistake
 
-    near = difflib.get_close_matches(command, COMMANDS, n=1)
-    hint = f"did you mean `mcpd {near[0]}`?" if near else f"there are: {', '.join(COMMANDS)}"
+    harmless = [each for each in COMMANDS if each not in _ENDING]
+    near = [MEANT[command]] if command in MEANT else difflib.get_close_matches(command, harmless, n=1)
+    near = near or difflib.get_close_matches(command, _ENDING, n=1, cutoff=_HARDLY_WRONG)
+    hint = f"did you mean `mcpd {near[0]}`?" if near else "`mcpd help` lists the commands by their purpose"
     return f"mcpd: unknown command {command!r}: {hint}"
 
 

@@ -6,9 +6,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from daemon.cli.asking.companion import add_conversation, converse
+from daemon.cli.asking.companion import CallCompanion, add_conversation, converse
+from daemon.cli.asking.person import Declined, Interrupted
 from daemon.cli.contents import show, texts
-from daemon.cli.control import EX_FAULT, guarded
+from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser
 from daemon.cli.tool_name import read_tool, tool_name
 from daemon.safety.escape import document
@@ -42,10 +43,26 @@ def main(argv: list[str]) -> int:
 
     def act() -> int:
         server, tool = read_tool(options, options.tool)
-        params = {"server": server, "tool": tool, "arguments": arguments}
+        params = {"server": server, "tool": tool, "arguments": _completed(options, server, tool, arguments)}
         return _show(converse(options, server, "call", params), as_json=options.json)
 
     return guarded(act)
+
+
+def _completed(options: argparse.Namespace, server: str, tool: str, given: Json) -> Json:
+    """The arguments with those that are required and missing, which a person at the terminal is asked for."""
+    person = CallCompanion.of(options, server).person()
+    if person is None or options.arguments == ["-"]:
+        return given
+    from daemon.cli.asking.elicitation import missing  # noqa: PLC0415 - only with a terminal
+
+    try:
+        schema = ask_with(options, "tool", {"server": server, "tool": tool})["definition"]["inputSchema"]
+        return {**given, **missing(schema, given, person)}
+    except RemoteFault:
+        return given  # An instance, or a server that has not listed yet: the call says what is wrong with it.
+    except (Declined, Interrupted):
+        raise KeyboardInterrupt from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         " JSON object from stdin. A VALUE that is JSON is taken as JSON, anything else as text: limit=3 is a"
         " number, path=/tmp a text, tags='[\"a\"]' a list, and id='\"3\"' the text 3. Progress is shown on"
         " stderr."
+        " A required argument that is missing is asked for in a terminal, else it is named and nothing is sent."
         " What the server asks meanwhile is asked here: a form question by question, a page to open only after"
         " a yes. Without a terminal, or with --no-input, it is declined.",
         examples=(

@@ -26,7 +26,10 @@ def main(argv: list[str]) -> int:
     Returns:
         0: `mcpd run` would take it, perhaps with warnings; 78: it has faults; 2: usage.
     """
-    options = _parser().parse_args(argv)
+    made = _parser()
+    options = made.parse_args(argv)
+    if options.config and options.file:
+        made.error("name one configuration, F or --config F")
     # Here, so that `--help` does not pay 70 ms for attrs and cattrs.
     from daemon.cli.advice import warnings  # noqa: PLC0415
     from daemon.config.parse import load_with_notes  # noqa: PLC0415
@@ -34,7 +37,7 @@ def main(argv: list[str]) -> int:
     from daemon.host.paths import config_file  # noqa: PLC0415
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
-    path = options.file or config_file(os.environ)
+    path = options.config or options.file or config_file(os.environ)
     try:
         checked = load_with_notes(path, os.environ, SURFACES)
     except ConfigError as error:
@@ -62,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the configuration (default: $MCPD_CONFIG, else $XDG_CONFIG_HOME/mcpd/mcpd.json, else"
         " /etc/mcpd/mcpd.json)",
     )
+    made.add_argument("--config", metavar="F", type=Path, help="the same, as other commands take it")
     add_json(made)
     return made
 

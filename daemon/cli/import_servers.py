@@ -109,6 +109,11 @@ def _import(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> i
         if not options.json:
             print(_written(planned, present))
             print(_taken_up(options, path))
+    elif options.yes:
+        print(
+            "mcpd: nothing was written: --yes agrees to what --write does (`mcpd import --write --yes`)",
+            file=sys.stderr,
+        )
     if options.json:
         print(document({**data(planned, findings), "written": options.write and not options.dry_run}))
     return status

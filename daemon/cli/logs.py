@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_with, guarded, print_answer
-from daemon.cli.events import EventLines
+from daemon.cli.events import EventLines, moment
 from daemon.cli.following import follow, news, note
 from daemon.cli.options import add_control, add_follow, add_json, add_last, parser
 from daemon.host.paths import control_socket
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         examples=(
             "mcpd logs",
             "mcpd logs git -n 20",
-            "mcpd logs git -f",
+            "mcpd logs git --since 1h -f",
             "mcpd logs git --json | jq -r .text",
             "mcpd logs --daemon -f",
         ),
@@ -78,6 +78,13 @@ def _parser() -> argparse.ArgumentParser:
     add_follow(made, "go on with each new line, also over restarts")
     made.add_argument(
         "--no-events", action="store_true", help="only the lines, without what happened between them"
+    )
+    made.add_argument(
+        "--since",
+        metavar="WHEN",
+        type=moment,
+        default=0.0,
+        help="only what was written since (as `mcpd events`)",
     )
     add_last(made, "no more than the last N lines and events (default: all that is kept)")
     add_json(made)
@@ -172,6 +179,11 @@ def _seen(answer: Json) -> Json:
 class LogLines(EventLines):
     """Prints a server's lines, and between them what happened to it, in the order of time."""
 
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Start with nothing printed, and leave out what is older than `--since`."""
+        super().__init__(options)
+        self._since: float = options.since
+
     def show(self, answer: Json, last: int | None = None) -> None:
         """Print the lines and the events of an answer; of these `last` at most."""
         lines = [
@@ -181,6 +193,7 @@ class LogLines(EventLines):
         ]
         # A daemon of before has neither the time of a line, nor events.
         both = sorted([*lines, *answer.get("events", ())], key=lambda each: each.get("at", 0.0))
+        both = [each for each in both if each.get("at", self._since) >= self._since]
         for each in both[-last:] if last else both:
             self.put(each)
         sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +22,19 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 ANSWER_SECONDS = 10.0
 """How long a command waits for the daemon, which answers from memory in milliseconds unless it hangs."""
+
+
+class _Wrapped(argparse.RawDescriptionHelpFormatter):
+    """Help whose sentences are wrapped to the terminal, and whose examples stay lines to be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        def wrapped(line: str) -> str:
+            status = re.match(r"  [0-9]+ +", line)
+            if line.startswith(" ") and not status:
+                return line
+            return textwrap.fill(line, width, subsequent_indent=" " * len(status[0]) if status else "")
+
+        return "\n".join(map(wrapped, text.splitlines()))
 
 
 def parser(
@@ -50,7 +64,7 @@ def parser(
         prog=f"mcpd {command}",
         description=description,
         epilog=f"examples:\n{shown}\n\nexit status:\n{codes}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Wrapped,
         allow_abbrev=False,
     )
     made.add_argument("--socket", metavar="P", help=_SOCKET if reaches else argparse.SUPPRESS)
@@ -76,7 +90,7 @@ def add_follow(parsed: argparse.ArgumentParser, meaning: str) -> None:
 
 def add_last(parsed: argparse.ArgumentParser, meaning: str) -> None:
     """Add `-n`, for a command that shows the newest of many."""
-    parsed.add_argument("-n", "--last", metavar="N", type=count, help=meaning)
+    parsed.add_argument("-n", "--last", "--tail", metavar="N", type=count, help=meaning)
 
 
 def add_control(parsed: argparse.ArgumentParser, seconds: float = ANSWER_SECONDS) -> None:

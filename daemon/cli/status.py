@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_json(made)
     made.add_argument(
+        "-w",
         "--watch",
         metavar="SECONDS",
         type=_interval,

@@ -217,8 +217,9 @@ def _daemon(daemon: Json) -> Iterator[RenderableType]:
         yield safe(f"{told[0].upper()}{told[1:]}.")
     dormant = daemon.get("dormant")
     asleep = f" ({dormant} dormant: started by the next call)" if dormant else ""
-    off = f", {daemon['off']} off" if daemon.get("off") else ""
-    available = f"{daemon['available']} of {counted(daemon['servers'], 'server')} available"
+    off = f", {daemon['off']} more switched off" if daemon.get("off") else ""
+    wanted = daemon["servers"] - daemon.get("off", 0)
+    available = f"{daemon['available']} of {counted(wanted, 'server')} available"
     yield Text(f"{available}{asleep}{off}. {_shown(daemon)}")
 
 

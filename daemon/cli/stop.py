@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from daemon.cli.options import parser, positive
 from daemon.host.paths import control_socket
 from daemon.setup.running.stopping import NotStopped, stop
-
-if TYPE_CHECKING:
-    import argparse
-
-if TYPE_CHECKING:
-    import argparse
 
 SECONDS = 20.0
 """How long to wait: servers have 5 s together, clients over HTTP what `listen.http.drain` says."""
@@ -27,7 +21,14 @@ def main(argv: list[str]) -> int:
     Returns:
         0: none runs; 1: it goes on running; 2: usage.
     """
-    options = _parser().parse_args(argv)
+    made = _parser()
+    options = made.parse_args(argv)
+    if options.servers:
+        name = options.servers[0]
+        made.error(
+            f"this stops the daemon with all servers. `mcpd disable {name}` stops {name} and keeps it off,"
+            f" `mcpd restart {name}` starts it again"
+        )
     control = Path(options.control or control_socket(os.environ, options.socket))
     try:
         ended = stop(os.environ, control, options.timeout)
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         exits={0: "no daemon runs any more", 1: "it goes on running"},
         asks=False,
     )
+    made.add_argument("servers", nargs="*", help=argparse.SUPPRESS)
     made.add_argument(
         "--control", metavar="P", help="the daemon's socket for commands (default: $MCPD_CONTROL)"
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.cli.options import parser
+from daemon.host.paths import config_file, state_dir
 
 if TYPE_CHECKING:
     import argparse
@@ -26,8 +28,23 @@ def main(argv: list[str]) -> int:
     machine = clients.this_machine()
     done = [_uninstall(program, machine, options) for program in clients.chosen(made, options)]
     if options.all and not any(done):
-        print("There is nothing to do: mcpd is in no client's configuration.")
+        others = "any other" if None in done else "any"
+        print(f"There is nothing to do: mcpd is not in {others} client's configuration.")
+    elif options.all and not options.dry_run:
+        _say_what_stays()
     return int(any(lines is None for lines in done))
+
+
+def _say_what_stays() -> None:
+    """Name the directories that mcpd leaves, one of which holds secrets."""
+    from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
+
+    kept = [path for path in (config_file(os.environ).parent, state_dir(os.environ)) if path.is_dir()]
+    if kept:
+        places = " and ".join(clients.shown(path) for path in kept)
+        clients.say(
+            f"mcpd keeps its configuration, secrets (the file 'env') and state in {places}: yours to delete."
+        )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -125,7 +126,8 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     done = [each for each in offer.programs if not is_pending(each, offer.machine, offer.wanted, offer.known)]
     servers = settled(options)
     left = [each for each in offer.programs if each not in done]
-    print(visible("\n".join(summary(servers, done, offer.planned, offer.found, options, left)), lines=True))
+    for line in summary(servers, done, offer.planned, offer.found, options, left):
+        print(textwrap.fill(visible(line), screen.width, break_long_words=False, break_on_hyphens=False))
     return status
 
 

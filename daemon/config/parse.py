@@ -21,10 +21,11 @@ from daemon.config.model import DEFAULT_PROFILE, WORKSPACE, Category, Config, Pr
 from daemon.config.names import SERVER_NAME
 from daemon.config.normalizing import Normalized, normalized
 from daemon.config.server_rules import eager_faults, infer_type
-from daemon.config.structure import TRANSPORT_SPELLINGS, expected, read
+from daemon.config.structure import TRANSPORT_SPELLINGS, expected, keys, read
 from daemon.config.tuning import Restart
 from daemon.config.validate import Named, check
 from daemon.errors import ConfigError, Fault
+from daemon.kit.wording import MAX_QUOTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -218,8 +219,16 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     categories = _read_all(Category, raw, "categories", faults)
     profiles = {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE), **_read_all(Profile, raw, "profiles", faults)}
     rest = {key: value for key, value in raw.items() if key not in {*_SECTIONS, "$schema"}}
+    for name in [name for name, value in rest.items() if name not in keys(Config) and _is_server(value)]:
+        written = f'this is a server: write it within "mcpServers": {{"{name[:MAX_QUOTED]}": {{...}}}}'
+        faults.append(Fault(path=below(ROOT, name), message=written))
+        del rest[name]
     config = _read_rest(rest, sources, faults)
     return attrs.evolve(config, mcp_servers=servers, categories=categories, profiles=profiles)
+
+
+def _is_server(value: object) -> bool:
+    return isinstance(value, dict) and not value.keys().isdisjoint({"command", "url"})
 
 
 def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
@@ -326,8 +335,9 @@ def _text(content: bytes, source: str) -> str:
 
 
 def _how_to_make_one(path: Path) -> str:
+    homeless = "" if os.environ.get("HOME") else "HOME is not set, so that / was taken for it. "
     return (
-        "there is no such file. mcpd looks for its configuration at --config or $MCPD_CONFIG, else "
+        f"there is no such file. {homeless}mcpd looks for its configuration at --config or $MCPD_CONFIG, else "
         "$XDG_CONFIG_HOME/mcpd/mcpd.json (~/.config/mcpd/mcpd.json), else /etc/mcpd/mcpd.json. To begin, type "
         "`mcpd up`, which takes over the servers of your clients, or `mcpd add`; or write "
         f'{{"mcpServers": {{}}}} to {path.absolute()} and paste your servers into it'

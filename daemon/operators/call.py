@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Raw
 
 from daemon.catalog.kinds import switch_of
@@ -14,6 +15,8 @@ from daemon.operators.forwarding import Forwarding, forward, known_server
 from daemon.operators.tool_names import tools_like
 from daemon.protocol import CALL_TOOL, tool_params
 from daemon.surfaces.answers import error_result
+from daemon.surfaces.arguments.explaining import refusal
+from daemon.surfaces.arguments.validators import Validators
 
 if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext
@@ -57,4 +60,9 @@ def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
         raise ToolDisabled(text, tool=tool)
     if (server, tool) in catalog.off:
         raise ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)
+    validator = Validators().of(known[tool]) if known else None
+    arguments = msgspec.json.decode(params.arguments)
+    if validator is not None and not validator.accepts(arguments):
+        # Servers answer a wrong call with anything, up to a stack trace: nothing is sent.
+        raise refusal(tool, validator, arguments, [], None)
     return upstream

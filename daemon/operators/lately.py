@@ -26,7 +26,9 @@ async def lately(context: OperatorContext) -> dict[str, object]:
     """What is over, by server: `outages`, their `awaySeconds`, and the tools that `changed`, `came`, `went`."""
     since = context.history.now() - LATELY_SECONDS
     events = await context.history.recent(EventQuery(kinds=_KINDS, since=since, limit=MOST))
-    return {"seconds": LATELY_SECONDS, "servers": summed(events)}
+    configured = context.config.mcp_servers
+    told = summed(event for event in events if event.server in configured)
+    return {"seconds": LATELY_SECONDS, "servers": told}
 
 
 def summed(events: Iterable[Event]) -> dict[str, dict[str, object]]:

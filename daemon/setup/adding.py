@@ -61,6 +61,8 @@ def wanted(words: Sequence[str], command: Sequence[str]) -> WantedServer:
         runner = ("npx", "-y") if found["index"] == "npm" else ("uvx",)
         name = words[0] if len(words) > 1 else _name_of(package)
         return WantedServer(name=_name(name), entry=_of_command((*runner, package)))
+    if len(words) == 1 and _URL.fullmatch(target):
+        raise WordsError(f"give it a name, too: `mcpd add {_name_at(target)} {target}`")
     if len(words) == 1:
         raise WordsError(f"say what '{target}' is: a command behind --, a url, npm:PACKAGE or pypi:PACKAGE")
     if not words:
@@ -123,3 +125,10 @@ def _name_of(package: str) -> str:
     scope, _, name = _VERSION.sub("", package).rpartition("/")
     short = _FILLING.sub("", _FILLING.sub("", name))
     return slug(scope if short in {"", "mcp", "server"} and scope else short) or package
+
+
+def _name_at(url: str) -> str:
+    """A name for what is at a url: `notion` of `https://mcp.notion.com/mcp`."""
+    host = url.partition("://")[2].partition("/")[0].partition(":")[0]
+    words = [each for each in host.split(".")[:-1] if each not in {"www", "api", "mcp"}]
+    return (slug(words[-1]) if words else None) or "NAME"

@@ -175,7 +175,9 @@ def _open(path: Path) -> tuple[FoundFile, Document]:
     found = look(path)
     before = found.text()
     if before is None:
-        raise ConfigError(str(path), [Fault(path=ROOT, message="there is no such file")])
+        raise ConfigError(
+            str(path), [Fault(path=ROOT, message="there is no such file: `mcpd up` or `mcpd add` makes it")]
+        )
     return found, read_document(before, Format.JSON, source=str(path))
 
 

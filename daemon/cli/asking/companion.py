@@ -151,6 +151,12 @@ class CallCompanion:
         self._roots = roots
         self._colour = colour
 
+    def person(self) -> Terminal | None:
+        """The person at the terminal, if there is one who can be asked."""
+        if self._stdin is None:
+            return None
+        return Terminal(self._stdin, self._stderr, colour=self._colour)
+
     @classmethod
     def of(cls, options: argparse.Namespace, server: str) -> CallCompanion:
         """The companion that a command line wants (`add_conversation`)."""

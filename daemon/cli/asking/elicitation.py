@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -55,6 +56,27 @@ def answer(server: str, params: Json, person: Person, browse: Callable[[str], bo
     except Interrupted:
         return {"action": "cancel"}
     return {"action": "accept", "content": content}
+
+
+def missing(schema: Json, given: Json, person: Person) -> Json:
+    """Ask for what a tool requires and was not given; what no form can ask is left to the check of the call.
+
+    Args:
+        schema: the tool's `inputSchema`.
+        given: the arguments that there are.
+        person: who is asked.
+
+    Raises:
+        Declined, Interrupted: the person does not answer.
+    """
+    properties, asked = schema.get("properties"), Json()
+    members = properties if isinstance(properties, dict) else {}
+    for name in schema.get("required") or ():
+        with suppress(Unaskable):
+            if name not in given:
+                form = {"properties": {name: members.get(name)}, "required": [name]}
+                asked[name] = _ask(fields_of(form)[0], person)
+    return asked
 
 
 def _form(server: str, message: str, schema: object, person: Person) -> Json:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon import __version__, cli
-from daemon.cli import COMMANDS, EX_IOERR, GROUPS, main, module_of, overview
+from daemon.cli import COMMANDS, EX_IOERR, GROUPS, MEANT, main, module_of, overview
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
 
@@ -98,7 +98,15 @@ def test_the_version_is_the_packages(
     ("word", "hint"),
     [
         ("statsu", "did you mean `mcpd status`?"),
-        ("zzz", "there are: up, import"),
+        ("setup", "did you mean `mcpd up`?"),
+        ("top", "did you mean `mcpd status --watch`?"),
+        ("stat", "did you mean `mcpd status`?"),
+        ("open", "did you mean `mcpd ui`?"),
+        ("clients", "did you mean `mcpd sessions`?"),
+        ("stopp", "did you mean `mcpd stop`?"),
+        # Nothing that ends something is proposed for a word that is hardly like it.
+        ("stor", "did you mean `mcpd start`?"),
+        ("zzz", "`mcpd help` lists the commands by their purpose"),
         ("--socket", "options follow one, as in `mcpd status --socket`"),
     ],
 )
@@ -107,6 +115,22 @@ def test_an_unknown_command_is_answered_with_the_closest(
 ) -> None:
     assert exit_of(monkeypatch, word) == 2
     assert hint in capsys.readouterr().err
+
+
+def test_every_word_of_elsewhere_names_a_command() -> None:
+    assert {command.split()[0] for command in MEANT.values()} <= set(COMMANDS)
+    assert not MEANT.keys() & COMMANDS.keys()
+
+
+def test_help_of_a_command_is_the_same_in_both_orders() -> None:
+    assert mcpd("help", "status").stdout == mcpd("status", "--help").stdout != ""
+    assert mcpd("help", "zzz").returncode == 2
+
+
+@pytest.mark.parametrize("command", ["up", "events", "call", "logs"])
+def test_help_is_wrapped_to_the_terminal(command: str) -> None:
+    helped = mcpd(command, "--help", COLUMNS="72").stdout.split("\nexamples:")[0]
+    assert max(map(len, helped.splitlines())) <= 72
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -257,3 +257,13 @@ def test_a_server_that_leaves_the_configuration_ends_it(sockets: Path) -> None:
         daemon.answers["logs"] = {"error": {"code": -32602, "message": "no server is named 'git'."}}
         assert following.said() == "mcpd: no server is named 'git'.\n"
         assert following.child.wait(PATIENCE) == 1
+
+
+def test_what_is_older_than_wanted_is_left_out(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    now = time.time()
+    lines = [
+        {"n": n, "at": now - ago, "run": 1, "text": f"{ago}"} for n, ago in enumerate((7200, 3000, 60, 5), 1)
+    ]
+    control({"logs": {**page(), "lines": lines}})
+    assert main(["git", "--since", "1h", "--tail", "2", "--json"]) == 0
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["60", "5"]

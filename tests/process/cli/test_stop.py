@@ -14,3 +14,10 @@ def test_the_daemon_has_ended_when_it_returns(user: User) -> None:
     assert ended(pid)
     again = user.mcpd("stop")
     assert (again.returncode, "no daemon runs" in again.stdout) == (0, True)
+
+
+def test_whoever_names_a_server_is_told_what_stops_one(user: User) -> None:
+    pid = user.start()["pid"]
+    stopped = user.mcpd("stop", "git")
+    assert (stopped.returncode, "`mcpd disable git`" in stopped.stderr) == (2, True)
+    assert not ended(pid)

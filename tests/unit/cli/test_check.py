@@ -132,3 +132,11 @@ def test_what_the_file_says_is_escaped(file: Path, capsys: pytest.CaptureFixture
     file.write_text('{"mcpServers": {}, "\\u001b[2J": 1}')
     assert main([]) == 78
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_the_file_may_be_named_as_everywhere_else(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(GOOD)
+    assert main(["--config", str(file)]) == 0
+    with pytest.raises(SystemExit):
+        main([str(file), "--config", str(file)])
+    assert "name one configuration" in capsys.readouterr().err

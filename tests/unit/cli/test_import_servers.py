@@ -70,6 +70,15 @@ def test_a_daemon_that_runs_is_told(
     assert "the daemon starts them now" in capsys.readouterr().out
 
 
+def test_an_agreement_to_nothing_is_told_what_writes(
+    user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = user("claude-code")
+    main(["--yes"])
+    assert "nothing was written: --yes agrees to what --write does" in capsys.readouterr().err
+    assert not (here.home / ".config").exists()
+
+
 def test_a_dry_run_shows_the_diff_and_writes_nothing(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:

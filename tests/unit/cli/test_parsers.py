@@ -28,6 +28,6 @@ def test_a_command_without_a_parser_is_known_by_its_line(monkeypatch: pytest.Mon
 
 def test_a_whole_line_is_understood_where_its_command_is_named() -> None:
     options = whole_parser("restart").parse_args(["restart", "git", "--json"])
-    assert (options.server, options.json) == ("git", True)
+    assert (options.servers, options.json) == (["git"], True)
     with pytest.raises(SystemExit):
         whole_parser(None).parse_args(["restart", "git"])

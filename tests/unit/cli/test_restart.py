@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from daemon.cli.restart import in_words, main
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.unit.cli.conftest import Controls
 
 STARTING = {"server": "git", "state": "starting"}
@@ -34,3 +34,28 @@ def test_the_instances_of_a_server_are_a_line_each() -> None:
         "web#7: restarted, now backoff, exited",
         "web#8: has ended meanwhile",
     ]
+
+
+def test_several_and_all_that_are_switched_on_are_restarted(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off = {"git": {"state": "ready"}, "web": {"state": "failed"}, "old": {"state": "disabled"}}
+    daemon = control({"restart": STARTING, "status": {"servers": off}})
+    assert main(["git", "time"]) == 0
+    assert main(["--all", "--json"]) == 0
+    asked = [params["server"] for method, params in daemon.asked if method == "restart"]
+    assert asked == ["git", "time", "git", "web"]
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_one_that_is_not_there_keeps_no_other_from_it(control: Controls) -> None:
+    daemon = control({"restart": {"error": {"code": 1, "message": "no server is named so"}}})
+    assert main(["a", "b"]) == 1
+    assert len(daemon.asked) == 2
+
+
+@pytest.mark.parametrize("words", [[], ["git", "--all"]])
+def test_what_to_restart_is_said_in_one_way(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "name the servers to restart, or say --all" in capsys.readouterr().err

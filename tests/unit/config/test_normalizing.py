@@ -242,3 +242,9 @@ def test_what_is_of_another_shape_is_left_to_be_told(raw: dict[str, Any]) -> Non
 
 def test_comments_as_keys_and_a_lone_list_of_what_is_allowed_are_ignored() -> None:
     assert config_of({"_comment": "x", "//": "y", "mcp": {"excluded": ["a"]}}) == Config()
+
+
+def test_servers_without_what_holds_them_are_told_where_they_belong() -> None:
+    assert faults_in_text('{"a": {"command": "x"}}') == [
+        ("$.a", 'this is a server: write it within "mcpServers": {"a": {...}}')
+    ]

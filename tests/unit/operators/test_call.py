@@ -11,7 +11,7 @@ import pytest
 from daemon.errors import UpstreamLost
 from daemon.facts import Switched
 from daemon.operators.call import OperatorCallParams, call
-from tests.fakes_upstream import Client, Stage, error_of
+from tests.fakes_upstream import Client, Stage, error_of, tool
 from tests.unit.operators.stage import OperatorStage
 
 if TYPE_CHECKING:
@@ -149,3 +149,21 @@ async def test_a_server_that_the_configuration_switches_off_is_told_from_one_tha
     client = await OperatorStage(off).connect(nursery)
     await ask(client, "off", "echo")
     assert "switched off in the configuration" in error_of(await client.get())["message"]
+
+
+SCHEMA = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
+
+
+@pytest.mark.parametrize(("arguments", "says"), [({}, "zone"), ({"zone": 5}, "$.zone")])
+async def test_arguments_that_do_not_fit_are_told_in_one_line_and_not_sent(
+    nursery: trio.Nursery, arguments: dict[str, object], says: str
+) -> None:
+    stage = OperatorStage()
+    stage.stage.lists("alpha", tool("now", inputSchema=SCHEMA))
+    client = await stage.connect(nursery)
+    await ask(client, "alpha", "now", arguments=arguments)
+    text = (await client.get())["result"]["content"][0]["text"]
+    assert text.startswith("InvalidArguments: the arguments of now do not fit it")
+    assert says in text
+    assert "\n" not in text
+    assert not stage.alpha.sent

@@ -54,8 +54,10 @@ def test_of_a_tool_that_changed_more_than_once_what_is_left_of_it_is_told() -> N
 async def test_only_the_last_hours_are_told() -> None:
     context = operator_context(Stage())
     now = context.history.now()
-    context.history.note(ready("before", now - LATELY_SECONDS - 60, awaySeconds=5.0))
-    context.history.note(ready("since", now - LATELY_SECONDS + 60, awaySeconds=5.0))
+    context.history.note(ready("alpha", now - LATELY_SECONDS - 60, awaySeconds=5.0))
+    context.history.note(ready("alpha", now - LATELY_SECONDS + 60, awaySeconds=5.0))
+    # Whoever took it out of the configuration needs to hear no more of it.
+    context.history.note(ready("removed", now - LATELY_SECONDS + 60, awaySeconds=5.0))
     told: dict[str, Any] = await lately(context)
     assert told["seconds"] == LATELY_SECONDS
-    assert list(told["servers"]) == ["since"]
+    assert list(told["servers"]) == ["alpha"]

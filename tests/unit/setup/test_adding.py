@@ -39,6 +39,8 @@ def test_words_name_a_server(words: list[str], name: str, entry: dict[str, objec
     [
         ([], [], "write a name"),
         (["time"], [], "say what 'time' is"),
+        (["https://mcp.notion.com/mcp"], [], "`mcpd add notion https://mcp.notion.com/mcp`"),
+        (["http://localhost:9/mcp"], [], "`mcpd add NAME http://localhost:9/mcp`"),
         (["time", "uvx", "mcp-server-time"], [], r"mcpd add time -- uvx mcp-server-time"),
         (["time", "uvx"], [], "behind --"),
         (["My Time"], ["uvx"], "write my-time"),

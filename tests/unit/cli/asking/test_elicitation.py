@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.asking.elicitation import answer
+from daemon.cli.asking.elicitation import answer, missing
 from tests.unit.cli.asking.people import Scripted
 
 Json = dict[str, Any]
@@ -147,3 +147,12 @@ def test_what_is_no_page_is_declined_unasked(url: object) -> None:
     assert (result, opened, person.left) == ({"action": "decline"}, [], ["y"])
     assert "\x1b" not in person.all
     assert "is no address of a page on the web" in person.all
+
+
+def test_only_what_a_tool_requires_and_lacks_is_asked_for() -> None:
+    members = {"zone": {"type": "string"}, "days": {"type": "integer"}, "deep": {"type": "object"}}
+    schema = {"properties": {**members, "more": {"type": "string"}}, "required": ["zone", "days", "deep"]}
+    person = Scripted("UTC", "many", "3")
+    # What no form can ask is named by the check of the call.
+    assert missing(schema, {}, person) == {"zone": "UTC", "days": 3}
+    assert missing(schema, {"zone": "UTC", "days": 3}, Scripted()) == {}
