@@ -15,6 +15,8 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.clients.capabilities import NOTHING as NO_CAPABILITIES
+from daemon.clients.capabilities import answerable
 from daemon.clients.logging_levels import asked_level
 from daemon.clients.refusals import concerns_client, read_refusal, without_secrets
 from daemon.errors import CallError, InternalError, UpstreamCallError
@@ -317,6 +319,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
             return self.calls
         # Askers are compared by identity, and each connection has read the key anew.
         return self.request if self.request.key is None else sys.intern(self.request.key)
+
+    @property
+    def answerable(self) -> frozenset[str]:
+        """What its client can answer, as declared in the request itself or for the connection."""
+        declared = self.declared if self.request.modern else self.calls.server_requests.capabilities
+        return answerable(bytes(declared or NO_CAPABILITIES))
 
     def abandon(self, reason: str) -> None:
         """Give the call up wherever it is, without an answer; what was asked for it is withdrawn before."""

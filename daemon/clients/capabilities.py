@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.wire.envelope import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
@@ -65,6 +67,13 @@ def lacking(capabilities: Raw, request: PeerRequest) -> str:
         return "params that can be read"
     wanted = next((part for part in _needed(request.method, asked) if not _has(declared, part)), ())
     return ".".join(wanted)
+
+
+@lru_cache(maxsize=64)
+def answerable(capabilities: bytes) -> frozenset[str]:
+    """The methods of servers' requests that a client can answer, in one form at least."""
+    declared = declared_in(Raw(capabilities))
+    return frozenset(each for each in ASKED_OF_CLIENTS if declared.get(each.partition("/")[0]) is not None)
 
 
 def answer_instead(request: PeerRequest, lacks: str) -> None:

@@ -181,6 +181,11 @@ class RelayedRequest:
         """The request itself."""
         return self
 
+    @property
+    def answerable(self) -> frozenset[str]:
+        """None: a client asks nothing back."""
+        return frozenset()
+
     def _ended(self) -> None:
         self._release()
         self._asking.ended(self)

@@ -16,7 +16,7 @@ from daemon.errors import UnknownServer, UpstreamCallError, UpstreamUnavailable
 from daemon.operators.clients import OperatorCall
 from daemon.operators.instances import Whereabouts, own_instance
 from daemon.ports import OwnCall
-from daemon.protocol import CALL_TOOL, CAPABILITIES_KEY, members_before
+from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, CAPABILITIES_KEY, members_before
 from daemon.wire.envelope import INVALID_REQUEST
 from daemon.wire.requests import NO_CLIENT
 
@@ -213,3 +213,8 @@ class _Outcome:
     def asker(self) -> object:
         """The request itself: operators are no clients."""
         return self
+
+    @property
+    def answerable(self) -> frozenset[str]:
+        """What the operator's client can answer; nothing without one."""
+        return frozenset() if self._operator is None else ASKED_OF_CLIENTS

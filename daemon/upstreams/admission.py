@@ -22,6 +22,7 @@ import trio
 
 from daemon.counting.measures import Pace
 from daemon.errors import CallError, Overloaded, UpstreamUnavailable
+from daemon.protocol import ROOTS_CHANGED
 from daemon.upstreams.admitted import Admitted, SizeLimited
 from daemon.upstreams.attribution import Apart, Attribution
 from daemon.upstreams.line import InLine, Line
@@ -78,13 +79,12 @@ class Admission:
         self._in_flight: dict[int, Admitted] = {}
         self._line = Line()
         self._queued = self._line.clients
-        self._apart = apart or Apart(server)
-        # No call goes out at once where clients take turns: each needs a closer look.
-        self._most = 0 if self._apart.is_on else limits.in_flight
+        self._apart = apart or Apart(server, clock)
+        self._most = limits.in_flight
         self._pace: Pace | None = None
         self._clock = clock
         self._closed = False
-        self.attribution = Attribution(self._in_flight, connection.given_up, self._keep_apart, clock)
+        self.attribution = Attribution(self._in_flight, connection.given_up, self._apart, clock)
         self.asked, self.ends = self.attribution.open, self.attribution.ended
         # Chosen once: a server without a limit pays nothing for it.
         self._admitted = Admitted if limits.output_bytes is None else SizeLimited
@@ -118,12 +118,19 @@ class Admission:
         self.used.set()
         ticket = next(_tickets)
         admitted = self._admitted(self, ticket, exchange)
-        if len(self._in_flight) < self._most or (self._apart.is_on and self._is_alone(admitted.asker)):
+        # No call goes out at once where clients take turns: each needs a closer look.
+        if len(self._in_flight) < self._most and (not self._apart.until or self._may_go(admitted.asker)):
             admitted.key = self.connection.call(call, admitted)
             self._in_flight[ticket] = admitted
         else:
             self._queue(InLine(ticket, client, call, admitted, self._clock()))
         return ticket
+
+    def notify(self, method: str) -> None:
+        """Tell the server something that needs no params."""
+        self.connection.notify(method)
+        if method == ROOTS_CHANGED:
+            self.attribution.expects_roots = True
 
     def cancel(self, ticket: int, reason: str) -> None:
         """Give up a call; nothing happens if it has ended already."""
@@ -190,7 +197,7 @@ class Admission:
 
     def _room(self) -> int:
         """How many calls may leave the line now, all of the client whose turn it is."""
-        free = self._limits.in_flight - len(self._in_flight)
+        free = self._most - len(self._in_flight)
         if not self._apart.is_on:
             return min(free, 1)
         if not self._in_flight:
@@ -198,15 +205,12 @@ class Admission:
         asker = next(iter(self._in_flight.values())).asker
         return free if self._line.is_all_of(asker) and all_of(self._in_flight.values(), asker) else 0
 
-    def _is_alone(self, asker: object) -> bool:
-        """Whether a client's call may go out at once: nobody waits, and only this client's are in flight."""
-        free = len(self._in_flight) < self._limits.in_flight
-        return free and not self._line.clients and all_of(self._in_flight.values(), asker)
-
-    def _keep_apart(self) -> None:
-        """Work for one client at a time from now on."""
-        self._most = 0
-        self._apart.begin()
+    def _may_go(self, asker: object) -> bool:
+        """Whether a call may go out at once where clients take turns, or have until a moment ago."""
+        if not self._apart.is_on:
+            self._advance()
+            return len(self._in_flight) < self._most and not self._line.clients
+        return not self._line.clients and all_of(self._in_flight.values(), asker)
 
     def _overloaded(self, text: str, client: int, bound: str = "limits.queue") -> Overloaded:
         queued, yours = len(self._line.clients), self._line.places_of(client)

@@ -88,6 +88,11 @@ class Admitted(Struct, eq=False):
         """Who has made the call."""
         return self.exchange.asker
 
+    @property
+    def answerable(self) -> frozenset[str]:
+        """What its client can answer."""
+        return self.exchange.answerable
+
 
 class SizeLimited(Admitted):
     """An admitted call whose answer must not be larger than `limits.output_bytes`."""

@@ -2,9 +2,14 @@
 
 What the transport says is certain: a request in the answer to a call's POST belongs to that call. One that
 names a task is refused: no client waits for it. Otherwise it can only belong to a client that has a call in
-flight, or has given one up that the server may still work on. If there is one such client, it is asked; if
-there are more, nobody is, and from then on the server's calls are made one client at a time (`Apart`), which
-makes the next request certain.
+flight, or has given one up that the server may still work on. If there is one such client, it is asked. If
+there are more, nobody is, and the server's calls are made one client at a time (`Apart`), which makes the next
+request certain, until the server has asked nothing for a minute.
+
+Two kinds of requests set nobody apart. A request that none of these clients can answer is answered in their
+place, as it would be for each of them. And the first `roots/list` of a connection, or after the server was told
+of changed roots, belongs to the connection: servers ask for roots once they are up, while calls that have
+waited for the server are in flight.
 
 A request lasts as long as one of the calls that may have caused it.
 """
@@ -14,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import trio
 from loguru import logger
 
 from daemon import protocol
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
 UNCERTAIN = (
     "this request may belong to the call of one client or of another, one that was given up a moment ago"
-    " included: it is passed on to none. From now on this server's calls are made one client at a time"
+    " included: it is passed on to none. For now this server's calls are made one client at a time"
 )
 """The answer to a request whose client is not certain."""
 
@@ -42,6 +48,16 @@ GIVEN_UP = "the call that has caused this request was given up"
 NO_TASK = "this request names a task that no client is waiting for"
 """The answer to a request of a task that is not known."""
 
+AT_START = (
+    "this request belongs to no call, and more than one client may be meant: no client is asked. Ask while you"
+    " work on a call"
+)
+"""The answer to a request for roots that a server makes because it has just come up."""
+
+APART_SECONDS = 60.0
+"""Seconds without a request of the server's after which its calls go out together again: longer than a server
+that asks in each call is silent between two, and no user is to pay for one doubt until mcpd is restarted."""
+
 RELATED_TASK = protocol.META + "related-task"
 """The member of a request's `_meta` that names its task (MCP 2025-11-25, tasks)."""
 
@@ -49,21 +65,38 @@ _decode_members = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Apart:
-    """Whether a server's calls are made one client at a time: from the first request of uncertain origin on."""
+    """Whether a server's calls are made one client at a time, because of a request of uncertain origin."""
 
-    def __init__(self, server: str) -> None:
-        """Begin with all clients at once; `server` is the server's name."""
-        self.is_on = False
+    def __init__(self, server: str, clock: Callable[[], float] = trio.current_time) -> None:
+        """Begin with all clients at once; `server` is the server's name, `clock` trio's."""
+        self.until = 0.0
+        """When that ends unless the server asks again, on the clock; 0 if it is not so."""
         self._server = server
+        self._clock = clock
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it is so now."""
+        if self.until and self._clock() >= self.until:
+            self.until = 0.0
+            logger.bind(server=self._server).info(
+                f"has asked clients nothing for {APART_SECONDS:g} s: its calls are made at once again"
+            )
+        return self.until > 0.0
 
     def begin(self) -> None:
-        """Make calls one client at a time from now on, over all connections to come; logged once."""
+        """Make calls one client at a time for a while, over all connections; logged as it begins."""
         if not self.is_on:
-            self.is_on = True
             logger.bind(server=self._server).warning(
-                "asks clients something, and more than one may be meant:"
-                " from now on its calls are made one client at a time"
+                "asks clients something, and more than one may be meant: its calls are made one client at a"
+                f" time until it has asked nothing for {APART_SECONDS:g} s"
             )
+        self.until = self._clock() + APART_SECONDS
+
+    def extend(self) -> None:
+        """Note that the server has asked: it may ask again."""
+        if self.is_on:
+            self.until = self._clock() + APART_SECONDS
 
 
 class Attribution:
@@ -73,7 +106,7 @@ class Attribution:
         self,
         calls: Mapping[int, Admitted],
         given_up: GivenUp,
-        uncertain: Callable[[], None],
+        apart: Apart,
         clock: Callable[[], float],
     ) -> None:
         """Begin without any.
@@ -81,14 +114,16 @@ class Attribution:
         Args:
             calls: the calls in flight, by their tickets.
             given_up: the calls that were given up and may still run.
-            uncertain: told that a request may belong to more than one client.
+            apart: begins with a request that may belong to more than one client.
             clock: trio's.
         """
         self.open: dict[PeerRequest, set[int]] = {}
         """What clients were asked, with the tickets of the calls that may have caused it; it may have ended."""
         self._calls = calls
         self._given_up = given_up
-        self._uncertain = uncertain
+        self._apart = apart
+        self.expects_roots = True
+        """Whether the next request for roots is one of the connection's own."""
         self._clock = clock
 
     def take(self, request: PeerRequest, carrier: Exchange | None) -> bool:
@@ -98,6 +133,7 @@ class Attribution:
             request: the request.
             carrier: the call in whose answer it came, if the transport says so.
         """
+        self._apart.extend()
         if related_task(request.params) is not None:
             request.refuse(INVALID_REQUEST, NO_TASK)
         elif carrier is not None:
@@ -129,14 +165,20 @@ class Attribution:
 
     def _guess(self, request: PeerRequest) -> bool:
         """Ask the only client that can be meant."""
-        calls = list(self._calls.values())
-        given_up = self._given_up.askers(self._clock())
+        calls, now, method = list(self._calls.values()), self._clock(), request.method
+        given_up = self._given_up.askers(now)
+        at_start = self.expects_roots and method == protocol.LIST_ROOTS
+        if at_start:
+            self.expects_roots = False
         if not calls and not given_up:
             return False
-        if len({id(asker) for asker in (*given_up, *(call.asker for call in calls))}) > 1:
-            if request.otherwise is None:
-                self._uncertain()
-            request.refuse(INVALID_REQUEST, UNCERTAIN)
+        is_certain = len({id(asker) for asker in (*given_up, *(call.asker for call in calls))}) == 1
+        if not is_certain and (
+            any(method in call.answerable for call in calls) or self._given_up.may_answer(method, now)
+        ):
+            if request.otherwise is None and not at_start:
+                self._apart.begin()
+            request.refuse(INVALID_REQUEST, AT_START if at_start else UNCERTAIN)
         elif not calls:
             request.refuse(INVALID_REQUEST, GIVEN_UP)
         else:

@@ -91,7 +91,7 @@ class UpstreamEvents(UpstreamAccess):
     def notify(self, method: str) -> None:
         """Tell the server something that needs no params (`ports.Upstream.notify`)."""
         if self._admission is not None:
-            self._admission.connection.notify(method)
+            self._admission.notify(method)
 
     def _shut(self) -> None:
         """Take no more calls, and give back those in line."""

@@ -139,7 +139,7 @@ class SecondConnection:
         """Tell the server over both connections."""
         self._first.notify(method)
         if self.admission is not None:
-            self.admission.connection.notify(method)
+            self.admission.notify(method)
 
     def cancel(self, key: int, reason: str) -> None:
         """Give up a call, over whichever connection it went; no two calls have the same key."""

@@ -20,19 +20,19 @@ class GivenUp:
         """Begin without any."""
         self.seconds = math.inf
         """How long a request may still run."""
-        self._known: dict[int, tuple[object, float]] = {}
+        self._known: dict[int, tuple[object, float, frozenset[str]]] = {}
         self._forgotten = -math.inf
 
     def __len__(self) -> int:
         """How many are remembered."""
         return len(self._known)
 
-    def add(self, uid: int, asker: object, now: float) -> None:
-        """Remember a request, and whose it was (`Exchange.asker`)."""
+    def add(self, uid: int, asker: object, now: float, answerable: frozenset[str] = frozenset()) -> None:
+        """Remember a request, whose it was, and what that client can answer (`Exchange`)."""
         self._prune(now)
         if len(self._known) >= MAX_GIVEN_UP:
-            _, self._forgotten = self._known.pop(next(iter(self._known)))
-        self._known[uid] = asker, now
+            _, self._forgotten, _ = self._known.pop(next(iter(self._known)))
+        self._known[uid] = asker, now, answerable
 
     def answered(self, uid: int) -> None:
         """Forget a request: its answer has come, and nothing follows it."""
@@ -41,8 +41,15 @@ class GivenUp:
     def askers(self, now: float) -> list[object]:
         """Whose requests may still run; this object itself stands for those that are not remembered."""
         self._prune(now)
-        found = [asker for asker, _ in self._known.values()]
+        found = [asker for asker, _, _ in self._known.values()]
         return [*found, self] if now - self._forgotten < self.seconds else found
+
+    def may_answer(self, method: str, now: float) -> bool:
+        """Whether one of the clients whose requests may still run can answer such a request."""
+        self._prune(now)
+        return now - self._forgotten < self.seconds or any(
+            method in answerable for _, _, answerable in self._known.values()
+        )
 
     def _prune(self, now: float) -> None:
         """Forget what has run out: the oldest come first."""

@@ -54,6 +54,10 @@ class Exchange(Protocol):
     def asker(self) -> object:
         """Who has made the request: two exchanges belong to one client exactly if this is the same object."""
 
+    @property
+    def answerable(self) -> frozenset[str]:
+        """The methods of requests that the asker can answer in return, as it has declared."""
+
 
 class RemoteError(Exception):
     """The peer answered a request of ours with a JSON-RPC error."""
@@ -154,7 +158,7 @@ class Requests:
         """As `take`, for a request that the peer has not answered, and may still work on."""
         entry = self._pending.get(uid)
         if entry is not None and entry.forwarded:
-            self.given_up.add(uid, entry.exchange.asker, self._clock())
+            self.given_up.add(uid, entry.exchange.asker, self._clock(), entry.exchange.answerable)
         return self.take(uid)
 
     def exchange_of(self, uid: int | None) -> Exchange | None:
@@ -291,6 +295,11 @@ class AwaitedAnswer:
     def asker(self) -> object:
         """The request itself: it is nobody else's."""
         return self
+
+    @property
+    def answerable(self) -> frozenset[str]:
+        """None: there is no client behind it."""
+        return frozenset()
 
 
 def as_uid(raw_id: Raw) -> int:

@@ -27,6 +27,7 @@ from daemon.clients.audience import ConnectedClients
 from daemon.config.model import Config, Restart, Server, ServerLimits, StartMode, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.processes.children import Children
+from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.safety.redact import Redactor
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec
@@ -145,6 +146,7 @@ class Answer:
     """An exchange that a test can wait for. Fails if it ends twice."""
 
     spared_until = 0.0
+    answerable = ASKED_OF_CLIENTS
 
     def __init__(self) -> None:
         self.key = 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from daemon.config.model import ServerLimits
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamLost, UpstreamUnavailable
 from daemon.ports import CallToSend, OwnCall
-from daemon.protocol import CLIENT_CAPABILITIES
+from daemon.protocol import ASKED_OF_CLIENTS, CLIENT_CAPABILITIES
 from daemon.upstreams.admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
 from daemon.wire.given_up import GivenUp
 
@@ -85,6 +85,7 @@ class Caller:
     """An exchange that keeps how it ended."""
 
     spared_until = 0.0
+    answerable = ASKED_OF_CLIENTS
 
     ended: list[object] = attrs.field(factory=list)
     progress: int = 0

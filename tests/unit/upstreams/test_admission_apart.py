@@ -32,7 +32,7 @@ class Scene:
 
     def __init__(self, *, in_flight: int = 3, queue: int = 10, on: bool = True) -> None:
         self.server = Server()
-        self.apart = Apart("s")
+        self.apart = Apart("s", lambda: self.server.now)
         self.limits = ServerLimits(in_flight=in_flight, queue=queue)
         if on:
             self.apart.begin()
@@ -104,7 +104,7 @@ def test_it_begins_with_the_first_doubt_while_calls_of_several_are_in_flight() -
     scene = Scene(on=False)
     scene.call(ANNA, "1")
     scene.call(BEN, "1")
-    asked = question("roots/list")
+    asked = question("sampling/createMessage")
     scene.admission.attribution.take(asked.request, None)
     assert asked.answers == [("refused", -32600)]
     scene.call(CARL, "1")
@@ -119,13 +119,32 @@ def test_it_outlives_the_connection() -> None:
     scene = Scene(on=False)
     scene.call(ANNA, "1")
     scene.call(BEN, "1")
-    scene.admission.attribution.take(question("roots/list").request, None)
+    scene.admission.attribution.take(question("sampling/createMessage").request, None)
     scene.admission.close()
     scene.server = Server()
     scene.connect()
     scene.call(ANNA, "2")
     scene.call(BEN, "2")
     assert scene.sent == ["anna-2"]
+
+
+def test_after_a_minute_without_a_request_all_clients_are_served_at_once_again() -> None:
+    scene = Scene()
+    scene.call(ANNA, "1")
+    scene.call(BEN, "1")
+    assert scene.sent == ["anna-1"]
+    scene.server.now = 60.0
+    scene.call(CARL, "1")
+    assert scene.sent == ["anna-1", "ben-1", "carl-1"]
+
+
+def test_those_in_line_are_served_at_once_when_a_call_ends_after_that_minute() -> None:
+    scene = Scene()
+    for who in (ANNA, BEN, CARL):
+        scene.call(who, "1")
+    scene.server.now = 60.0
+    scene.server.answer("anna-1")
+    assert scene.sent == ["anna-1", "ben-1", "carl-1"]
 
 
 def test_the_limits_of_the_line_hold_and_the_refusal_says_why() -> None:

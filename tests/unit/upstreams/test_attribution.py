@@ -10,12 +10,15 @@ import pytest
 from loguru import logger
 from msgspec import Raw
 
+from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.upstreams.admitted import Admitted
 from daemon.upstreams.attribution import RELATED_TASK, Apart, Attribution, related_task
 from daemon.wire.given_up import GivenUp
 from tests.unit.clients.asking import Question, question
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer_requests import PeerRequest
@@ -29,6 +32,7 @@ class Caller:
     asked_of: list[PeerRequest] = attrs.field(factory=list)
     answers: bool = False
     spared_until: float = 0.0
+    answerable: frozenset[str] = ASKED_OF_CLIENTS
 
     def asked(self, request: PeerRequest) -> None:
         self.asked_of.append(request)
@@ -50,20 +54,19 @@ class Scene:
         self.given_up = GivenUp()
         self.given_up.seconds = 60.0
         self.now = 0.0
-        self.uncertain = 0
-        self.attribution = Attribution(self.calls, self.given_up, self._is_uncertain, lambda: self.now)
+        self.apart = Apart("s", lambda: self.now)
+        self.attribution = Attribution(self.calls, self.given_up, self.apart, lambda: self.now)
 
-    def _is_uncertain(self) -> None:
-        self.uncertain += 1
-
-    def call(self, asker: object, *, answers: bool = False) -> Caller:
-        """A client calls; tickets and keys differ."""
-        caller, ticket = Caller(asker, answers=answers), len(self.calls) + 1
+    def call(self, asker: object, *, answers: bool = False, can: Iterable[str] = ASKED_OF_CLIENTS) -> Caller:
+        """A client calls that can be asked these; tickets and keys differ."""
+        caller, ticket = Caller(asker, answers=answers, answerable=frozenset(can)), len(self.calls) + 1
         places: Any = None
         self.calls[ticket] = Admitted(places, ticket, caller, ticket + 100)
         return caller
 
-    def asks(self, method: str = "roots/list", params: Any = None, carrier: int | None = None) -> Question:
+    def asks(
+        self, method: str = "elicitation/create", params: Any = None, carrier: int | None = None
+    ) -> Question:
         """The server asks, perhaps in the answer to the call with this ticket."""
         asked = question(method, params)
         self.taken = self.attribution.take(asked.request, None if carrier is None else self.calls[carrier])
@@ -84,7 +87,7 @@ def test_what_the_transport_says_is_believed_whatever_else_is_in_flight() -> Non
     asked = scene.asks(carrier=1)
     assert anna.asked_of == [asked.request]
     assert not ben.asked_of
-    assert scene.uncertain == 0
+    assert not scene.apart.is_on
 
 
 def test_a_call_that_is_none_of_ours_carries_nothing() -> None:
@@ -109,12 +112,12 @@ def test_where_two_clients_may_be_meant_none_is_asked() -> None:
     assert asked.answers == [("refused", -32600)]
     assert "passed on to none" in asked.back.said[0][2]
     assert not any(call.asked_of for call in calls)
-    assert scene.uncertain == 1
+    assert scene.apart.is_on
 
 
 def test_a_call_that_was_given_up_may_be_meant_until_it_has_run_out() -> None:
     scene = Scene()
-    scene.given_up.add(7, BEN, 0.0)
+    scene.given_up.add(7, BEN, 0.0, ASKED_OF_CLIENTS)
     anna = scene.call(ANNA)
     assert scene.asks().answers == [("refused", -32600)]
     scene.now = 60.0
@@ -145,7 +148,7 @@ def test_for_a_call_that_was_given_up_nobody_is_asked() -> None:
     asked = scene.asks()
     assert scene.taken
     assert "given up" in asked.back.said[0][2]
-    assert scene.uncertain == 0
+    assert not scene.apart.is_on
 
 
 def test_without_any_call_it_is_somebody_elses_matter() -> None:
@@ -190,6 +193,48 @@ def test_what_is_answered_at_once_is_not_remembered() -> None:
     assert not scene.attribution.open
 
 
+def test_what_none_of_them_can_answer_is_answered_in_their_place_and_sets_nobody_apart() -> None:
+    scene = Scene()
+    calls = [scene.call(ANNA, can=()), scene.call(BEN, can=("sampling/createMessage",))]
+    scene.given_up.add(7, object(), 0.0)
+    asked = scene.asks()
+    assert [call.asked_of for call in calls] == [[], [asked.request]]
+    assert not scene.apart.is_on
+    scene.asks("sampling/createMessage")
+    # The server may ask for her, too: mcpd declares to it what any client can.
+    assert scene.apart.is_on
+
+
+def test_the_first_request_for_roots_is_the_connections_own_and_the_next_may_be_any_calls() -> None:
+    scene = Scene()
+    for who in (ANNA, BEN):
+        scene.call(who)
+    asked = scene.asks("roots/list")
+    assert asked.answers == [("refused", -32600)]
+    assert "belongs to no call" in asked.back.said[0][2]
+    assert not scene.apart.is_on
+    scene.attribution.expects_roots = True
+    scene.asks("roots/list")
+    assert not scene.apart.is_on
+    scene.asks("roots/list")
+    assert scene.apart.is_on
+
+
+def test_being_set_apart_ends_a_minute_after_the_last_request() -> None:
+    scene = Scene()
+    anna, _ = scene.call(ANNA, answers=True), scene.call(BEN)
+    scene.asks()
+    scene.end(2)
+    scene.now = 59.0
+    assert scene.apart.is_on
+    scene.asks()
+    assert len(anna.asked_of) == 1
+    scene.now = 118.0
+    assert scene.apart.is_on
+    scene.now = 119.0
+    assert not scene.apart.is_on
+
+
 @pytest.mark.parametrize(
     ("params", "task"),
     [
@@ -218,8 +263,9 @@ def test_a_request_of_a_task_is_refused_whatever_carries_it(carrier: int | None)
 
 def test_that_clients_are_kept_apart_is_logged_once() -> None:
     lines: list[str] = []
+    now = 0.0
     sink = logger.add(lines.append, level="WARNING", format="{extra[server]} {message}")
-    apart = Apart("s")
+    apart = Apart("s", lambda: now)
     was_on = apart.is_on
     for _ in range(3):
         apart.begin()

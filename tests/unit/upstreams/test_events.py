@@ -137,7 +137,7 @@ async def test_doubt_keeps_clients_apart_over_connections() -> None:
     scene = Scene()
     for _ in range(2):
         scene.server.send(tool_call("t"), test_admission.Caller())
-    scene.server.on_server_request(question("roots/list").request, None)
+    scene.server.on_server_request(question("sampling/createMessage").request, None)
     assert scene.server.apart.is_on
 
 

@@ -81,7 +81,6 @@ async def test_a_call_that_only_waits_in_line_is_refused(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     served = Served(queue=5)
-    served.admission._most = 0
     served.admission._apart.begin()
     await served.begin(nursery)
     anna, ben = Caller(), Caller()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.errors import ConnectionLost
+from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.wire.envelope import decode
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class RecordingExchange:
     """An owner of a request: what it was told, in order."""
 
     spared_until = 0.0
+    answerable = ASKED_OF_CLIENTS
 
     def __init__(self) -> None:
         self.endings: list[tuple[str, str]] = []

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from daemon.config.model import Server, ServerLimits, Timeouts, TransportType
 from daemon.model import Era, Kind
 from daemon.processes.children import Children
-from daemon.protocol import IDENTITY, LOG_MESSAGE, MODERN_VERSION
+from daemon.protocol import ASKED_OF_CLIENTS, IDENTITY, LOG_MESSAGE, MODERN_VERSION
 from daemon.upstreams.transports.opening import OpenContext, connector
 from daemon.wire.envelope import METHOD_NOT_FOUND
 from daemon.wire.outbox import Outbox
@@ -87,6 +87,7 @@ class Caller:
     """An exchange that remembers how it ended, and insists that it ends once."""
 
     spared_until = 0.0
+    answerable = ASKED_OF_CLIENTS
 
     ended: trio.Event = attrs.field(factory=trio.Event)
     result: Any = None
