@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.retrieval import DEPTH, MEASURES, Row, Tools, catalogue, measure, rows_of
+from bench.unserved import UNSERVED
 from daemon.search.index import Index
 from daemon.search.vectors import SemanticUnavailable, Vectors, open_encoder
 
@@ -41,6 +42,8 @@ class Outcome(NamedTuple):
     scores: dict[str, float]
     milliseconds: list[float]
     tools: int
+    unserved: int
+    """How many of the needs that nothing serves list something."""
 
 
 def main() -> int:
@@ -100,17 +103,22 @@ def _run(folder: Path, encoder: object) -> Outcome:
         milliseconds.append((time.perf_counter() - began) * 1000)
         for name, value in measure(query, [tools.ids[hit.key] for hit in ranking.hits]).items():
             scores[name] += value / len(queries)
-    return Outcome(scores, milliseconds, len(tools.ids))
+    unserved = sum(bool(index.search([need], limit=1).hits) for need in UNSERVED)
+    return Outcome(scores, milliseconds, len(tools.ids), unserved)
 
 
 def _print_quality(outcomes: dict[str, Outcome]) -> None:
-    print(f"{'set':16} {'tools':>6} {'queries':>7}", *(f"{name:>8}" for name in MEASURES), "  median    p95")
+    print(
+        f"{'set':16} {'tools':>6} {'queries':>7}",
+        *(f"{name:>8}" for name in MEASURES),
+        "  median    p95   junk",
+    )
     for name, each in outcomes.items():
         ms = sorted(each.milliseconds)
         print(
             f"{name:16} {each.tools:6,} {len(ms):7,}",
             *(f"{each.scores[measure]:8.3f}" for measure in MEASURES),
-            f"{statistics.median(ms):6.2f}ms {_p95(ms):5.1f}ms",
+            f"{statistics.median(ms):6.2f}ms {_p95(ms):5.1f}ms {each.unserved:3}/{len(UNSERVED)}",
         )
 
 

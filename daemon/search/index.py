@@ -18,7 +18,7 @@ import attrs
 
 from daemon.kit.wording import closest
 from daemon.search.language import language
-from daemon.search.queries import Query, is_chance, read
+from daemon.search.queries import BEYOND_CHANCE, Query, is_chance, read
 from daemon.search.segment import Segment
 from daemon.search.text import plain
 from daemon.search.vocabulary import Vocabulary
@@ -208,17 +208,19 @@ class Index:
     def _is_chance(self, query: Query, top: float, within: Container[ToolKey] | None) -> bool:
         """Whether no tool shares more with any part of a query than chance would explain.
 
-        Only words in common count here: that a tool does something else, or is deprecated, ranks it behind
-        others, but if there are no others it is still a match.
+        Only words in common count here, and of these no common verbs: nearly every tool finds, writes or
+        changes something. That a tool does something else than was asked for, or is deprecated,
+        ranks it behind others, but if there are no others it is still a match.
 
         Args:
             query: the query.
             top: the best score, with all factors.
             within: the tools to choose from; None for all.
         """
-        if len(query.parts) == 1 and not is_chance(top, self._vocabulary.rarity_of_all(query.parts[0])):
+        if len(query.parts) == 1 and top >= BEYOND_CHANCE:
             return False
-        for part, phrase in zip(query.parts, self._vocabulary.plainly(query.parts), strict=True):
+        parts = [self._vocabulary.objects(part) for part in query.parts]
+        for part, phrase in zip(parts, self._vocabulary.plainly(parts), strict=True):
             best = max((self._best_of(each, phrase, within) for each in self._segments.values()), default=0.0)
             if best and not is_chance(best, self._vocabulary.rarity_of_all(part)):
                 return False

@@ -235,6 +235,11 @@ def actions_of(need: str) -> Asked:
     return frozenset(found)
 
 
+def is_verb(term: str) -> bool:
+    """Whether a term is one of the verbs by which actions are known."""
+    return term in _ACTIONS
+
+
 def action_of(name: str) -> ToolAction:
     """The action of a tool: the first verb in its name."""
     return next((action for part in parts(name) if (action := _ACTIONS.get(stem_of(part)))), ToolAction.NONE)

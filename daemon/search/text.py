@@ -20,7 +20,7 @@ STOP_WORDS = frozenset(
     within without would yes yet you your yours please help needs needed wanted wants show shows give
     gives given tell tells know able hello hi hey thanks thank kindly looking could specific
     specifically based provide provides provided providing related including include includes according
-    various several different certain tool tools function api server mcp
+    various several different certain something anything everything tool tools function api server mcp
     """.split()  # noqa: SIM905 - a list of words is easier to read without quotes
 )
 """English function words and words of asking, by which tools are never found."""

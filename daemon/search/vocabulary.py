@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import log
 from typing import TYPE_CHECKING
 
-from daemon.search.language import NOTHING, Language
+from daemon.search.language import NOTHING, Language, is_verb
 from daemon.search.queries import Phrase
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ CORRECTION = 0.7
 FOLLOWED = 4000
 """The most tools that a synonym may have: a word in nearly every tool says nothing, and costs the most."""
 
+COMMON = 5.35
+"""Verbs less rare than this fit anything: find, write. A rarer one says more: schedule, commit."""
+
 MOST_READ = 100_000
 """The most index entries that one search reads, about 40 ms; a typical query on ten thousand tools reads
 10,000. Beyond that the commonest words, which say the least, are left out."""
@@ -138,6 +141,10 @@ class Vocabulary:
         count = self._tools + self._language.tools
         having = self._counts.get(term, 0) + self._language.frequencies.get(term, 0)
         return log(1 + (count - having + 0.5) / (having + 0.5)) if count >= having else 0.0
+
+    def objects(self, part: tuple[str, ...]) -> tuple[str, ...]:
+        """The terms of a part but for common verbs: with what something is to be done; else all."""
+        return tuple(term for term in part if not (is_verb(term) and self.rarity(term) < COMMON)) or part
 
     def rarity_of_all(self, part: tuple[str, ...]) -> float:
         """The sum of the rarities of a part's terms; 0 for a single term: a tool that has it has all of it."""

@@ -55,6 +55,9 @@ INDEX = Index().updated(known().servers)
         "reserve a table at a restaurant",
         "compose a melody for the violin",
         "check my blood pressure",
+        "write a eulogy for my grandfather",
+        "convert my old cassette tapes",
+        "create a knitting pattern",
     ],
 )
 def test_a_need_that_nothing_fits_finds_nothing(need: str) -> None:
@@ -65,6 +68,7 @@ def test_a_need_that_nothing_fits_finds_nothing(need: str) -> None:
     ("need", "name"),
     [
         ("read a file", "read_file"),
+        ("write something", "write_file"),
         ("what did I commit lately", "git_commit"),
         ("show the history of commits", "git_log"),
         ("which time is it in Berlin right now", "get_current_time"),
