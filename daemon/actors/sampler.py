@@ -35,8 +35,8 @@ class Sampled(Protocol):
     of: str
     """The name of the server in the configuration."""
     stats: CallStats
-    mark: int | None
-    """Identifies its processes; None while it has none."""
+    children: dict[int, int]
+    """The marks of its processes, by pid."""
 
     @property
     def in_flight(self) -> int:
@@ -139,7 +139,7 @@ class Sampler:
 
     async def _resident(self) -> dict[str, int]:
         """Resident bytes by server, of those that are children."""
-        marks = {each.mark: each.of for each in self._sources.actors.values() if each.mark is not None}
+        marks = {mark: each.of for each in self._sources.actors.values() for mark in each.children.values()}
         found: dict[str, int] = {}
         if marks:
             for mark, size in (await trio.to_thread.run_sync(self._measure)).items():

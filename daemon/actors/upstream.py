@@ -172,7 +172,8 @@ class UpstreamActor(UpstreamEvents):
                     raise
                 finally:
                     self._shut()
-                    self.pid = self.mark = self.pings = self._connection = None
+                    self.pings = self._connection = None
+                    self.children.clear()
         except Busy as busy:
             lifecycle.hold_off(busy.wait)
             raise

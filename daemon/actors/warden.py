@@ -36,8 +36,8 @@ class Watched(Protocol):
     """An upstream as the warden needs it."""
 
     server: Server
-    mark: int | None
-    """Identifies its processes; None while it has none."""
+    children: dict[int, int]
+    """The marks of its processes, by pid."""
 
     def end(self, reason: Reason) -> None:
         """End the current run."""
@@ -91,7 +91,7 @@ class Warden:
         for mark, each in watched.items():
             taken = used.get(mark, 0)
             # By now it may be another process, which starts from zero.
-            if self._ceilings[mark].is_broken_by(taken) and each.mark == mark:
+            if self._ceilings[mark].is_broken_by(taken) and mark in each.children.values():
                 each.end(too_much(taken, most[mark]))
 
 
@@ -107,5 +107,5 @@ def too_much(used: int, most: int) -> Reason:
 def _limited(upstreams: Iterable[Watched]) -> Iterator[tuple[int, Watched]]:
     """The upstreams that have a ceiling and a process, by mark."""
     for each in upstreams:
-        if each.mark is not None and each.server.limits.memory_bytes is not None:
-            yield each.mark, each
+        if each.server.limits.memory_bytes is not None:
+            yield from ((mark, each) for mark in each.children.values())

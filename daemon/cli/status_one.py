@@ -68,11 +68,19 @@ def _program(server: Json) -> list[str]:
     return [
         *filter(None, (server.get("type"), server.get("serverInfo"))),
         *([f"MCP {server['protocol']}"] if server.get("protocol") else []),
-        *([f"pid {server['pid']}"] if server["pid"] is not None else []),
+        *_processes(server),
         *([bytes_in_words(server["rssBytes"])] if server["rssBytes"] is not None else []),
         counted(server["tools"], "tool"),
         *([f"started again {counted(restarts, 'time')}"] if restarts else []),
     ]
+
+
+def _processes(server: Json) -> list[str]:
+    """Its pid; with that of its second process, where clients of both eras call it."""
+    if server["pid"] is None:
+        return []
+    pids = server.get("pids") or [server["pid"]]
+    return [f"{'pids' if len(pids) > 1 else 'pid'} {' and '.join(map(str, pids))}"]
 
 
 def _numbers(server: Json) -> list[str]:

@@ -132,7 +132,7 @@ def read(sources: Exporter) -> Reading:
             **_whole(sources),
             **_connections(sources.connections()),
         },
-        {each.mark: labels_of(each) for each in actors if each.mark is not None},
+        {mark: labels_of(each) for each in actors for mark in each.children.values()},
     )
 
 

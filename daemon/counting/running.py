@@ -36,7 +36,8 @@ class CountedUpstream(Protocol):
     """Its own name."""
     of: str
     """The name of the server."""
-    mark: int | None
+    children: dict[int, int]
+    """The marks of its processes, by pid."""
 
     @property
     def in_flight(self) -> int:
@@ -85,13 +86,13 @@ def memory(marks: Mapping[int, Labels], resident: Mapping[int, int]) -> dict[str
         resident: bytes by mark.
     """
     used: Counter[Labels] = Counter()
-    of_instances: Values = {}
+    of_instances: Counter[Labels] = Counter()
     for mark, labels in marks.items():
         if mark in resident:
             used[labels[:1]] += resident[mark]
             if len(labels) > 1:
-                of_instances[labels] = resident[mark]
-    return {"mcpd_server_memory_bytes": dict(used), "mcpd_instance_memory_bytes": of_instances}
+                of_instances[labels] += resident[mark]
+    return {"mcpd_server_memory_bytes": dict(used), "mcpd_instance_memory_bytes": dict(of_instances)}
 
 
 def labels_of(actor: CountedUpstream) -> Labels:

@@ -129,8 +129,13 @@ class ObservedUpstream(Upstream, Protocol):
     stats: CallStats
     pings: Keepalive | None
     """How its pings go; None while it has no connection."""
-    pid: int | None
-    mark: int | None
+
+    @property
+    def pid(self) -> int | None:
+        """The process of its first connection."""
+
+    children: dict[int, int]
+    """The marks of its processes by pid: two where clients of both eras call it (`upstreams.second`)."""
 
     @property
     def noise(self) -> Noise:

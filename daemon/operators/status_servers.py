@@ -12,7 +12,7 @@ from daemon.operators.status_lists import lists_of
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.causes import Reason
@@ -31,6 +31,7 @@ RECENT_MINUTES = 5
 _NOT_RUNNING: dict[str, object] = {
     "stderr": [],
     "pid": None,
+    "pids": [],
     "rssBytes": None,
     "calls": 0,
     "errors": 0,
@@ -160,7 +161,8 @@ def _running(
     return {
         "stderr": [redact(line) for line in upstream.stderr.last(STDERR_SHOWN)],
         "pid": upstream.pid,
-        "rssBytes": None if upstream.mark is None else memory.get(upstream.mark),
+        "pids": list(upstream.children),
+        "rssBytes": resident_bytes((upstream,), memory),
         "calls": upstream.stats.calls,
         "errors": upstream.stats.errors,
         "inFlight": upstream.in_flight,
@@ -200,8 +202,16 @@ def _pings(pings: Keepalive | None, now: float) -> dict[str, object] | None:
 
 def _together(instances: Sequence[ObservedActor], memory: Mapping[int, int]) -> dict[str, object]:
     """What instances use together: one has a pid, several have none."""
-    used = [memory[each.mark] for each in instances if each.mark is not None and each.mark in memory]
+    pids = [pid for each in instances for pid in each.children]
     return {
-        "pid": instances[0].pid if len(instances) == 1 else None,
-        "rssBytes": sum(used) if used else None,
+        "pid": pids[0] if pids and len(instances) == 1 else None,
+        "pids": pids,
+        "rssBytes": resident_bytes(instances, memory),
     }
+
+
+def resident_bytes(upstreams: Iterable[ObservedUpstream], memory: Mapping[int, int]) -> int | None:
+    """Resident bytes of the processes of these together, of those by mark; None if they have none here."""
+    marks = (mark for each in upstreams for mark in each.children.values())
+    used = [memory[mark] for mark in marks if mark in memory]
+    return sum(used) if used else None

@@ -119,7 +119,8 @@ def _clients(wiring: Wiring, config: Config) -> Peers:
 
 
 def _servers_that_may(wiring: Wiring, config: Config) -> set[int | None]:
-    return {each.pid for each in wiring.servers.actors.values() if each.of in config.listen.servers}
+    servers = (each for each in wiring.servers.actors.values() if each.of in config.listen.servers)
+    return {pid for each in servers for pid in each.children}
 
 
 def _vet(wiring: Wiring) -> Callable[[socket.socket], Awaitable[bool]]:

@@ -76,13 +76,18 @@ class UpstreamEvents(UpstreamAccess):
         self.noise = Noise()
         self.stderr = StderrTail()
         self.pings: Keepalive | None = None
-        self.pid: int | None = None
-        self.mark: int | None = None
+        self.children: dict[int, int] = {}
+        """The marks of the server's processes by pid: that of the first connection, then that of the second."""
         self.roots = roots_of(server)
         self._redact = redact
         self._outbox = outbox
         self._audience = audience
         self._lifecycle: Lifecycle | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process of its first connection; None while it has none."""
+        return next(iter(self.children), None)
 
     def own_catalog(self, catalog: Catalog, /) -> Catalog:
         """The catalog by which its clients' calls are judged (`ports.Upstream.own_catalog`)."""
@@ -181,8 +186,7 @@ class UpstreamEvents(UpstreamAccess):
 
     def on_child(self, pid: int, mark: int) -> None:
         """Remember the child for `mcpd status`."""
-        self.pid = pid
-        self.mark = mark
+        self.children[pid] = mark
         if self._lifecycle is not None:
             self._lifecycle.runs_as(mark)
         self.log.say("INFO", f"started {self.server.command} as pid {pid}")

@@ -30,7 +30,7 @@ from daemon.upstreams.transports.opening import connector
 from daemon.upstreams.watched import keep_level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from msgspec import Raw
 
@@ -75,7 +75,6 @@ class SecondConnection:
         self.name, self.of = first.name, first.of
         self.instances: Instances | None = None
         self.is_gone = False
-        self.record: Callable[..., None] = first.record
         self.own_catalog = first.own_catalog
         self.wait_current, self.wake_to_list = first.wait_current, first.wake_to_list
         self.is_modern, self.has_resources = True, False
@@ -92,6 +91,8 @@ class SecondConnection:
         """The pings over this connection while it is up."""
         self.admission: Admission | None = None
         """The way to this connection while it takes calls."""
+        self.pid: int | None = None
+        """Its own process, as long as it is counted among the server's."""
         self._wanted = trio.Event()
         self._settled = trio.Event()
         self._refused_until = -math.inf
@@ -140,6 +141,10 @@ class SecondConnection:
         self._first.notify(method)
         if self.admission is not None:
             self.admission.notify(method)
+
+    def record(self, seconds: Sequence[float], *, ok: bool) -> None:
+        """Count calls as the server's: of an instance, its own and its server's."""
+        self._first.record(seconds, ok=ok)
 
     def cancel(self, key: int, reason: str) -> None:
         """Give up a call, over whichever connection it went; no two calls have the same key."""
@@ -232,6 +237,8 @@ class SecondConnection:
         if self.pings is not None:
             self.pings = None
             self._on_change(HEALTHY)
+        if self.pid is not None:
+            self._first.children.pop(self.pid, None)
         self._settled.set()
         self._wanted, self._settled = trio.Event(), trio.Event()
         if self.admission is not None:
@@ -282,6 +289,6 @@ class SecondEvents:
         self._first.on_log(said)
 
     def on_child(self, pid: int, mark: int) -> None:
-        """Log it: status and memory tell of the first connection's child."""
-        del mark
+        """Count it as a second process of the server."""
+        self._second.pid, self._first.children[pid] = pid, mark
         self._first.log.say("INFO", f"started a second time, as pid {pid}, for clients of older revisions")

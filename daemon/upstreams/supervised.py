@@ -46,7 +46,11 @@ class SupervisedServer(Upstream, Protocol):
     apart: Apart
     greeting: Greeting | None
     pings: Keepalive | None
-    pid: int | None
+
+    @property
+    def pid(self) -> int | None:
+        """The process of its first connection."""
+
     record: Callable[..., None]
     own: OwnLists | None
 

@@ -8,6 +8,7 @@ import trio
 
 from daemon.console.pages.links import server_page
 from daemon.operators.remedies import LINES, remedy
+from daemon.operators.status_servers import resident_bytes
 from daemon.processes.marks import memory_by_mark
 from daemon.states import WELL, ServerState
 
@@ -59,15 +60,15 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
 
 async def memory_now(context: OperatorContext) -> Mapping[int, int]:
     """Resident bytes of each child's tree, by its mark; read in a thread, as that takes milliseconds."""
-    if not any(each.mark is not None for each in context.actors.values()):
+    if not any(each.children for each in context.actors.values()):
         return {}
     return await trio.to_thread.run_sync(memory_by_mark)
 
 
 def memory_of(actors: Sequence[ObservedUpstream], memory: Mapping[int, int]) -> int | None:
     """Resident bytes of these together, to one MiB; None if they have no processes here."""
-    used = [memory[each.mark] for each in actors if each.mark is not None and each.mark in memory]
-    return round(sum(used) / MEBIBYTE) * MEBIBYTE if used else None
+    used = resident_bytes(actors, memory)
+    return None if used is None else round(used / MEBIBYTE) * MEBIBYTE
 
 
 def _next_try(context: OperatorContext, name: str) -> int | None:

@@ -117,7 +117,7 @@ class InstancedServer(InstancesTogether[A]):
         self.record = self.stats.record
         self.pings: Keepalive | None = None
         self.pid: int | None = None
-        self.mark: int | None = None
+        self.children: dict[int, int] = {}
 
     @property
     def outlook(self) -> str:

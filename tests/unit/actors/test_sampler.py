@@ -30,7 +30,7 @@ class Fake:
     """A server, or an instance."""
 
     of: str
-    mark: int | None = None
+    children: dict[int, int] = attrs.field(factory=dict)
     in_flight: int = 0
     stats: CallStats = attrs.field(factory=CallStats)
 
@@ -39,8 +39,8 @@ class Daemon:
     """A daemon with a server that is shared and one that has an instance, and a sampler at work."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
-        self.git, self.web = Fake("git", mark=7), Fake("web")
-        self.instance = Fake("web", mark=8)
+        self.git, self.web = Fake("git", children={1: 7}), Fake("web")
+        self.instance = Fake("web", children={1: 8})
         self.tally = new_tally(["git", "web"])
         self.recent, self.series = RecentCalls(self.wall), Series()
         self.ahead = 0.0

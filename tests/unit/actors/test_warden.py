@@ -32,12 +32,12 @@ class Fake:
     """An upstream that remembers why it was ended."""
 
     server: Server
-    mark: int | None
+    children: dict[int, int]
     ended: list[Reason] = attrs.field(factory=list)
 
     def end(self, reason: Reason) -> None:
         self.ended.append(reason)
-        self.mark = None
+        self.children = {}
 
 
 @attrs.define
@@ -57,7 +57,7 @@ class Machine:
 
 def upstream(mark: int | None, ceiling: int | None = 100 * MIB) -> Fake:
     limits = ServerLimits(memory_bytes=ceiling)
-    return Fake(Server(name=f"s{mark}", command="x", limits=limits), mark)
+    return Fake(Server(name=f"s{mark}", command="x", limits=limits), {} if mark is None else {1: mark})
 
 
 @asynccontextmanager
@@ -104,7 +104,7 @@ async def test_a_new_run_of_a_server_begins_anew(autojump_clock: MockClock) -> N
         await trio.sleep(BETWEEN)
         for mark in range(2, 20):
             await trio.sleep(WALK_SECONDS)
-            server.mark = mark
+            server.children = {1: mark}
     assert server.ended == []
 
 

@@ -42,7 +42,7 @@ class FakeUpstream:
 
     name: str
     of: str
-    mark: int | None = None
+    children: dict[int, int] = attrs.field(factory=dict)
     in_flight: int = 0
     queued: int = 0
 
@@ -142,9 +142,9 @@ def exporter(tally: Tally | None = None, **changed: Any) -> Exporter:
         "tally": eventful() if tally is None else tally,
         "catalog": Watch(catalog()),
         "actors": {
-            "git": FakeUpstream(name="git", of="git", mark=77, in_flight=5, queued=2),
-            "time#3": FakeUpstream(name="time#3", of="time", mark=78, in_flight=1),
-            "time#7": FakeUpstream(name="time#7", of="time", mark=79, in_flight=2, queued=1),
+            "git": FakeUpstream(name="git", of="git", children={1: 77}, in_flight=5, queued=2),
+            "time#3": FakeUpstream(name="time#3", of="time", children={1: 78}, in_flight=1),
+            "time#7": FakeUpstream(name="time#7", of="time", children={1: 79}, in_flight=2, queued=1),
         },
         "upstreams": {
             "git": FakeServer(),

@@ -157,7 +157,8 @@ def test_a_reading_does_not_change_with_what_it_was_read_from() -> None:
 def test_servers_beyond_the_limit_are_counted_and_not_named() -> None:
     many = catalog_of({"mcpServers": servers(*(f"s{number}" for number in range(MAX_SERVERS + 44)))})
     actors = {
-        name: FakeUpstream(name=name, of=name, mark=number + 1) for number, name in enumerate(many.servers)
+        name: FakeUpstream(name=name, of=name, children={1: number + 1})
+        for number, name in enumerate(many.servers)
     }
     reading = read(exporter(new_tally(many.servers), catalog=Watch(many), actors=actors))
     assert reading.values["mcpd_servers"] == {(): MAX_SERVERS + 44}
@@ -217,7 +218,7 @@ async def test_each_export_is_of_the_moment_at_which_it_is_made() -> None:
 async def test_the_memory_of_a_child_is_found_by_its_mark() -> None:
     """No child runs here, so there is nothing to find: the label stays away, and nothing is made up."""
     unused = max(memory_by_mark(), default=1) + 1
-    given = exporter(actors={"git": FakeUpstream(name="git", of="git", mark=unused)})
+    given = exporter(actors={"git": FakeUpstream(name="git", of="git", children={1: unused})})
     with trio.fail_after(30):
         text = await given.text()
     assert "mcpd_server_memory_bytes{" not in text

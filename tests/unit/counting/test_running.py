@@ -38,7 +38,10 @@ def test_a_server_that_all_clients_share_has_no_number_of_instances() -> None:
 
 
 def test_an_instance_has_its_series_as_long_as_it_runs() -> None:
-    first, second = instance("time#3", mark=7, in_flight=2), instance("time#5", mark=8, in_flight=1, queued=1)
+    first, second = (
+        instance("time#3", children={1: 7}, in_flight=2),
+        instance("time#5", children={1: 8}, in_flight=1, queued=1),
+    )
     both = reading(first, second).with_memory({7: 4096, 8: 1024, 9: 1}).values
     assert both["mcpd_instance_calls_in_flight"] == {("time", "time#3"): 2, ("time", "time#5"): 1}
     assert both["mcpd_instance_calls_queued"] == {("time", "time#3"): 0, ("time", "time#5"): 1}

@@ -92,14 +92,18 @@ class FakeServer(FakeUpstream):
         self.apart = Apart(name)
         self.greeting: Greeting | None = None
         self.pings: Keepalive | None = None
-        self.pid: int | None = None
-        self.mark: int | None = None
+        self.children: dict[int, int] = {}
         self.in_flight = 0
         self.standing = ListingStatus()
         self.problem = ""
         self.error: Exception | None = None
         self.on_refresh: Callable[[], None] = lambda: None
         self.listed = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Its first process."""
+        return next(iter(self.children), None)
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
         """As it is told."""

@@ -178,7 +178,7 @@ async def test_a_profile_that_shows_everything_saves_nothing_though_it_may_not_o
 async def test_a_server_that_runs_shows_how_it_does() -> None:
     daemon = Daemon()
     alpha = daemon.alpha
-    alpha.pid, alpha.mark, alpha.in_flight = 99, 500, 2
+    alpha.children, alpha.in_flight = {99: 500, 100: 501}, 2
     alpha.greeting = GREETING
     for milliseconds in range(1, 101):
         alpha.stats.record([milliseconds / 1000], ok=milliseconds % 10 != 0)
@@ -188,7 +188,7 @@ async def test_a_server_that_runs_shows_how_it_does() -> None:
     alpha.apart.begin()
     server = daemon.server({500: 1234, 501: 1})
     assert server["oneClientAtATime"] is True
-    assert (server["state"], server["pid"], server["rssBytes"]) == ("ready", 99, 1234)
+    assert (server["state"], server["pids"], server["rssBytes"]) == ("ready", [99, 100], 1235)
     assert (server["calls"], server["errors"], server["inFlight"]) == (100, 10, 2)
     assert server["p50Ms"] == pytest.approx(50, abs=2)
     assert server["p95Ms"] == pytest.approx(95, abs=2)

@@ -69,8 +69,8 @@ async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> N
     stage = OperatorStage()
     stage.divide("alpha", "alpha#3", "alpha#7", workspace="/home/me/app")
     one, other = (stage.actors[name] for name in ("alpha#3", "alpha#7"))
-    one.pid, one.mark, one.in_flight = 11, 7, 2
-    other.pid, other.mark, other.use = 12, 8, FakeUse(trio.current_time() - 30)
+    one.children, one.in_flight = {11: 7}, 2
+    other.children, other.use = {12: 8}, FakeUse(trio.current_time() - 30)
     other.stats.record([0.5], ok=True)
     other.child.status.become(ServerState.STARTING)
     context = stage.context()
@@ -94,7 +94,7 @@ async def test_a_server_with_instances_is_told_as_a_whole_and_by_instance() -> N
 async def test_one_instance_has_its_pid_shown_for_the_server_and_none_is_dormant() -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha@~/a")
-    stage.actors["alpha@~/a"].pid = 11
+    stage.actors["alpha@~/a"].children[11] = 7
     stage.divide("beta")
     context = stage.context()
     told: list[Any] = [server_status(context, context.catalog.servers[name], {}) for name in ("alpha", "beta")]

@@ -170,7 +170,7 @@ async def test_after_its_connection_has_ended_it_takes_no_calls() -> None:
 async def test_its_child_is_known_to_operators() -> None:
     scene = Scene()
     scene.server.on_child(42, 7)
-    assert (scene.server.pid, scene.server.mark) == (42, 7)
+    assert scene.server.children == {42: 7}
     assert scene.life.told == [("runs as", 7)]
 
 

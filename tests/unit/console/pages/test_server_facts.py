@@ -33,7 +33,7 @@ async def test_memory_is_that_of_all_its_instances_to_a_mebibyte() -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha#1", "alpha#2")
     for number, each in enumerate(stage.context().instances_of("alpha")):
-        each.mark = number
+        each.children[number] = number
     memory = {0: 10 * MEBIBYTE + 100, 1: 5 * MEBIBYTE}
     assert server_facts(stage.context(), "alpha", memory)["memory"] == 15 * MEBIBYTE
     assert memory_of([], memory) is None
