@@ -184,6 +184,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
     """Whether it has waited for the server's new list."""
     agreed: tuple[str, ...] | None = None
     """The tool that its client's user has agreed to call with these arguments (`clients.permissions`)."""
+    metered: bool = False
+    """Whether it was counted by the limits of calls a minute (`clients.rates`)."""
     looked: bool = False
     """Whether it has waited for what its session has loaded at other daemons."""
     returns: int = 0

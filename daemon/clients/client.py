@@ -14,6 +14,7 @@ import attrs
 
 from daemon.clients.capabilities import NOTHING
 from daemon.clients.choosing import fault_of_choice, read_choice
+from daemon.clients.rates import is_metered
 from daemon.clients.visitor import HERSELF
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
@@ -67,6 +68,8 @@ class Selection:
     """The tools that are loaded from the start."""
     servers: tuple[str, ...] = ()
     """The servers that it sees as themselves, and no others; empty: what the profile and the surface show."""
+    metered: bool = False
+    """Whether a limit counts its calls (`clients.rates`)."""
     denied: str = ""
     """Why the client is served nothing; empty if it is served. The other attributes are then as they were
     before."""
@@ -215,6 +218,7 @@ class Client:
                 client=self.name,
                 on_demand=on_demand,
                 servers=wishes.servers,
+                metered=is_metered(config, profile),
             )
         if choice.surface == AUTO:
             choice = self._decided.of(
@@ -232,6 +236,7 @@ class Client:
             client=self.name,
             on_demand=on_demand,
             preload=profile.preload if name == PRELOADING else (),
+            metered=is_metered(config, profile),
         )
 
     def _fit(self, profile: Profile) -> SurfaceChoice:

@@ -14,6 +14,7 @@ from daemon.clients.links import LinksOfVisitors
 from daemon.clients.listings import Listings
 from daemon.clients.permissions.grants import Grants
 from daemon.clients.permissions.rounds import AgreedCalls
+from daemon.clients.rates import CallRates
 from daemon.clients.request_states import RequestStates
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class SessionContext:
     """Which kinds of clients ask for their tools when they are notified of a change."""
     listings: Listings = attrs.field(factory=Listings)
     """The lists beside tools as clients are given them."""
+    rates: CallRates = attrs.field(factory=CallRates)
+    """Calls a minute of servers and profiles."""
     links: LinksOfVisitors = attrs.field(factory=LinksOfVisitors)
     """What clients without sessions were given links to."""
     decided: DecidedSurfaces = attrs.field(factory=DecidedSurfaces)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
 from loguru import logger
 
 from daemon import protocol
@@ -93,6 +94,7 @@ class Dispatch:
         self._peer = peer
         self._number = number
         self._context = context
+        self._client = client
         self._announcements = announcements
         self._subscriptions = announcements.subscriptions.open
         self._savings = savings
@@ -198,7 +200,9 @@ class Dispatch:
         if upstream.is_stale and not call.current and call.request.session.selection.on_demand:
             self._wait_current(call, upstream)
             return False
-        if forward.ask is not None and not self._approvals.may_send(call, forward.ask, arguments):
+        if (forward.ask is not None or self._client.selection.metered) and not self._may_go(
+            call, forward, arguments
+        ):
             return False
         if call.others or forward.convert is not None:
             call.refer(forward, arguments)
@@ -215,6 +219,20 @@ class Dispatch:
             self._later(self._act_after, call, partial(wait_awake, self._context, upstream, report))
             return False
         return True
+
+    def _may_go(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
+        """Whether a call's user has agreed to the call, and no limit of calls a minute makes the call wait."""
+        if forward.ask is not None and not self._approvals.may_send(call, forward.ask, arguments):
+            return False
+        selection = self._client.selection
+        if not selection.metered or call.metered:
+            return True
+        call.metered = True
+        config = self._context.catalog.value.config
+        seconds = self._context.rates.take(config, selection.profile, forward.server)
+        if seconds:
+            self._later(self._act_after, call, partial(trio.sleep, seconds))
+        return not seconds
 
     def _count(self, view: View, forward: Forward) -> bool:
         """Count a sent call if its tool is one of those that are loaded. Returns whether it is."""

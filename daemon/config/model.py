@@ -24,6 +24,7 @@ from daemon.config.tuning import (
     Duration,
     Limits,
     Patience,
+    ProfileLimits,
     Restart,
     RestartType,
     Seconds,
@@ -265,6 +266,8 @@ class Profile:
     calls are allowed."""
     read_only_call: bool = True
     """false: `category`, `browse` and `search` have no second call tool, for tools that only read."""
+    limits: ProfileLimits = attrs.field(factory=ProfileLimits)
+    """What its clients may take."""
     deferred_loading: bool | None = None
     """true: as surface `search`; false: as surface `full`; null: what `surface` says."""
 

@@ -124,11 +124,23 @@ class ServerLimits:
     """The largest message accepted from the server, in bytes."""
     output_bytes: Bytes | None = None
     """The largest answer to a tool call that is passed on, in bytes; null: whatever `messageBytes` accepts."""
+    calls_per_minute: Count | None = None
+    """Calls that it gets a minute, of all clients, ten seconds' worth of them at once; more wait in line for
+    `timeouts.queue`; null is no limit."""
     instances: Count = 16
     """Instances of it at the same time, where clients do not share one: another one ends the one that was
     unused longest, or is refused as `Overloaded` while all are at work."""
     memory_bytes: Bytes | None = None
     """The most memory that its child and all that it starts may use, in bytes (stdio); null is no limit."""
+
+
+@attrs.frozen(kw_only=True)
+class ProfileLimits:
+    """What the clients of one profile may take."""
+
+    calls_per_minute: Count | None = None
+    """Calls that they make a minute, all together, ten seconds' worth of them at once; more wait in line for
+    `timeouts.queue` of the server; null is no limit."""
 
 
 @attrs.frozen(kw_only=True)

@@ -9,6 +9,7 @@ import pytest
 from daemon.config.model import Category, Profile, Server, StartMode, TransportType
 from daemon.config.permission import Annotations, Permission, PermissionRule
 from daemon.config.structure import keys, read
+from daemon.config.tuning import ProfileLimits
 
 if TYPE_CHECKING:
     from daemon.errors import Fault
@@ -160,6 +161,7 @@ def test_every_key_of_a_profile_is_read() -> None:
         "permissions": [{"match": "s/t", "annotations": {"destructive": True}, "then": "ask"}],
         "deferredLoading": True,
         "answerTokens": 500,
+        "limits": {"callsPerMinute": 60},
     }
     faults: list[Fault] = []
     assert set(entry) == set(keys(Profile))
@@ -178,6 +180,7 @@ def test_every_key_of_a_profile_is_read() -> None:
         included_optional_tools=("o",),
         tool_description_overrides={"t": "d"},
         answer_tokens=500,
+        limits=ProfileLimits(calls_per_minute=60),
         prompts=False,
         resources=False,
         read_resource=True,
