@@ -61,7 +61,8 @@ class Cause(StrEnum):
     HANDSHAKE_REFUSED = "handshake-refused"
     """`initialize` was answered with an error. `error`."""
     NOT_MCP = "not-mcp"
-    """It broke JSON-RPC or MCP in a way that a connection does not survive."""
+    """It broke JSON-RPC or MCP in a way that a connection does not survive. Over HTTP `place` and `form`, the
+    media type of what came in place of an answer."""
     NO_COMMON_VERSION = "no-common-version"
     """It wants a revision of MCP that mcpd does not speak. `version`."""
     CONNECTION_LOST = "connection-lost"

@@ -76,6 +76,23 @@ class RemoteFault(Exception):
         self.data = data
 
 
+class MissingMember(RemoteFault, KeyError):
+    """The daemon's answer lacks a member that this `mcpd` reads: it is another version."""
+
+
+class _Members(dict[str, Any]):
+    """An object of an answer, which tells a daemon of another version from a mistake of ours."""
+
+    def __missing__(self, name: str) -> object:
+        raise MissingMember(0, f"the daemon's answer lacks {name!r}: {_OTHER_VERSION}")
+
+
+_OTHER_VERSION = (
+    "it is of another version than this `mcpd`. Restart it: `mcpd stop` and `mcpd start`, or `systemctl --user"
+    " restart mcpd`."
+)
+
+
 class Wire:
     """The messages on a connection to the control socket, a line each."""
 
@@ -131,7 +148,7 @@ class Wire:
                 raise EOFError
             self._received += chunk
         try:
-            message = json.loads(self._received[:end])
+            message = json.loads(self._received[:end], object_hook=_Members)
         except RecursionError:
             raise ValueError("a line of it is nested too deeply") from None
         del self._received[: end + 1]
@@ -284,10 +301,7 @@ def _result(answer: dict[str, Any], method: str, path: str) -> dict[str, Any]:
         code, message = error.get("code", 0), str(error.get("message", ""))
         if code == _METHOD_NOT_FOUND:
             # Its own words name the commands that it has, and neither the reason nor what helps.
-            message = (
-                f"the daemon does not know `{method}`: it is of another version than this `mcpd`. Restart it:"
-                " `mcpd stop` and `mcpd start`, or `systemctl --user restart mcpd`."
-            )
+            message = f"the daemon does not know `{method}`: {_OTHER_VERSION}"
         raise RemoteFault(code, message, error.get("data"))
     result = answer.get("result")
     if not isinstance(result, dict):

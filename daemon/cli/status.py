@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     if options.watch is None:
         return guarded(lambda: _show(options))
-    return _watch(options)
+    return guarded(lambda: _watch(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -191,7 +191,9 @@ def _words(name: str, server: Mapping[str, Any], ask: Ask) -> list[str]:
     if shown and needs_words(server) and not server.get("instances"):
         # An older daemon may not know the method, or the server was just removed from the configuration.
         with contextlib.suppress(RemoteFault, DaemonUnreachable):
-            return [line["text"] for line in ask("logs", {"server": name, "last": LINES})["lines"]]
+            lines = ask("logs", {"server": name, "last": LINES})["lines"]
+            # Of the last run alone: the one before may have had another reason.
+            return [line["text"] for line in lines if line.get("run") == lines[-1].get("run")]
     return shown
 
 

@@ -260,6 +260,8 @@ def _shared_lines(group: list[tuple[str, Json]]) -> Iterator[tuple[str, str]]:
         first, last = span(min(due), parts=1), span(max(due), parts=1)
         yield f"next retries in {first if first == last else f'{first} to {last}'}", ""
     for each, of_one in group:
+        # What was diagnosed for all may have other words of each behind it.
+        yield from ((f"{each}: stderr| {line.expandtabs()}", "dim") for line in of_one["stderr"][-1:])
         yield from ((f"{each}: {text}", style) for text, style in _oddities(of_one))
 
 

@@ -121,6 +121,10 @@ class StderrTail:
         newest = (each.text for each in reversed(self._lines) if run is None or each.run == run)
         return list(islice(newest, most))[::-1]
 
+    def of_last_run(self, most: int) -> list[str]:
+        """The newest lines of the last run that has written any, oldest first."""
+        return self.last(most, self._lines[-1].run) if self._lines else []
+
     def after(self, number: int) -> list[StderrLine]:
         """The kept lines after line `number`."""
         gone = self.written - len(self._lines)

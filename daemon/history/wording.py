@@ -124,8 +124,8 @@ def _ended(event: Event, details: Mapping[str, object]) -> str:
     if details.get("asked"):
         return f"ended for a restart{_served(details, '')}"
     why = event.text.removesuffix(".") or "no reason is known"
-    last_words = "" if event.cause is None else _last_words(details)
-    told = f"ended: {why}{_served(details, why)}{last_words}"
+    last_words = "" if event.cause is None else _diagnosis(details) or _last_words(details)
+    told = f"ended: {why}{_served(details, why)}{last_words}{_often(event, details)}"
     pause, state = _number(details, "retrySeconds"), details.get("state")
     if pause is None:
         # Of a run that mcpd has stopped, or of a server that it no longer has, the reason says so.
@@ -140,6 +140,17 @@ def _served(details: Mapping[str, object], why: str) -> str:
     served = _number(details, "seconds")
     how_long = "before it was ready" if served is None else f"after {span(served)}"
     return f"{',' if any(mark in why for mark in '.,:;`') else ''} {how_long}"
+
+
+def _diagnosis(details: Mapping[str, object]) -> str:
+    """What is known to stand behind what it wrote last, where somebody has found out (`operators.retries`)."""
+    return f" ({str(details['happened']).rstrip('.')})" if details.get("happened") else ""
+
+
+def _often(event: Event, details: Mapping[str, object]) -> str:
+    """How many runs in a row have ended so, and since when."""
+    times, first = _number(details, "times"), _number(details, "firstAt")
+    return "" if times is None or first is None else f"; {times:.0f} times since {_clock(first, event.at)}"
 
 
 def _last_words(details: Mapping[str, object]) -> str:

@@ -16,6 +16,7 @@ from daemon.history.event import TOLD, EventKind
 from daemon.history.query import EventQuery
 from daemon.kit.wording import hint
 from daemon.operators.base import Command
+from daemon.operators.retries import LOOKED_AT, for_people
 from daemon.operators.sessions import loaded_by, numbered, session_named
 
 if TYPE_CHECKING:
@@ -90,11 +91,12 @@ async def events(context: OperatorContext, params: EventsParams) -> dict[str, ob
         while not found and params.wait:
             news = await history.news.wait_changed(news)
             found = await history.recent(query)
+    shown = await for_people(found, params.limit) if params.people else found
     if params.after is None:
         # Others may have written less than what has happened to them; what the limit left out is no news later.
-        begun.since = max(now - LATE_SECONDS, found[0].at if len(found) == params.limit else 0.0)
+        begun.since = max(now - LATE_SECONDS, shown[0].at if len(shown) == params.limit else 0.0)
     return {
-        "events": [as_json(event) for event in found],
+        "events": [as_json(event) for event in shown],
         "next": _after(params.after or begun, found, history.now()),
         "more": params.after is not None and len(found) == params.limit,
     }
@@ -158,7 +160,7 @@ def _query(params: EventsParams) -> EventQuery:
         since=params.since if after is None else max(params.since, after.since),
         fresh=0.0 if after is None else after.at - LATE_SECONDS,
         seen={} if after is None else after.lives,
-        limit=params.limit,
+        limit=min(params.limit * LOOKED_AT, MAX_EVENTS) if params.people and after is None else params.limit,
         oldest=after is not None,
     )
 

@@ -10,6 +10,7 @@ import trio
 
 from daemon.config.labels import server_of
 from daemon.counting.measures import STDERR_LINES
+from daemon.history.event import TOLD
 from daemon.operators.base import Command
 from daemon.operators.events import MAX_WAIT, Cursor, EventsParams, events
 from daemon.operators.instances import is_divided, named
@@ -140,7 +141,7 @@ async def _events(
     dropped = [tail.after(0)[0].at for tail in tails if tail.written > len(tail)]
     asked = EventsParams(
         server=params.server,
-        people=True,
+        kinds=tuple(map(str, TOLD)),
         since=min(dropped, default=0.0),
         limit=min(params.last, EVENTS_SHOWN),
         after=params.events_after,

@@ -29,7 +29,7 @@ SHOWN = 120
 BY_SIGNAL = 128
 """A shell reports that signal n ended what it ran as this + n."""
 
-_OPEN = frozenset({"exited", "connection-lost", "handshake-timeout", "handshake-refused"})
+_OPEN = frozenset({"ended", "exited", "connection-lost", "handshake-timeout", "handshake-refused"})
 """Causes that do not say what went wrong inside the program, ..."""
 
 _OPEN_SIGNALS = frozenset({"SIGABRT", "SIGTRAP"})
@@ -66,8 +66,16 @@ def remedy(server: str, seen: Mapping[str, Any], stderr: Sequence[str]) -> Remed
     Returns:
         None if nothing is known beyond the reason in its status.
     """
-    found = _by_words(server, stderr) if needs_words(seen) else None
-    return found or _by_cause(server, seen.get("cause") or "", seen.get("causeData") or {})
+    return said(server, seen, stderr) or _by_cause(server, seen.get("cause") or "", seen.get("causeData") or {})
+
+
+def said(server: str, seen: Mapping[str, Any], stderr: Sequence[str]) -> Remedy | None:
+    """What a server's own last words say; arguments as for `remedy`, None if they say nothing that is known."""
+    if not needs_words(seen):
+        return None
+    # A program that prints its usage does so on stdout, too.
+    first = (seen.get("noise") or {}).get("first")
+    return _by_words(server, [*([first] if first else []), *stderr])
 
 
 def _by_cause(server: str, cause: str, data: Mapping[str, Any]) -> Remedy | None:

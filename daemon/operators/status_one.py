@@ -8,6 +8,7 @@ from daemon.config.labels import server_of
 from daemon.history.wording import phrase
 from daemon.operators.calls import in_flight, told
 from daemon.operators.events import recent
+from daemon.operators.retries import LOOKED_AT, for_people
 from daemon.operators.status_servers import instance_status, server_status
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int
         UnknownServer: there is none of that name.
     """
     calls = in_flight(context, name)
+    events = await recent(context, server=name, limit=EVENTS * LOOKED_AT)
     return {
         "name": name,
         "server": _status(context, name, memory),
         "lastErrors": _failures(context, server_of(name)),
-        "events": [_event(each) for each in await recent(context, server=name, limit=EVENTS)],
+        "events": [_event(each) for each in await for_people(events, EVENTS)],
         "calls": [told(each) for each in calls[:CALLS]],
         "moreCalls": max(0, len(calls) - CALLS),
     }

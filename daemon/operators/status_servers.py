@@ -159,7 +159,7 @@ def _running(
 ) -> dict[str, object]:
     greeting = upstream.greeting
     return {
-        "stderr": [redact(line) for line in upstream.stderr.last(STDERR_SHOWN)],
+        "stderr": [redact(line) for line in upstream.stderr.of_last_run(STDERR_SHOWN)],
         "pid": upstream.pid,
         "pids": list(upstream.children),
         "rssBytes": resident_bytes((upstream,), memory),

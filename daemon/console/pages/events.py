@@ -14,6 +14,7 @@ from daemon.history.event import MAY_BE_BAD, Event, EventKind
 from daemon.history.wording import NAMED, phrase
 from daemon.kit.wording import DAY
 from daemon.operators.events import recent
+from daemon.operators.retries import condensed, diagnosed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ SHOWN = 100
 """Events on one page."""
 
 LOOKED_AT = 2000
-"""The most events that are looked through for those that went wrong: some 20 ms."""
+"""The most events that are looked through, for those that went wrong and for rows of retries: some 20 ms."""
 
 CHANGES = 10
 """Changes of lists that the page of tools shows."""
@@ -46,7 +47,7 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     if wanted["what"] not in _KINDS:
         raise InvalidArguments(f"what is wanted is one of {', '.join(filter(None, _KINDS))}, or nothing")
     only_bad = wanted["what"] == "wrong"
-    most = LOOKED_AT if only_bad else SHOWN + 1
+    most = LOOKED_AT
     found = await recent(
         viewer.context,
         server=wanted["server"] or None,
@@ -56,11 +57,11 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         kinds=_KINDS[wanted["what"]],
         limit=most,
     )
-    fitting = [event for event in reversed(found) if event.is_bad or not only_bad]
+    fitting = [event for event in reversed(condensed(found)) if event.is_bad or not only_bad]
     rest = fitting[SHOWN:] or (found[:1] if len(found) == most else [])
     return {
         "events-filter": [_filter(viewer, wanted)],
-        "events": [_row(viewer.context, event) for event in fitting[:SHOWN]],
+        "events": [_row(viewer.context, event) for event in await diagnosed(fitting[:SHOWN])],
         "events-pages": [
             Fragment(
                 id="events-pager",

@@ -18,6 +18,7 @@ from daemon.history.wording import phrase
 from daemon.operators.calls import in_flight, told
 from daemon.operators.events import recent
 from daemon.operators.logs import LOGS, LogsParams
+from daemon.operators.retries import LOOKED_AT, for_people
 from daemon.operators.status_servers import server_status
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     if name not in context.catalog.servers:
         raise context.unknown(name)
     memory = await memory_now(context)
-    history = await recent(context, server=name, limit=EVENTS)
+    events = await recent(context, server=name, limit=EVENTS * LOOKED_AT)
+    history = await for_people(events, EVENTS)
     lines = await _stderr(context, name)
     facts = {
         **server_facts(context, name, memory),

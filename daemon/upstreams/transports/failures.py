@@ -98,6 +98,7 @@ _FATAL_TO_OURS = {
     Cause.LOGIN_NOT_RENEWED,
     Cause.BUSY,
     Cause.GATEWAY,
+    Cause.NOT_MCP,
 }
 
 UNREACHABLE_CALLS = 3

@@ -147,6 +147,8 @@ class HttpLink(PostLink):
         else:
             what = f"HTTP {response.status_code} with {form or 'no content type'}"
             text = f"{self.place} answered {what}, which is no answer"
+            if post.method == "initialize":
+                self.fail(post.uid, Failure(Cause.NOT_MCP, text, {"place": self.place, "form": form}))
             await self.deliver(error_line(post.uid, made_error(INTERNAL_ERROR, text)))
         text = f"the response of {self.place} held no answer"
         self.fail(post.uid, Failure(Cause.CONNECTION_LOST, text, {"place": self.place}))

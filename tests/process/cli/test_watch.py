@@ -181,11 +181,19 @@ def test_a_dumb_terminal_is_written_to_as_a_file_is(daemon: FakeControl) -> None
 
 
 def test_a_fault_of_ours_gives_the_terminal_back(daemon: FakeControl) -> None:
+    daemon.answers["status"] = {"servers": 5}
+    with watching(daemon) as screen:
+        assert screen.wait() == 1
+    assert b"\x1b[?1049l" in screen.written
+    assert b"Traceback" in screen.written
+
+
+def test_a_daemon_of_another_version_gives_the_terminal_back_and_is_told(daemon: FakeControl) -> None:
     daemon.answers["status"] = {"servers": {}}
     with watching(daemon) as screen:
         assert screen.wait() == 1
     assert b"\x1b[?1049l" in screen.written
-    assert b"KeyError" in screen.written
+    assert b"of another version than this `mcpd`" in screen.written
 
 
 def test_as_json_each_answer_is_a_line(daemon: FakeControl) -> None:

@@ -41,3 +41,10 @@ def test_only_servers_that_may_say_more_are_asked_about() -> None:
 @pytest.mark.parametrize("error", [RemoteFault(-32601, "Method not found"), DaemonUnreachable("gone")])
 def test_a_daemon_that_does_not_answer_is_taken_by_what_it_showed(error: Exception) -> None:
     assert last_words({"open": down(stderr=["later"])}, Daemon(error)) == {"open": ["later"]}
+
+
+def test_only_words_of_the_last_run_count() -> None:
+    def ask(_method: str, _params: dict[str, Any]) -> dict[str, Any]:
+        return {"lines": [{"text": "of old", "run": 3}, {"text": "a", "run": 4}, {"text": "b", "run": 4}]}
+
+    assert last_words({"open": down(stderr=["b"])}, ask) == {"open": ["a", "b"]}

@@ -159,3 +159,30 @@ def test_a_server_in_the_place_of_seconds_is_refused_with_what_to_type(
     with pytest.raises(SystemExit):
         main(["--watch", "notes"])
     assert "mcpd status NAME --watch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lost", ["offeredBytes", "pid", "uptimeSeconds"])
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_an_older_daemon_is_told_as_such_whatever_its_answer_lacks(
+    control: Controls, capsys: pytest.CaptureFixture[str], lost: str, words: list[str]
+) -> None:
+    answer = status_of({"git": server()})
+    del answer["daemon"][lost]
+    control({"status": answer})
+    code, said = main(words), capsys.readouterr()
+    if words:
+        assert code == 0
+    else:
+        assert (code, said.out) == (1, "")
+        assert f"lacks '{lost}': it is of another version than this `mcpd`. Restart it: `mcpd stop`" in said.err
+
+
+@pytest.mark.parametrize("lost", ["state", "since", "tools", "stderr", "calls"])
+def test_an_older_daemons_server_is_told_as_such(
+    control: Controls, capsys: pytest.CaptureFixture[str], lost: str
+) -> None:
+    seen = down()
+    del seen[lost]
+    control({"status": {"name": "git", "server": seen}, "logs": {"lines": []}})
+    assert main(["git"]) == 1
+    assert f"lacks '{lost}'" in capsys.readouterr().err

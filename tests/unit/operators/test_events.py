@@ -10,6 +10,7 @@ import trio.testing
 
 from daemon.catalog.loaded import Loaded, LoadedTool, Source
 from daemon.catalog.remembered import SessionRecord
+from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
 from tests.unit.operators.stage import SESSION, FakeSession, OperatorStage, clients_of
@@ -208,3 +209,55 @@ async def test_a_connection_that_has_left_is_found_by_its_number_under_its_key(n
     note(stage, "", EventKind.SESSION_BEGAN, session="maria", details={"connection": 12})
     note(stage, "", EventKind.SESSION_ENDED, session="maria")
     assert numbers(await ask(client, session="12")) == [1, 2]
+
+
+def failed(stage: Eventful, run: int, status: int = 1, **more: Any) -> None:
+    note(stage, kind=EventKind.STARTED, run=run, at=10.0 * run)
+    note(
+        stage,
+        kind=EventKind.ENDED,
+        run=run,
+        at=10.0 * run + 1,
+        text=f"exited with status {status}",
+        cause=Cause.EXITED,
+        cause_data={"status": status},
+        details={"state": "backoff", "retrySeconds": 60.0, **more},
+    )
+
+
+async def test_retries_of_a_dead_server_are_one_row_for_people_that_tells_the_diagnosis(
+    nursery: trio.Nursery,
+) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    docker = ["docker: Cannot connect to the Docker daemon at unix:///x.sock.", "Run 'docker run --help'"]
+    for run in range(1, 40):
+        failed(stage, run, stderr=docker)
+        note(stage, "beta", EventKind.SWITCHED, at=10.0 * run + 2, details={"what": "beta", "on": True})
+    failed(stage, 40, status=2)
+    told = [
+        event for event in (await ask(client, people=True, limit=500))["events"] if event["server"] == "alpha"
+    ]
+    assert [(event["kind"], event["run"]) for event in told] == [
+        ("started", 1),
+        ("ended", 39),
+        ("started", 40),
+        ("ended", 40),
+    ]
+    assert (
+        "(Docker's service is not running, or the daemon's user may not use it); 39 times since"
+        in told[1]["message"]
+    )
+    assert "times" not in told[3]["message"]
+    assert len((await ask(client, limit=500))["events"]) == 3 * 39 + 2
+
+
+async def test_a_server_that_came_up_in_between_failed_twice(nursery: trio.Nursery) -> None:
+    stage = Eventful()
+    client = await stage.connect(nursery)
+    failed(stage, 1)
+    note(stage, kind=EventKind.STARTED, run=2, at=20.0)
+    note(stage, run=2, at=20.5)
+    failed(stage, 3)
+    kinds = [event["kind"] for event in (await ask(client, people=True))["events"]]
+    assert kinds == ["started", "ended", "started", "ready", "started", "ended"]

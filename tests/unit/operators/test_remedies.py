@@ -69,6 +69,8 @@ CASES: list[tuple[Cause, dict[str, Any], str, str]] = [
     (Cause.INTERNAL, {"error": "KeyError"}, "mcpd itself", "report"),
     (Cause.HANDSHAKE_TIMEOUT, {"seconds": 30.0}, "for 30 s", "timeouts.firstInitialize"),
     (Cause.HANDSHAKE_REFUSED, {"error": "not today (-32000)"}, "not today", "mcpd logs git"),
+    (Cause.NOT_MCP, {"place": "x.org", "form": "text/html"}, "At x.org is a web page", "/mcp or /sse"),
+    (Cause.NOT_MCP, {"place": "x.org", "form": "text/plain"}, "x.org answered with text/plain", "`url`"),
     (Cause.NOT_MCP, {}, "not MCP", "`type`"),
     (Cause.NO_COMMON_VERSION, {"version": "'2031-01-01'"}, "'2031-01-01'", "Update"),
     (Cause.CONNECTION_LOST, {}, "hung up", "by itself"),
@@ -194,7 +196,6 @@ def test_words_from_long_ago_or_far_out_in_a_line_are_not_read() -> None:
     [
         (Cause.KILLED, {"signal": "SIGKILL"}),
         (Cause.REFUSED, {"place": "h:1"}),
-        (Cause.ENDED, {}),
     ],
 )
 def test_a_cause_that_says_enough_is_not_overruled_by_old_words(cause: Cause, data: dict[str, Any]) -> None:
@@ -222,3 +223,11 @@ def test_a_cause_that_leaves_open_why_asks_for_words(cause: Cause, data: dict[st
 def test_hostile_words_are_read_in_the_end(unit: str) -> None:
     line = unit * (8192 // len(unit))
     told(*FAILED, *[line] * LINES)
+
+
+def test_a_program_that_prints_its_usage_and_calls_that_a_success_is_told_so() -> None:
+    usage = "Usage: foo --dir DIR"
+    for seen, stderr in (({}, [usage]), ({"noise": {"count": 5, "first": usage}}, [])):
+        found = remedy("foo", {"cause": "ended", "causeData": {}, **seen}, stderr)
+        assert found is not None
+        assert found.happened == "It printed how it wants to be called: foo --dir DIR."

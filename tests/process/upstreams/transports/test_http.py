@@ -336,6 +336,17 @@ async def test_403_ends_the_connection_only_if_it_was_about_ourselves() -> None:
         await client.over.wait()
 
 
+async def test_a_web_page_in_place_of_the_handshake_is_told_as_one() -> None:
+    async def page(request: Request) -> bytes:
+        return reply(b"<html>", "200 OK", "text/html; charset=utf-8")
+
+    async with facing(page) as client:
+        with pytest.raises(ConnectionLost, match="HTTP 200 with text/html") as raised:
+            await initialize(client.connection, SECONDS)
+        assert raised.value.reason.cause is Cause.NOT_MCP
+        assert raised.value.reason.data["form"] == "text/html"
+
+
 async def test_404_without_a_session_is_an_answer() -> None:
     async def lose(request: Request) -> bytes:
         return reply(b"<html>", "404 Not Found", "text/html")

@@ -1,0 +1,84 @@
+"""Condenses events for people: a server that is tried again and again has one row, which tells why it fails.
+
+Every event is kept as it is, and programs get them all. A dead server adds two a retry, which come every 30 to
+60 s: people would see nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from daemon.history.event import EventKind
+from daemon.operators.remedies import said
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from daemon.history.event import Event
+
+LOOKED_AT = 20
+"""How many times as many events are looked through as are shown: ten retries each."""
+
+_NUMBER = re.compile(r"\d{4,}")
+"""Process ids and ports, by which ends that are alike differ; an exit status is shorter."""
+
+
+async def for_people(events: Sequence[Event], most: int) -> list[Event]:
+    """The newest events with retries condensed and ends diagnosed, oldest first; at most so many."""
+    return await diagnosed(condensed(events)[-most:])
+
+
+async def diagnosed(events: Sequence[Event]) -> list[Event]:
+    """The events, where ends say what their last lines mean (`details.happened`)."""
+    if not any(event.details.get("stderr") for event in events):
+        return list(events)
+    # Some sixty patterns over ten lines of each end: 0.3 ms each, which calls should not wait for.
+    return await trio.to_thread.run_sync(lambda: list(map(_with_diagnosis, events)))
+
+
+def condensed(events: Iterable[Event]) -> list[Event]:
+    """The events, where ends in a row that are alike are one, and the starts between them are left out."""
+    shown: dict[int, Event] = {}
+    failing: dict[str, list[int]] = {}
+    for place, event in enumerate(events):
+        name = event.instance or event.server
+        if event.kind is EventKind.STARTED and name in failing:
+            failing[name].append(place)
+        elif event.kind is EventKind.ENDED and event.cause is not None:
+            shown[place] = _joined(event, shown, failing.get(name, []))
+            failing[name] = [place]
+            continue
+        elif name:
+            failing.pop(name, None)
+        shown[place] = event
+    return list(shown.values())
+
+
+def _joined(event: Event, shown: dict[int, Event], row: list[int]) -> Event:
+    """The end, counting the one that a row begins with, whose places are no longer shown, if they are alike."""
+    if not row or _form(shown[row[0]]) != _form(event):
+        return event
+    before = shown[row[0]]
+    for place in row:
+        del shown[place]
+    times, first = before.details.get("times", 1), before.details.get("firstAt", before.at)
+    assert isinstance(times, int)
+    return attrs.evolve(event, details={**event.details, "times": times + 1, "firstAt": first})
+
+
+def _form(event: Event) -> tuple[object, ...]:
+    return event.server, event.cause, _NUMBER.sub("#", event.text)
+
+
+def _with_diagnosis(event: Event) -> Event:
+    lines = event.details.get("stderr") if event.kind is EventKind.ENDED else ()
+    stderr = [str(line) for line in lines] if isinstance(lines, (list, tuple)) else []
+    seen = {"cause": event.cause and str(event.cause), "causeData": event.cause_data}
+    found = said(event.server, seen, stderr)
+    return (
+        event if found is None else attrs.evolve(event, details={**event.details, "happened": found.happened})
+    )
