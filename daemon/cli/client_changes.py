@@ -50,14 +50,14 @@ def clients_of(parsed: argparse.ArgumentParser, names: Sequence[str]) -> list[Cl
         parsed.error(visible(str(error)))
 
 
-def this_machine() -> Machine:
-    """The machine that a command is given on, as clients of this user see it."""
+def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:
+    """The machine that a command is given on; `unsandboxed` names servers taken out of their sandboxes."""
     at = home(os.environ)
     try:
         directory = Path.cwd()
     except FileNotFoundError:  # it was removed
         directory = at
-    return Machine(home=at, directory=directory, environ=os.environ)
+    return Machine(home=at, directory=directory, environ=os.environ, unsandboxed=frozenset(unsandboxed))
 
 
 def records() -> Records:

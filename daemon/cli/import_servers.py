@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from daemon.cli import EX_CONFIG
 from daemon.cli.changing import agreed, reported
 from daemon.cli.control import EX_FAULT
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.options import add_control, add_json, add_unsandboxed, parser
 from daemon.cli.taking_effect import reloaded
 from daemon.host.paths import config_file
 from daemon.kit.wording import counted
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     from daemon.cli.client_changes import clients_of  # noqa: PLC0415
 
     programs = clients_of(made, options.clients)
-    return reported(lambda: _import(options, programs))
+    return reported(lambda: _migrate(options) if options.migrate_env else _import(options, programs))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,6 +73,13 @@ def _parser() -> argparse.ArgumentParser:
         help="only these clients: claude-code, cursor, codex, ... (docs/setup.md has all)",
     )
     made.add_argument("--write", action="store_true", help="add them to mcpd's configuration")
+    add_unsandboxed(made)
+    made.add_argument(
+        "--migrate-env",
+        action="store_true",
+        help="import nothing: give each server of mcpd's configuration variables of its own, SERVER__NAME, in"
+        " place of those that servers share; shows the difference, and asks",
+    )
     made.add_argument("--dry-run", action="store_true", help="show what --write would change, as a diff")
     made.add_argument("--yes", action="store_true", help="with --write: do not ask")
     add_json(made)
@@ -88,7 +95,7 @@ def _import(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> i
     from daemon.setup.clients.importing import plan  # noqa: PLC0415
     from daemon.setup.drafts import drafted, read_present  # noqa: PLC0415
 
-    machine = this_machine()
+    machine = this_machine(options.unsandboxed)
     path = config_file(os.environ)
     findings = find(machine, programs)
     present = read_present(path)
@@ -117,6 +124,29 @@ def _import(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> i
     if options.json:
         print(document({**data(planned, findings), "written": options.write and not options.dry_run}))
     return status
+
+
+def _migrate(options: argparse.Namespace) -> int:
+    """Give each server variables of its own, once the difference was shown and agreed to."""
+    from daemon.setup.drafts import read_present  # noqa: PLC0415 - as above
+    from daemon.setup.own_variables import with_own_variables  # noqa: PLC0415
+
+    path = config_file(os.environ).absolute()
+    made = with_own_variables(read_present(path), os.environ)
+    _print_diff(made.draft, as_json=False)
+    for name in made.unused:
+        print(
+            f"mcpd: no server refers to {name}, and the daemon no longer gets it from this file: remove it, or"
+            " set it for the daemon itself (`systemctl --user edit mcpd`)",
+            file=sys.stderr,
+        )
+    if options.dry_run or not made.draft.diff():
+        return 0
+    if not agreed("\nWrite this?", yes=options.yes):
+        return EX_FAULT
+    made.draft.write()
+    print(_taken_up(options, path))
+    return 0
 
 
 def _print_diff(draft: Draft, *, as_json: bool) -> None:

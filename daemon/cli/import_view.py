@@ -46,7 +46,7 @@ def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: st
     parts += _section("mcpd itself stands in:", list(dict.fromkeys(own)))
     to_know = [note for server in planned.added for note in _to_know(server)]
     waiting = [server for server in planned.added if server.missing]
-    parts += _section("To know:", [*to_know, *_switched_off(waiting)])
+    parts += _section("To know:", [*to_know, *_waiting(waiting)])
     left = [f"{each.origin.name} ({_origins([each.origin])}) {each.why}" for each in planned.left]
     parts += _section("Cannot be taken:", left)
     parts += _section("Could not be read:", [each.in_a_line for each in findings.unread])
@@ -97,13 +97,13 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
         yield from (f"{finding.what} {finding.do}".strip() for finding in check(server.server))
 
 
-def _switched_off(waiting: Sequence[PlannedServer]) -> Iterator[str]:
+def _waiting(waiting: Sequence[PlannedServer]) -> Iterator[str]:
     """The servers that wait for values, in one line: of a dozen clients there may be as many."""
     if waiting:
         names = ", ".join(f"{server.name} ({', '.join(server.missing)})" for server in waiting)
         yield (
-            f'{names}: switched off, since these values are set nowhere. Write each into the file "env" beside'
-            ' the configuration, as a line NAME=..., then remove "enabled": false'
+            f'{names}: not started until these values, which are set nowhere, stand in the file "env" beside'
+            " the configuration, each as a line NAME=..."
         )
 
 
@@ -135,7 +135,7 @@ def _server(server: PlannedServer) -> dict[str, Any]:
         "secrets": [*server.secrets],
         "missing": [*server.missing],
         "differsFrom": server.beside,
-        "notes": [*_to_know(server), *_switched_off([server] if server.missing else [])],
+        "notes": [*_to_know(server), *_waiting([server] if server.missing else [])],
     }
 
 

@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         "service",
         "Have the daemon run as a service of your own systemd: it is started at boot or with the first client,"
         " and again when it has crashed; its log is in the journal. `install` writes the units of this version"
-        " to ~/.config/systemd/user, with the PATH of your login shell, and variables from ~/.config/mcpd/env.",
+        " to ~/.config/systemd/user, with the PATH of your login shell.",
         examples=(
             "mcpd service install",
             "mcpd service install --yes --no-linger",

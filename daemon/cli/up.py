@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from daemon.cli import EX_CONFIG
 from daemon.cli.changing import agreed, has_terminal, reported
 from daemon.cli.control import EX_FAULT
-from daemon.cli.options import add_control, parser, positive
+from daemon.cli.options import add_control, add_unsandboxed, parser, positive
 from daemon.cli.taking_effect import START_SECONDS, reloaded
 from daemon.host.paths import config_file
 from daemon.safety.escape import visible
@@ -99,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         default=START_SECONDS,
         help="how long to wait for the servers, whose first start may install them (default: %(default)g)",
     )
+    add_unsandboxed(made)
     add_control(made)
     return made
 
@@ -126,7 +127,7 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     done = [each for each in offer.programs if not is_pending(each, offer.machine, offer.wanted, offer.known)]
     servers = settled(options)
     left = [each for each in offer.programs if each not in done]
-    for line in summary(servers, done, offer.planned, offer.found, options, left):
+    for line in summary(servers, done, offer.found, options, left):
         print(textwrap.fill(visible(line), screen.width, break_long_words=False, break_on_hyphens=False))
     return status
 
@@ -150,7 +151,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415
     from daemon.setup.drafts import read_present  # noqa: PLC0415
 
-    machine, path = this_machine(), config_file(os.environ).absolute()
+    machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
     programs = [program for program in programs if options.client or is_here(program, machine)]
     found = _of_the_user(find(machine, programs))
     present = read_present(path)

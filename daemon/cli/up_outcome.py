@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from daemon.cli.taking_effect import Servers
     from daemon.setup.clients.found import ClientServers
-    from daemon.setup.clients.importing import ImportPlan
     from daemon.setup.clients.programs import ClientProgram
 
 
@@ -49,7 +48,6 @@ def _how(server: dict[str, Any]) -> str:
 def summary(
     servers: Servers,
     programs: Sequence[ClientProgram],
-    planned: ImportPlan,
     found: ClientServers,
     options: argparse.Namespace,
     left: Sequence[ClientProgram] = (),
@@ -59,7 +57,6 @@ def summary(
     Args:
         servers: as they are.
         programs: the clients that mcpd is in.
-        planned: what was taken of clients.
         found: what clients had.
         options: the command line; `socket` is None unless it was named.
         left: the clients that mcpd is not in: they could not be changed, which was said, or were not to be.
@@ -69,15 +66,6 @@ def summary(
     works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
     clients = f", in {titles(programs)} once started anew" if programs else ""
     troubles = [_trouble(name, server) for name, server in servers.items() if server["state"] not in WELL]
-    if waiting := [each.name for each in planned.added if each.missing]:
-        switched = (
-            "is switched off until its values stand"
-            if len(waiting) == 1
-            else "are switched off until their values stand"
-        )
-        troubles.append(
-            f"{', '.join(waiting)} {switched} in the file 'env' beside the configuration (see above)"
-        )
     troubles += [each.in_a_line for each in found.unread]
     unread = {each.program.name for each in found.unread}
     troubles += [f"{each.title} is as it was (see above)" for each in left if each.name not in unread]

@@ -53,6 +53,18 @@ def with_variable(text: str, name: str, value: str) -> str:
     return text + ("\n" if text and not text.endswith("\n") else "") + line
 
 
+def without_variable(text: str, name: str) -> str:
+    """The text of such a file without a variable; comments stay.
+
+    Raises:
+        ValueError: a line is no assignment.
+    """
+    text = _unix(text)
+    for start, end in reversed([found.span() for found in _assignments(text) if found["name"] == name]):
+        text = text[:start] + text[end:]
+    return text
+
+
 def _unix(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 

@@ -1,10 +1,10 @@
 """References to values that do not belong in the file itself.
 
-They are `${VAR}`, `${VAR:-default}`, `${file:PATH}` and `${credential:NAME}`; `$${` is a literal `${`.
-Variables are those of the process, then those of the file `env` beside the configuration. The value of a
-reference is recorded, so that logs can leave it out, and never appears in a fault: faults end up in terminals,
-journals and bug reports. What `${workspace}` stands for is known only once a client is there: until
-then a mark takes its place.
+They are `${VAR}`, `${VAR:-default}`, `${file:PATH}` and `${credential:NAME}`; `$${` is a literal `${`, and
+`${:-text}` is the text. Variables are those of the process, then those of the file `env` beside the
+configuration. The value of a reference is recorded, so that logs can leave it out, and never appears in a
+fault: faults end up in terminals, journals and bug reports. What `${workspace}` stands for is known only once
+a client is there: until then a mark takes its place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_FILE = 64 * 1024
 """Most bytes of a referenced file: a key or a token, not a log named by mistake."""
 
 _REFERENCE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?P<body>[^}]*)\}|(?P<open>\$\{)")
-_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)?(?P<fallback>:-(?P<default>.*))?", re.ASCII | re.DOTALL)
 _NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _CREDENTIAL = re.compile(r"[\w@.-]*[\w@-][\w@.-]*", re.ASCII)
 
@@ -157,7 +157,7 @@ def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
     kind, colon, rest = body.partition(":")
     if "${" in body:
         raise Unresolved("references cannot stand inside references: write one after the other")
-    if body == "/":  # clients' word for what separates the parts of a path
+    if body in {"/", "pathSeparator"}:  # clients' words for what separates the parts of a path
         return "/", False
     if colon and kind in _LOOK_UPS:
         return _checked(_LOOK_UPS[kind](rest, sources), body), True
@@ -166,9 +166,11 @@ def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
 
 def _variable(body: str, sources: Sources) -> tuple[str, bool]:
     match = _VARIABLE.fullmatch(body)
-    if match is None:
+    if match is None or not body:
         raise Unresolved(f"cannot understand ${{{_shown(body)}}}: {_FORMS}")
     name = match["name"]
+    if name is None:  # ${:-text} is the text, whatever it would mean elsewhere
+        return match["default"], False
     if hint := _NOT_VARIABLES.get(name):
         raise Unresolved(hint)
     name = _OTHER_NAMES.get(name, name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.env_file import read_env, with_variable
+from daemon.config.env_file import read_env, with_variable, without_variable
 from daemon.config.expand import ENV_FILE, MAX_FILE
 from daemon.config.normalizing import SERVERS, normalized
 from daemon.config.parse import MAX_CONFIG, load, parse
@@ -19,7 +19,7 @@ from daemon.errors import ConfigError, Fault
 from daemon.safety.redact import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from daemon.config.normalizing import Normalized
@@ -135,7 +135,8 @@ def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> D
         for server in plan.added:
             document.put([SERVERS, server.name], dict(server.entry))
 
-    return changed(present, add, plan.variables, environ)
+    missing = {name for server in plan.added for name in server.missing}
+    return changed(present, add, plan.variables, environ, missing)
 
 
 def changed(
@@ -143,6 +144,8 @@ def changed(
     change: Callable[[Document], None],
     variables: Mapping[str, str],
     environ: Mapping[str, str],
+    missing: Collection[str] = (),
+    removed: Collection[str] = (),
 ) -> Draft:
     """Both files after a change, if mcpd can run with them.
 
@@ -151,6 +154,8 @@ def changed(
         change: changes the configuration.
         variables: what is to be kept in the file of secrets besides.
         environ: the environment, which counts more than that file.
+        missing: variables that servers may wait for.
+        removed: variables that the file of secrets is not to hold any more.
 
     Raises:
         ConfigError: the configuration has faults already, or would have them.
@@ -163,11 +168,14 @@ def changed(
     change(document)
     for name, value in variables.items():
         env = with_variable(env, name, value)
+    for name in removed:
+        env = without_variable(env, name)
     config = document.text()
     # What the text alone lacks, such as profiles in files of their own, it lacked before.
     known = {(fault.path, fault.message) for fault in _faults(before or "{}", source, here)}
     faults = _faults(config, source, {**read_env(env), **environ})
-    if new := [fault for fault in faults if (fault.path, fault.message) not in known]:
+    new = [fault for fault in faults if (fault.path, fault.message) not in known]
+    if new := [fault for fault in new if fault.variable not in missing]:
         raise ConfigError(str(source), new)
     _refuse_large(present.config, config, MAX_CONFIG)
     _refuse_large(present.env, env, MAX_FILE)

@@ -1,4 +1,7 @@
-"""Secrets of an entry, moved out of it: into variables that it refers to."""
+"""Secrets of an entry, moved out of it: into variables of the server's own, `SERVER__NAME`, that it refers to.
+
+No two servers share a variable, and none of its names means something to a loader, an interpreter or mcpd.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from daemon.config.credentials import in_arguments, names_credential
 from daemon.config.env_file import with_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 _REFERENCES = re.compile(r"(\$\{[^}]*\})")
-_ASKED = re.compile(r"\$\{input:([^}]+)\}")
+_ASKED = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NO_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 _NAMED = re.compile(r"-{0,2}(?P<name>[A-Za-z][\w.-]*)(?:=|:\s*)", re.ASCII)
@@ -22,6 +25,28 @@ _SCHEME = re.compile(r"(?:basic|bearer|token)\s+", re.IGNORECASE)
 _CLIENT_SECRET = "clientSecret"  # noqa: S105 - a key
 _PLACES = frozenset({"workspace", "workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "userHome"})
 """What references may name beside variables, in clients' words."""
+
+_LIKE_REFERENCES = re.compile(
+    r"\$\{\{[^}]*\}\}|\$\{[^}]*\}?|(?<!\$)\{(?:env|file):[^{}]+\}|\A\$[A-Z][A-Z0-9_]{2,}\Z"
+)
+"""What mcpd reads as a reference, in its own spelling or in another client's (`config.translation`)."""
+
+_LITERAL = re.compile(r"\$\$\{|\$\{:-([^}]*)\}")
+"""How text is written that would be read as a reference."""
+
+_WORDS = re.compile(r"\$\$\{|\$\{[^}]*\}")
+"""References, and what is none."""
+
+_PROSE = frozenset({"name", "displayName", "title", "description"})
+"""Keys in whose values nothing is a reference."""
+
+_OF_PROGRAMS = re.compile(
+    r"(?:LD|DYLD|NODE|MCPD|XDG|SSL|LC|SYSTEMD)_\w*|PYTHON\w*|PERL5(?:LIB|OPT)|RUBY(?:LIB|OPT)|\w*_PROXY"
+    r"|(?:JAVA_TOOL|JDK_JAVA|_JAVA)_OPTIONS|GCONV_PATH|GLIBC_TUNABLES|BASH_ENV|ENV|IFS|GIT_SSH_COMMAND"
+    r"|PATH|HOME|LANG|LANGUAGE|LOGNAME|USER|SHELL|TERM|TMPDIR",
+    re.IGNORECASE,
+)
+"""Variables that loaders, interpreters, libraries and mcpd itself obey, as their manuals name them."""
 
 _OTHERS = 100
 """Most variables that differ in a number only: more servers with the same variable than anyone has."""
@@ -36,20 +61,25 @@ class Variables:
     kept: dict[str, str] = attrs.field(factory=dict, repr=False)
     """Values that are to be written to the file `env`, by name."""
 
-    def keep(self, name: str, value: str) -> str:
-        """A reference to a value, under this name or, where that has another value, one with a number.
+    def keep(self, server: str, name: str, value: str) -> str:
+        """A reference to a server's value, as SERVER__NAME or, where that has another value, with a number.
 
         Raises:
             ValueError: the file cannot hold it, or it has all these names already.
         """
         with_variable("", "NAME", value)
-        plain = name if _VARIABLE.fullmatch(name) else variable(name)
+        plain = f"{variable(server)}__{name if _VARIABLE.fullmatch(name) else variable(name)}"
         names = (plain, *(f"{plain}_{number}" for number in range(2, _OTHERS)))
         free = next((each for each in names if self.known.get(each, value) == value), None)
         if free is None:
             raise ValueError(f"{_OTHERS - 1} other values of {plain} are kept: take fewer servers")
         self.known[free] = self.kept[free] = value
         return f"${{{free}}}"
+
+
+def is_read_by_programs(name: str) -> bool:
+    """Whether loaders, interpreters, libraries or mcpd read a variable: its value stays where it is."""
+    return _OF_PROGRAMS.fullmatch(name) is not None
 
 
 def variable(*parts: str) -> str:
@@ -72,30 +102,66 @@ def with_references(
     made = dict(entry)
     secrets = sorted(hidden, key=len, reverse=True)
 
-    def is_secret(key: str, value: object) -> bool:
-        if not isinstance(value, str) or "${" in value:
-            return False
-        return (names_credential(key) and bool(value)) or any(each in value for each in secrets)
+    def secret(key: str, value: object) -> str:
+        """The value if it is a secret and refers to nothing; else empty."""
+        said = _literal(value) or "" if isinstance(value, str) else ""
+        return said if names_credential(key) or any(each in said for each in secrets) else ""
 
     env, headers, args = made.get("env"), made.get("headers"), made.get("args")
     if isinstance(env, dict):
         made["env"] = {
-            key: variables.keep(key, value) if is_secret(key, value) else value for key, value in env.items()
+            key: variables.keep(name, key, said)
+            if (said := secret(key, value)) and not is_read_by_programs(key)
+            else value
+            for key, value in env.items()
         }
     if isinstance(headers, dict):
         made["headers"] = {
-            key: _header(name, key, value, variables) if is_secret(key, value) else value
+            key: _header(name, key, said, variables) if (said := secret(key, value)) else value
             for key, value in headers.items()
         }
     oauth = made.get("oauth")
-    if isinstance(oauth, dict) and is_secret(_CLIENT_SECRET, oauth.get(_CLIENT_SECRET)):
-        kept = variables.keep(variable(name, "client", "secret"), oauth[_CLIENT_SECRET])
-        made["oauth"] = {**oauth, _CLIENT_SECRET: kept}
+    if isinstance(oauth, dict) and (said := secret(_CLIENT_SECRET, oauth.get(_CLIENT_SECRET))):
+        made["oauth"] = {**oauth, _CLIENT_SECRET: variables.keep(name, "CLIENT_SECRET", said)}
     if isinstance(args, list):
         made["args"] = _arguments(name, args, secrets, variables)
     if isinstance(url := made.get("url"), str):
-        made["url"] = _without(url, secrets, variable(name, "key"), variables)
+        made["url"] = _without(url, secrets, lambda secret: variables.keep(name, "KEY", secret))
     return made
+
+
+def _literal(text: str) -> str | None:
+    """What a text of an entry stands for if it refers to nothing; else None."""
+    if "${" in _LITERAL.sub("", text):
+        return None
+    return _LITERAL.sub(lambda found: "${" if found[1] is None else found[1], text)
+
+
+def in_our_words(value: Any, key: str, refers: str | None) -> Any:
+    """A value of a client's entry in which only what is a reference to that client is one to mcpd.
+
+    Args:
+        value: the value.
+        key: where it stands.
+        refers: the client's references (`Shape.refers`).
+    """
+
+    def said(found: re.Match[str]) -> str:
+        text = found[0]
+        if refers is not None and re.fullmatch(refers, text):
+            return text
+        if text.startswith("${"):
+            return f"${text}"
+        return f"${{:-$}}{text[1:]}" if text.startswith("$") else f"{{${{:-{text[1:]}}}"
+
+    match value:
+        case str() if key not in _PROSE:
+            return _LIKE_REFERENCES.sub(said, value)
+        case list():
+            return [in_our_words(each, key, refers) for each in value]
+        case dict():
+            return {name: in_our_words(each, key, refers) for name, each in value.items()}
+    return value
 
 
 def _arguments(server: str, args: list[str], secrets: Sequence[str], variables: Variables) -> list[str]:
@@ -103,8 +169,12 @@ def _arguments(server: str, args: list[str], secrets: Sequence[str], variables: 
     placed: dict[int, list[str]] = {}
     for at, value in in_arguments(args):
         placed.setdefault(at, []).append(value)
+
+    def kept_as(name: str) -> Callable[[str], str]:
+        return lambda secret: variables.keep(server, name, secret)
+
     return [
-        _without(word, [*placed.get(at, ()), *secrets], _name_of(server, args, at), variables)
+        _without(word, [*placed.get(at, ()), *secrets], kept_as(_name_of(args, at)))
         for at, word in enumerate(args)
     ]
 
@@ -118,12 +188,25 @@ def asked_as_variables(value: Any) -> Any:
     return [asked_as_variables(item) for item in value] if isinstance(value, list) else value
 
 
+def refer(entry: Any, name: str, reference: str) -> Any:
+    """An entry, or a value within it, with another reference in place of each to a variable."""
+    match entry:
+        case str():
+            taken = {f"${{{name}}}", f"${{env:{name}}}"}
+            return _WORDS.sub(lambda found: reference if found[0] in taken else found[0], entry)
+        case list():
+            return [refer(each, name, reference) for each in entry]
+        case dict():
+            return {key: refer(each, name, reference) for key, each in entry.items()}
+    return entry
+
+
 def references(entry: object) -> list[str]:
     """The variables that an entry refers to without a default, each once."""
     match entry:
         case str():
             bodies = (
-                found[2:-1].removeprefix("env:") for found in _REFERENCES.findall(entry.replace("$${", ""))
+                found[2:-1].removeprefix("env:") for found in _REFERENCES.findall(_LITERAL.sub("", entry))
             )
             found = [body for body in bodies if _VARIABLE.fullmatch(body) and body not in _PLACES]
         case dict() | list():
@@ -139,27 +222,30 @@ def _header(server: str, header: str, value: str, variables: Variables) -> str:
     scheme = _SCHEME.match(value)
     begin = scheme.end() if scheme else 0
     last = "token" if header.lower() == "authorization" else header
-    return value[:begin] + variables.keep(variable(server, last), value[begin:])
+    return value[:begin] + variables.keep(server, variable(last), value[begin:])
 
 
-def _without(text: str, secrets: Sequence[str], name: str, variables: Variables) -> str:
-    """A text with a reference in place of each secret that stands in it."""
+def _without(text: str, secrets: Sequence[str], keep: Callable[[str], str]) -> str:
+    """A text with a reference, which `keep` makes, in place of each secret that stands in it."""
+    said = _literal(text)
+    # Every second part is a reference, which may contain the same word.
+    parts = before = _REFERENCES.split(text) if said is None else [said]
     for secret in secrets:
-        parts = _REFERENCES.split(text)
-        # Every second part is a reference, which may contain the same word.
-        parts[::2] = [
-            part.replace(secret, variables.keep(name, secret)) if secret in part else part
-            for part in parts[::2]
-        ]
-        text = "".join(parts)
-    return text
+        made = []
+        for at, part in enumerate(parts):
+            pieces = [part] if at % 2 else part.split(secret)
+            made += [pieces[0], *(each for piece in pieces[1:] for each in (keep(secret), piece))]
+        parts = made
+    if parts == before:
+        return text
+    if said is not None:
+        parts[::2] = [in_our_words(part, "", None) for part in parts[::2]]
+    return "".join(parts)
 
 
-def _name_of(server: str, args: Sequence[object], at: int) -> str:
+def _name_of(args: Sequence[object], at: int) -> str:
     """The variable for a secret among arguments: after its option, or the variable that it is given to."""
     before = str(args[at - 1]) if at else ""
     if named := _NAMED.match(str(args[at])):
-        own = named["name"]
-        # `docker run -e API_KEY=...`: it has a name already.
-        return own if own.isupper() and names_credential(own) else variable(server, own)
-    return variable(server, before.lstrip("-")) if before.startswith("-") else variable(server, "secret")
+        return variable(named["name"])
+    return variable(before) if before.startswith("-") else "SECRET"

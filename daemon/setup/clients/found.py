@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,7 +15,7 @@ from daemon.errors import ConfigError
 from daemon.setup.clients.members import at
 from daemon.setup.clients.own_entry import is_own
 from daemon.setup.clients.programs import NotTaken
-from daemon.setup.moved_secrets import asked_as_variables
+from daemon.setup.moved_secrets import asked_as_variables, in_our_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -180,7 +181,12 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
         return f"is not written as {origin.program.title} writes servers: it is no object"
     shape = origin.place.shape
     try:
-        read = shape.read(written)
+        read = shape.read({key: in_our_words(value, key, shape.refers) for key, value in written.items()})
+        if not isinstance(read, NotTaken) and _is_sandboxed(written) and origin.name not in machine.unsandboxed:
+            read = NotTaken(
+                why="runs in a sandbox, which mcpd does not have: it stays there. To have mcpd run it without,"
+                f" name it: `mcpd import --write --unsandboxed {quote(origin.name)}`"
+            )
         if isinstance(read, NotTaken):
             return read.why
         meant = translated(read, milliseconds=shape.milliseconds)
@@ -197,6 +203,10 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
         if (directory := _directory(origin.place, entry, machine)) is not None:
             entry["cwd"] = directory
     return FoundServer(origin=origin, entry=entry, notes=meant.notes)
+
+
+def _is_sandboxed(written: Mapping[str, Any]) -> bool:
+    return bool(written.get("sandboxEnabled", written.get("sandbox")))
 
 
 def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
 
-_REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)\}", re.ASCII)
+_REFERENCE = re.compile(r"(\$\$\{)|\$\{:-([^}]*)\}|\$\{(?:env:)?([A-Za-z_]\w*)\}", re.ASCII)
+T = TypeVar("T")
+
 _RUNNERS = frozenset(runner.words[0] for runner in RUNNERS)
 _UNASKED = frozenset({"-y", "--yes", "-q", "--quiet"})
 """Options of npx and others that change nothing for a server: it has nobody to ask."""
@@ -44,19 +46,34 @@ class ConfiguredServers:
                 entry = translated(written).entry
                 runs = all(needed in self.variables for needed in references(entry))
                 is_on = runs and entry.get("enabled") is not False
-                there[identity(entry, self.variables)] = name, is_on
+                there |= dict.fromkeys(identities(entry, self.variables), (name, is_on))
 
         def known(place: ClientPlace, name: str, written: object) -> str | None:
             read = read_entry(Origin(program=program, place=place, name=name), written, machine)
             if not isinstance(read, FoundServer):
                 return None
-            ours, is_on = there.get(identity(read.entry, self.variables), (None, False))
+            ours, is_on = same_as(read.entry, there, self.variables) or (None, False)
             return ours if is_on or read.entry.get("enabled") is False else None
 
         return known
 
 
-def identity(entry: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[object, ...]:
+def identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -> list[tuple[object, ...]]:
+    """The identities of an entry: by the values of its variables, and by their names, for `same_as`."""
+    return [identity(entry, None), identity(entry, variables)]
+
+
+def same_as(
+    entry: Mapping[str, Any], there: Mapping[tuple[object, ...], T], variables: Mapping[str, str]
+) -> T | None:
+    """What is there for an entry, by `identities`; one with variables that are not set goes by their names."""
+    found = there.get(identity(entry, variables))
+    if found is None and any(name not in variables for name in references(entry)):
+        found = there.get(identity(entry, None))
+    return found
+
+
+def identity(entry: Mapping[str, Any], variables: Mapping[str, str] | None) -> tuple[object, ...]:
     """What two entries have in common that start the same program in the same way, or reach the same address.
 
     Other versions, other arguments or their order, other tokens and other directories make another server.
@@ -64,7 +81,8 @@ def identity(entry: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[ob
 
     Args:
         entry: in mcpd's keys.
-        variables: what `${NAME}` stands for; one that is not among them is equal to itself only.
+        variables: what `${NAME}` stands for. One that is not among them is equal to itself only, and to
+            `${SERVER__NAME}`, under which mcpd keeps it; None: so is each.
     """
     url = entry.get("url")
     if isinstance(url, str) and not entry.get("command"):
@@ -80,13 +98,21 @@ def identity(entry: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[ob
     )
 
 
-def _resolved(members: object, variables: Mapping[str, str]) -> list[tuple[str, str]]:
+def _resolved(members: object, variables: Mapping[str, str] | None) -> list[tuple[str, str]]:
     items = members.items() if isinstance(members, dict) else ()
     return [(str(name), _with_values(str(value), variables)) for name, value in items]
 
 
-def _with_values(text: str, variables: Mapping[str, str]) -> str:
-    return _REFERENCE.sub(lambda match: variables.get(match[1], f"${{{match[1]}}}"), text)
+def _with_values(text: str, variables: Mapping[str, str] | None) -> str:
+    def said(found: re.Match[str]) -> str:
+        brace, plain, name = found.groups()
+        if name is None:
+            return "${" if brace else plain
+        # No value can hold a NUL.
+        unset = f"\0{name.rpartition('__')[2]}"
+        return unset if variables is None else variables.get(name, unset)
+
+    return _REFERENCE.sub(said, text)
 
 
 def _plain(words: Sequence[str]) -> list[str]:

@@ -14,8 +14,8 @@ from daemon.config.redaction import secrets_of
 from daemon.config.translation import translated
 from daemon.errors import ConfigError
 from daemon.setup.clients.found import LeftServer
-from daemon.setup.clients.identity import identity
-from daemon.setup.moved_secrets import Variables, references, with_references
+from daemon.setup.clients.identity import identities, identity, same_as
+from daemon.setup.moved_secrets import Variables, is_read_by_programs, refer, references, with_references
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.config.translation import Note
     from daemon.setup.clients.found import ClientServers, FoundServer, Origin
-
-_EVERYWHERE = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER", "XDG_RUNTIME_DIR"})
-"""Variables that every session and service of a user has, so that they need not be kept."""
 
 _UNSET = "x"
 """What stands for a variable that is set nowhere while an entry is judged: too short to be a secret."""
@@ -48,7 +45,7 @@ class PlannedServer:
     secrets: tuple[str, ...] = ()
     """The variables that it needs and that are kept for it."""
     missing: tuple[str, ...] = ()
-    """Those that are set nowhere: until they are, it is switched off."""
+    """Those that are set nowhere: until they are, it is not started."""
     notes: tuple[Note, ...] = ()
     """What its clients say in another way, or what has no meaning here."""
     server: Server | None = attrs.field(default=None, repr=False)
@@ -97,8 +94,7 @@ def plan(
     same: dict[tuple[object, ...], list[FoundServer]] = {}
     for server in findings.servers:
         same.setdefault(identity(server.entry, planning.variables.known), []).append(server)
-    # Those with tokens first: where others name a variable that is set nowhere, it may be one of theirs.
-    for servers in sorted(same.values(), key=lambda group: bool(planning.missing(group[0].entry))):
+    for servers in same.values():
         planning.take(servers)
     return ImportPlan(
         servers=tuple(planning.servers),
@@ -120,10 +116,11 @@ class _Planning:
         self._source = source
         self._names: set[str] = set(written)
         self._there = {
-            identity(taken, variables.known): (name, taken.get("enabled") is not False)
+            key: (name, taken.get("enabled") is not False)
             for name, taken in (
                 (name, translated(entry).entry) for name, entry in written.items() if isinstance(entry, dict)
             )
+            for key in identities(taken, variables.known)
         }
         self._planned: dict[tuple[object, ...], int] = {}
         """Where in `servers` each stands."""
@@ -137,7 +134,7 @@ class _Planning:
         origins = tuple(server.origin for server in servers)
         first = next((server for server in servers if server.entry.get("enabled") is not False), servers[0])
         key = identity(first.entry, self.variables.known)
-        if (there := self._there.get(key)) is not None:
+        if (there := same_as(first.entry, self._there, self.variables.known)) is not None:
             name, is_on = there
             entry = {"enabled": is_on}
             self.servers.append(PlannedServer(name=name, entry=entry, origins=origins, is_there=True))
@@ -173,19 +170,19 @@ class _Planning:
         origins: tuple[Origin, ...],
         notes: tuple[Note, ...],
     ) -> PlannedServer:
-        needed = [each for each in references(entry) if each not in _EVERYWHERE]
         missing = self.missing(entry)
-        for each in needed:
+        for each in references(entry):
             # A service does not have what is exported in this shell.
-            if each in self._environ:
-                self.variables.keep(each, self._environ[each])
+            if each in self._environ and not is_read_by_programs(each):
+                entry = refer(entry, each, self.variables.keep(name, each, self._environ[each]))
+        needed = [each for each in references(entry) if not is_read_by_programs(each)]
         entry = {key: value for key, value in entry.items() if not _says_nothing(key, value)}
         wanted = slug(title) or _UNNAMED
         if title not in {name, wanted} and title.isprintable():
             entry.setdefault("title", title)
         return PlannedServer(
             name=name,
-            entry={**entry, "enabled": False} if missing else entry,
+            entry=entry,
             origins=origins,
             secrets=tuple(each for each in needed if each not in missing),
             missing=missing,

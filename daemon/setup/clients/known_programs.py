@@ -14,13 +14,16 @@ from daemon.kit.wording import quoted, suggestion
 from daemon.setup.clients.members import at
 from daemon.setup.clients.programs import ClientPlace, ClientProgram, RulePlace
 from daemon.setup.clients.shapes import (
+    CLAUDE_CODE,
     CONTINUE,
     CONTINUE_JSON,
+    CURSOR,
     GEMINI,
     GOOSE,
     MCP_SERVERS,
     OPENCODE,
-    TYPED,
+    VSCODE,
+    WINDSURF,
     ZED,
 )
 
@@ -121,9 +124,9 @@ def _claude_local(machine: Machine) -> list[ClientPlace]:
     return [
         place
         for directory in _claude_directories(machine)
-        for place in _places((_CLAUDE, "local"), shape=TYPED, trail=("projects", directory, "mcpServers"))(
-            machine
-        )
+        for place in _places(
+            (_CLAUDE, "local"), shape=CLAUDE_CODE, trail=("projects", directory, "mcpServers")
+        )(machine)
     ]
 
 
@@ -163,7 +166,9 @@ _TABLE = (
         name="claude-code",
         title="Claude Code",
         source="https://code.claude.com/docs/en/mcp",
-        places=_all(_places((_CLAUDE, "user"), (_project(".mcp.json"), "project"), shape=TYPED), _claude_local),
+        places=_all(
+            _places((_CLAUDE, "user"), (_project(".mcp.json"), "project"), shape=CLAUDE_CODE), _claude_local
+        ),
         aliases=("claude",),
         # https://code.claude.com/docs/en/permissions, /hooks, /managed-mcp
         rules=_all(
@@ -188,7 +193,9 @@ _TABLE = (
         name="cursor",
         title="Cursor",
         source="https://cursor.com/docs/mcp",
-        places=_places((_home(".cursor/mcp.json"), "user"), (_project(".cursor/mcp.json"), "project")),
+        places=_places(
+            (_home(".cursor/mcp.json"), "user"), (_project(".cursor/mcp.json"), "project"), shape=CURSOR
+        ),
         # https://cursor.com/docs/cli/reference/permissions, /docs/reference/permissions
         rules=_all(
             *(
@@ -214,14 +221,14 @@ _TABLE = (
             _places(
                 (_config("Code/User/mcp.json"), "user"),
                 (_project(".vscode/mcp.json"), "workspace"),
-                shape=TYPED,
+                shape=VSCODE,
                 trail=("servers",),
             ),
             # Versions before 1.102 kept them there; newer ones move them.
             _places(
                 (_config("Code/User/settings.json"), "user"),
                 (_project(".vscode/settings.json"), "workspace"),
-                shape=TYPED,
+                shape=VSCODE,
                 trail=("mcp", "servers"),
             ),
         ),
@@ -231,7 +238,7 @@ _TABLE = (
         name="windsurf",
         title="Windsurf",
         source="https://docs.windsurf.com/windsurf/cascade/mcp",
-        places=_places((_home(".codeium/windsurf/mcp_config.json"), "user")),
+        places=_places((_home(".codeium/windsurf/mcp_config.json"), "user"), shape=WINDSURF),
     ),
     ClientProgram(
         name="zed",

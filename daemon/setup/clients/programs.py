@@ -30,6 +30,8 @@ class Machine:
     """The directory that projects are looked for in: the working directory."""
     environ: Mapping[str, str] = attrs.field(repr=False)
     """Variables that move places: XDG_CONFIG_HOME, CODEX_HOME, CLAUDE_CONFIG_DIR."""
+    unsandboxed: frozenset[str] = frozenset()
+    """Names of servers that are taken although their client runs them in a sandbox."""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,6 +51,9 @@ class Shape:
     other clients have, too, stay for `config.translation`."""
     write: Callable[[str, Sequence[str]], dict[str, Any]]
     """The client's entry for a command and its arguments, named `OWN_NAME` where an entry has a name."""
+    refers: str | None = None
+    """A regex for what refers to values from outside, in this client's entries; None: nothing does, so that all
+    that looks like a reference of mcpd's is text."""
     milliseconds: bool | None = None
     """Whether its `timeout` is in milliseconds; None: it has none, or does not say."""
 

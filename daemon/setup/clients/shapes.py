@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from daemon.setup.clients.programs import OWN_NAME, NotTaken, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Entry = dict[str, Any]
+
+_OF_CONTINUE = r"\$\{\{\s*(?:secrets|inputs)\.([\w.-]+)\s*\}\}"
 
 
 def _plain(command: str, args: Sequence[str]) -> Entry:
@@ -64,7 +68,7 @@ def _continue(entry: Mapping[str, Any]) -> Entry | NotTaken:
 
 def _with_references(value: Any) -> Any:
     if isinstance(value, str):
-        return re.sub(r"\$\{\{\s*(?:secrets|inputs)\.([\w.-]+)\s*\}\}", r"${\1}", value)
+        return re.sub(_OF_CONTINUE, r"${\1}", value)
     if isinstance(value, dict):
         return {key: _with_references(item) for key, item in value.items()}
     return [_with_references(item) for item in value] if isinstance(value, list) else value
@@ -80,18 +84,29 @@ def _gemini(entry: Mapping[str, Any]) -> Entry:
     return {"type": "sse", **entry} if alone else dict(entry)
 
 
+_NAMED = r"\$\{[A-Za-z_]\w*(?::-[^}]*)?\}"
+_OF_EDITORS = r"env:\w+|workspaceFolder(?:Basename)?|workspaceRoot|userHome|pathSeparator|/"
+
 MCP_SERVERS = Shape(read=dict, write=_plain)
-"""`mcpServers` of Claude Desktop, Cursor, Windsurf, LM Studio and others; Codex writes the same in TOML."""
-TYPED = Shape(read=dict, write=_typed)
-"""The same with a `type`: Claude Code, VS Code."""
+"""`mcpServers` of Claude Desktop, LM Studio, Junie and others; Codex writes the same in TOML."""
+CURSOR = Shape(read=dict, write=_plain, refers=rf"\$\{{(?:{_OF_EDITORS})\}}")
+WINDSURF = Shape(read=dict, write=_plain, refers=r"\$\{(?:env:\w+|file:[^}]+)\}")
+CLAUDE_CODE = Shape(read=dict, write=_typed, refers=_NAMED)
+"""The same with a `type`, as VS Code has it, too."""
+VSCODE = Shape(
+    read=dict,
+    write=_typed,
+    refers=rf"\$\{{(?:{_OF_EDITORS}|(?:input|config|command|workspaceFolder):[^}}]+)\}}",
+)
 ZED = Shape(read=_zed, write=_plain)
 OPENCODE = Shape(
     read=_opencode,
     write=lambda command, args: {"type": "local", "command": [command, *args]},
+    refers=r"\{(?:env|file):[^{}]+\}",
     milliseconds=True,
 )
-GEMINI = Shape(read=_gemini, write=_plain, milliseconds=True)
-GOOSE = Shape(read=_goose, write=_goose_entry, milliseconds=False)
-CONTINUE = Shape(read=_continue, write=_continue_entry, milliseconds=True)
-CONTINUE_JSON = Shape(read=_continue, write=_plain, milliseconds=True)
+GEMINI = Shape(read=_gemini, write=_plain, refers=rf"{_NAMED}|\$[A-Z]\w*", milliseconds=True)
+GOOSE = Shape(read=_goose, write=_goose_entry, refers=rf"{_NAMED}|\$[A-Z]\w*", milliseconds=False)
+CONTINUE = Shape(read=_continue, write=_continue_entry, refers=_OF_CONTINUE, milliseconds=True)
+CONTINUE_JSON = attrs.evolve(CONTINUE, write=_plain)
 """Continue's files in JSON, which are those of other clients."""

@@ -91,9 +91,9 @@ def test_credentials_are_kept_beside_the_configuration(daemon: Daemon) -> None:
     words = ["add", "time", "--env", "API_KEY=k-83hd82hd8", "--env", "LEVEL=2", "--json", "--", *TIME]
     status, said = told(daemon, *words)
     assert (status, '"state": "ready"' in said, "k-83hd82hd8" in said) == (0, True, False), said
-    assert '"API_KEY": "${API_KEY}",\n        "LEVEL": "2"' in daemon.config.read_text()
-    assert daemon.config.with_name("env").read_text() == "API_KEY=k-83hd82hd8\n"
-    assert "API_KEY" in told(daemon, "remove", "time")[1]
+    assert '"API_KEY": "${TIME__API_KEY}",\n        "LEVEL": "2"' in daemon.config.read_text()
+    assert daemon.config.with_name("env").read_text() == "TIME__API_KEY=k-83hd82hd8\n"
+    assert "TIME__API_KEY" in told(daemon, "remove", "time")[1]
 
 
 def test_without_a_daemon_it_is_added_and_what_starts_one_is_told(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_without_a_daemon_it_is_added_and_what_starts_one_is_told(tmp_path: Path
     done = add(environ, "x", "https://example.com/mcp", "--header", "Authorization: Bearer t-8sh2ks02")
     assert (done.returncode, "mcpd start" in done.stderr) == (0, True), done.stderr
     entry: dict[str, Any] = json.loads(config.read_text())["mcpServers"]["x"]
-    assert entry == {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${X_TOKEN}"}}
+    assert entry == {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${X__TOKEN}"}}
     assert config.stat().st_mode & 0o777 == 0o600
     # Options may stand where one thinks of them.
     assert '"sse"' in add(environ, "y", "--type", "sse", "https://example.com/sse", "--dry-run").stdout

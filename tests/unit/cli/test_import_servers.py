@@ -87,7 +87,7 @@ def test_a_dry_run_shows_the_diff_and_writes_nothing(
     assert main(["--dry-run"]) == 0
     out = capsys.readouterr().out
     assert '+    "brave-search": {' in out
-    assert "+BRAVE_API_KEY=(a secret)" in out
+    assert "+BRAVE_SEARCH__BRAVE_API_KEY=(a secret)" in out
     assert not [secret for secret in SECRETS if secret in out]
     assert digest(here.home) == before
 
@@ -119,7 +119,7 @@ def test_programs_are_told_the_same(user: Callable[..., Machine], capsys: pytest
     told: dict[str, Any] = json.loads(out)
     servers = {each["name"]: each for each in told["servers"]}
     assert servers["notion"]["missing"] == ["NOTION_TOKEN"]
-    assert not servers["notion"]["enabled"]
+    assert servers["notion"]["enabled"]
     assert [origin["client"] for origin in servers["brave-search"]["from"]] == ["codex"]
     assert {each["name"] for each in told["left"]} == {"mcp-server-github"}
     assert told["written"] is False

@@ -33,7 +33,7 @@ def test_what_is_to_be_known_of_a_server_is_said(tmp_path: Path) -> None:
     assert "pkg-2: another server than pkg" in told
     assert "pkg-2: switched off in every client that has it" in told
     assert "WEB (not set)" in told
-    assert "web (WEB), net (NET): switched off, since these values are set nowhere. Write each into the" in told
+    assert "web (WEB), net (NET): not started until these values, which are set nowhere, stand" in told
     assert "browser: autoApprove: " in told
     assert "has one browser" in told
 

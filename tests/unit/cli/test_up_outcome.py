@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.up_outcome import settled, summary, titles
 from daemon.setup.clients.found import find
-from daemon.setup.clients.importing import plan
 from daemon.setup.clients.known_programs import PROGRAMS
 
 if TYPE_CHECKING:
@@ -30,15 +29,13 @@ SERVERS: dict[str, Any] = {
 def test_what_works_what_needs_attention_and_the_way_back(user: Callable[..., Machine]) -> None:
     here = user("vscode")
     found = find(here, [PROGRAMS["vscode"]])
-    planned = plan(found, written={}, kept={}, environ={}, source=here.home / "mcpd.json")
     options = argparse.Namespace(socket="/s")
-    works, attention, undo = summary(SERVERS, [PROGRAMS["codex"]], planned, found, options)
+    works, attention, undo = summary(SERVERS, [PROGRAMS["codex"]], found, options)
     assert works == "Works: time, later, in Codex once started anew."
     assert "notion: needs_auth, 401 (`mcpd login notion`)" in attention
     assert "slow is still starting (`mcpd status`)" in attention
-    assert "switched off until" in attention
     assert undo == "Undo: `mcpd uninstall codex`, then `mcpd stop`."
-    assert summary(SERVERS, [], planned, found, options)[2] == "Undo: `mcpd stop`."
+    assert summary(SERVERS, [], found, options)[2] == "Undo: `mcpd stop`."
 
 
 def test_each_server_is_told_once_it_is_up_or_has_failed(

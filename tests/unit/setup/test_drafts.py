@@ -72,7 +72,7 @@ def test_what_is_written_there_stays_as_it_is(tmp_path: Path) -> None:
     text = path.read_text()
     assert text.startswith("{\n  // mine\n")
     assert '"own": {"command": "own", "args": ["--token", "own-Qx7Rm2Vb9"]}, // stays\n' in text
-    assert env.read_text() == f"# mine\nA=1\nBRAVE_API_KEY={KEY}\n"
+    assert env.read_text() == f"# mine\nA=1\nBRAVE_SEARCH__BRAVE_API_KEY={KEY}\n"
     assert env.stat().st_mode & 0o777 == 0o600
 
 
@@ -89,7 +89,7 @@ def test_the_diff_shows_no_secret(tmp_path: Path) -> None:
     put(config(tmp_path), WRITTEN)
     told = draft_of(tmp_path, "claude-code").diff()
     assert '+    "brave-search": {' in told
-    assert "+BRAVE_API_KEY=(a secret)" in told
+    assert "+BRAVE_SEARCH__BRAVE_API_KEY=(a secret)" in told
     assert KEY not in told
     assert "own-Qx7Rm2Vb9" not in told
 

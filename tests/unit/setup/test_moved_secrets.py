@@ -18,9 +18,14 @@ KEY = "bk-7Qm2xV9bT4Zr8Lw1"
             {"command": "x", "env": {"API_KEY": KEY, "PORT": "80", "PIN": "1234", "SEEN": "${SEEN}"}},
             {
                 "command": "x",
-                "env": {"API_KEY": "${API_KEY}", "PORT": "80", "PIN": "${PIN}", "SEEN": "${SEEN}"},
+                "env": {
+                    "API_KEY": "${GIT_HUB__API_KEY}",
+                    "PORT": "80",
+                    "PIN": "${GIT_HUB__PIN}",
+                    "SEEN": "${SEEN}",
+                },
             },
-            {"API_KEY": KEY, "PIN": "1234"},
+            {"GIT_HUB__API_KEY": KEY, "GIT_HUB__PIN": "1234"},
         ),
         (
             {
@@ -31,20 +36,25 @@ KEY = "bk-7Qm2xV9bT4Zr8Lw1"
                 "command": "x",
                 "args": [
                     "--api-key",
-                    "${GIT_HUB_API_KEY}",
-                    "--token=${GIT_HUB_TOKEN}",
+                    "${GIT_HUB__API_KEY}",
+                    "--token=${GIT_HUB__TOKEN}",
                     "-e",
-                    "GITHUB_TOKEN=${GITHUB_TOKEN}",
+                    "GITHUB_TOKEN=${GIT_HUB__GITHUB_TOKEN}",
                     "--pin",
-                    "${GIT_HUB_PIN}",
+                    "${GIT_HUB__PIN}",
                 ],
             },
-            {"GIT_HUB_API_KEY": KEY, "GIT_HUB_TOKEN": KEY, "GITHUB_TOKEN": KEY, "GIT_HUB_PIN": "12"},
+            {
+                "GIT_HUB__API_KEY": KEY,
+                "GIT_HUB__TOKEN": KEY,
+                "GIT_HUB__GITHUB_TOKEN": KEY,
+                "GIT_HUB__PIN": "12",
+            },
         ),
         (
             {"url": f"https://h/mcp?key={KEY}&page=1"},
-            {"url": "https://h/mcp?key=${GIT_HUB_KEY}&page=1"},
-            {"GIT_HUB_KEY": KEY},
+            {"url": "https://h/mcp?key=${GIT_HUB__KEY}&page=1"},
+            {"GIT_HUB__KEY": KEY},
         ),
         (
             {
@@ -54,17 +64,17 @@ KEY = "bk-7Qm2xV9bT4Zr8Lw1"
             {
                 "url": "https://h",
                 "headers": {
-                    "Authorization": "Bearer ${GIT_HUB_TOKEN}",
-                    "X-Api-Key": "${GIT_HUB_X_API_KEY}",
+                    "Authorization": "Bearer ${GIT_HUB__TOKEN}",
+                    "X-Api-Key": "${GIT_HUB__X_API_KEY}",
                     "Accept": "text/plain",
                 },
             },
-            {"GIT_HUB_TOKEN": KEY, "GIT_HUB_X_API_KEY": KEY},
+            {"GIT_HUB__TOKEN": KEY, "GIT_HUB__X_API_KEY": KEY},
         ),
         (
             {"url": "https://h", "oauth": {"clientId": "c", "clientSecret": "1234"}},
-            {"url": "https://h", "oauth": {"clientId": "c", "clientSecret": "${GIT_HUB_CLIENT_SECRET}"}},
-            {"GIT_HUB_CLIENT_SECRET": "1234"},
+            {"url": "https://h", "oauth": {"clientId": "c", "clientSecret": "${GIT_HUB__CLIENT_SECRET}"}},
+            {"GIT_HUB__CLIENT_SECRET": "1234"},
         ),
     ],
 )
@@ -76,16 +86,16 @@ def test_secrets_become_variables(entry: dict[str, Any], moved: dict[str, Any], 
 
 
 def test_a_name_that_has_another_value_gets_a_number() -> None:
-    variables = Variables(known={"API_KEY": "another"})
-    assert variables.keep("API_KEY", "mine") == "${API_KEY_2}"
-    assert variables.keep("API_KEY", "mine") == "${API_KEY_2}"
-    assert variables.keep("API_KEY", "another") == "${API_KEY}"
-    assert variables.kept == {"API_KEY_2": "mine", "API_KEY": "another"}
+    variables = Variables(known={"A_B__API_KEY": "another"})
+    assert variables.keep("a-b", "API_KEY", "mine") == "${A_B__API_KEY_2}"
+    assert variables.keep("a-b", "API_KEY", "mine") == "${A_B__API_KEY_2}"
+    assert variables.keep("a_b", "API_KEY", "another") == "${A_B__API_KEY}"
+    assert variables.kept == {"A_B__API_KEY_2": "mine", "A_B__API_KEY": "another"}
 
 
 def test_what_a_file_of_variables_cannot_hold_is_refused() -> None:
     with pytest.raises(ValueError, match="carriage return"):
-        Variables(known={}).keep("KEY", "a\rb")
+        Variables(known={}).keep("s", "KEY", "a\rb")
 
 
 def test_references_are_found_by_name() -> None:

@@ -14,7 +14,8 @@ def test_the_shipped_units_and_a_drop_in_are_written_and_known_again() -> None:
     assert all(is_untouched(content) for content in found.values())
     assert not any(is_untouched(content + b"# mine\n") for content in found.values())
     assert found["mcpd.service"].endswith((ROOT / "systemd" / "user" / "mcpd.service").read_bytes())
-    assert b"EnvironmentFile=-%h/.config/mcpd/env" in found["mcpd.service"]
+    # What is kept for servers never becomes the daemon's environment.
+    assert not any(b"\nEnvironmentFile=" in content for content in found.values())
 
 
 def test_a_path_is_read_back_however_strange() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from daemon.config.known_servers import advice
 from daemon.config.model import Share
+from daemon.config.parse import parse
 from daemon.setup.clients.found import find
 from daemon.setup.clients.importing import ImportPlan, plan
 from daemon.setup.clients.known_programs import PROGRAMS
@@ -56,12 +58,13 @@ def test_a_server_that_many_clients_have_is_one(tmp_path: Path) -> None:
     everywhere = ["claude-code", "codex", "opencode", "gemini"]
     assert found["time"] == found["brave-search"] == everywhere
     assert found["files"] == ["claude-code", "gemini"]
-    # Codex names a variable that is set nowhere, but for the one that the others' token goes to.
-    assert found["notion"] == ["claude-code", "opencode", "gemini", "codex"]
+    # Codex names a variable that is set nowhere: none of the others' tokens is taken for its value.
+    assert found["notion"] == ["claude-code", "opencode", "gemini"]
+    assert found["notion-2"] == ["codex"]
     entries = {server.name: server.entry for server in made.servers}
-    assert entries["brave-search"]["env"] == {"BRAVE_API_KEY": "${BRAVE_API_KEY}"}
-    assert entries["notion"]["headers"] == {"Authorization": "Bearer ${NOTION_TOKEN}"}
-    assert made.variables["BRAVE_API_KEY"] == KEY
+    assert entries["brave-search"]["env"] == {"BRAVE_API_KEY": "${BRAVE_SEARCH__BRAVE_API_KEY}"}
+    assert entries["notion"]["headers"] == {"Authorization": "Bearer ${NOTION__TOKEN}"}
+    assert made.variables["BRAVE_SEARCH__BRAVE_API_KEY"] == KEY
 
 
 def test_no_secret_is_left_in_an_entry_or_shown(tmp_path: Path) -> None:
@@ -88,11 +91,11 @@ def test_another_version_and_another_token_stay_apart(tmp_path: Path) -> None:
         ("pkg-3", "pkg"),
     ]
     assert [each.entry["env"]["API_KEY"] for each in made.servers] == [
-        "${API_KEY}",
-        "${API_KEY}",
-        "${API_KEY_2}",
+        "${PKG__API_KEY}",
+        "${PKG_2__API_KEY}",
+        "${PKG_3__API_KEY}",
     ]
-    assert made.variables == {"API_KEY": "first-Qx7Rm2", "API_KEY_2": "other-Zt5Kw9"}
+    assert [*made.variables.values()] == ["first-Qx7Rm2", "first-Qx7Rm2", "other-Zt5Kw9"]
 
 
 def test_what_mcpd_has_already_is_not_added_again(tmp_path: Path) -> None:
@@ -112,18 +115,81 @@ def test_what_mcpd_has_already_is_not_added_again(tmp_path: Path) -> None:
     assert made.variables == {}
 
 
-def test_a_variable_that_is_set_nowhere_switches_the_server_off_until_it_is(tmp_path: Path) -> None:
+def test_a_server_whose_variable_is_set_nowhere_is_taken_and_waits_for_it(tmp_path: Path) -> None:
     [time, brave, notion] = planned(tmp_path, "codex").servers
     assert notion.missing == ("NOTION_TOKEN",)
-    assert notion.entry["enabled"] is False
-    assert "enabled" not in {**time.entry, **brave.entry}
+    assert "enabled" not in {**time.entry, **brave.entry, **notion.entry}
 
 
-def test_a_variable_of_this_shell_is_kept_for_services(tmp_path: Path) -> None:
+def test_a_variable_of_this_shell_is_kept_for_services_under_a_name_of_the_servers_own(tmp_path: Path) -> None:
     made = planned(tmp_path, "codex", environ={"NOTION_TOKEN": "nt-1"})
-    assert made.variables["NOTION_TOKEN"] == "nt-1"
-    assert made.servers[2].secrets == ("NOTION_TOKEN",)
-    assert "enabled" not in made.servers[2].entry
+    assert made.variables["NOTION__NOTION_TOKEN"] == "nt-1"
+    assert made.servers[2].secrets == ("NOTION__NOTION_TOKEN",)
+    assert made.servers[2].entry["headers"] == {"Authorization": "Bearer ${NOTION__NOTION_TOKEN}"}
+    # A shell that lacks the variable finds the same server.
+    written = {each.name: each.entry for each in made.servers}
+    assert not planned(tmp_path, "codex", written=written, kept=dict(made.variables)).added
+
+
+LOADED = {
+    "LD_PRELOAD": "/tmp/t!/evil.so",
+    "PYTHONPATH": "/home/me/My Project (v2)/src",
+    "NODE_OPTIONS": "--require=/tmp/h!/x.js",
+    "HTTPS_PROXY": "http://me:s3cret!pw@proxy:3128",
+    "MCPD_CONFIG": "/tmp/e!vil/mcpd.json",
+    "XDG_STATE_HOME": "/tmp/st ate!1",
+    "SSL_CERT_FILE": "/tmp/e!vil/ca.pem",
+    "PATH": "/opt/x!/bin:$PATH",
+    "HOME": "/home/me/a b!",
+}
+"""Variables that would have their way with the daemon; each looks like a secret."""
+
+
+def test_what_loaders_and_interpreters_obey_stays_in_the_entry(tmp_path: Path) -> None:
+    servers = {"one": {"command": "npx", "env": {**LOADED, "API_TOKEN": KEY}}}
+    made = planned(tmp_path, files={"cursor": servers})
+    assert made.servers[0].entry["env"] == {**LOADED, "API_TOKEN": "${ONE__API_TOKEN}"}
+    assert made.variables == {"ONE__API_TOKEN": KEY}
+
+
+def test_only_what_is_a_reference_to_its_client_is_one_afterwards(tmp_path: Path) -> None:
+    """A Cursor server's literal text got the token of another one."""
+    texts = ["${API_TOKEN}", "${file:/etc/hosts}", "{env:API_TOKEN}", "$API_TOKEN", "${API_TOKEN:-x}", "${"]
+    nice = {"command": "npx", "args": ["nice"], "env": {"API_TOKEN": KEY}}
+    thief = {"command": "npx", "args": ["thief", *texts], "env": {"X": "${API_TOKEN}", "Y": "${env:API_TOKEN}"}}
+    environ = {"API_TOKEN": "of-the-shell-9Zq"}
+    made = planned(tmp_path, files={"cursor": {"nice": nice, "thief": thief}}, environ=environ)
+    variables = {**made.variables, **environ}
+    text = json.dumps({"mcpServers": {each.name: each.entry for each in made.servers}})
+    read = parse(text, source="mcpd.json", environ=variables).mcp_servers["thief"]
+    assert read.args == ("thief", *texts)
+    assert read.env == {"X": "${API_TOKEN}", "Y": environ["API_TOKEN"]}
+    # As often as it is looked for, it is the same server.
+    written = {each.name: each.entry for each in made.servers}
+    again = {"files": {"cursor": {"nice": nice, "thief": thief}}, "kept": dict(made.variables)}
+    assert not planned(tmp_path, written=written, environ=environ, **again).added
+    # Claude Code knows ${NAME} as mcpd does.
+    made = planned(tmp_path, files={"claude-code": {"its": thief}}, environ=environ)
+    its = next(each for each in made.servers if each.name == "its")
+    assert its.entry["args"][1] == its.entry["env"]["X"] == "${ITS__API_TOKEN}"
+
+
+def test_a_server_in_a_sandbox_is_taken_only_if_it_is_named(tmp_path: Path) -> None:
+    def entry(**more: object) -> dict[str, Any]:
+        return {"command": "npx", "args": [str(sorted(more.items()))], **more}
+
+    servers = {
+        "boxed": entry(sandboxEnabled=True),
+        "ruled": entry(sandbox={"network": {}}),
+        "open": entry(sandboxEnabled=False, sandbox={"network": {}}),
+    }
+    made, found = planned_and_found(tmp_path, files={"vscode": servers})
+    assert [each.name for each in made.servers] == ["open"]
+    assert {each.origin.name for each in made.left} == {"boxed", "ruled"}
+    assert "--unsandboxed boxed" in found.left[0].why
+    here = attrs.evolve(machine(tmp_path), unsandboxed=frozenset({"boxed"}))
+    named = find(here, [PROGRAMS["vscode"]])
+    assert [each.origin.name for each in named.servers] == ["boxed", "open"]
 
 
 def test_what_vs_code_asks_for_is_a_variable_to_be_set(tmp_path: Path) -> None:
