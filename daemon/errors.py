@@ -151,10 +151,12 @@ class ToolChanged(CallError):
 
     code = "ToolChanged"
 
-    def __init__(self, message: str, *, key: tuple[str, str], **details: object) -> None:
+    def __init__(self, message: str, *, key: tuple[str, str], unloads: bool = False, **details: object) -> None:
         super().__init__(message, **details)
         self.key = key
         """The server and name of the tool."""
+        self.unloads = unloads
+        """Whether the tool has to be loaded again before it can be called."""
 
 
 class InvalidArguments(CallError):

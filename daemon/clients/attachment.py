@@ -282,11 +282,16 @@ class Attachment:
             self._shown.add(tools, self._turn())
             self.state.shown.add(tools)
 
-    def was_told(self, key: ToolKey) -> None:
-        """Record that the client was told of a changed tool: it and its session know it as it is now."""
+    def was_told(self, key: ToolKey, *, unloads: bool = False) -> None:
+        """Record that the client was told of a changed tool: it and its session know it as it is now.
+
+        Args:
+            key: the tool.
+            unloads: whether it has to be loaded again.
+        """
         known = self.state.loaded.tools.get(key)
         if known is not None:
             self._shown.assume(key, known.schema_hash)
         self.was_shown((key,))
-        if known is not None:
+        if known is not None and not unloads:
             self.load(Loading(tools=(key,), source=known.source))

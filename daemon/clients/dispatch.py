@@ -271,7 +271,7 @@ class Dispatch:
         try:
             action = call.decide(session.view(request.turn), patient=False)
         except ToolChanged as error:
-            session.was_told(error.key)
+            session.was_told(error.key, unloads=error.unloads)
             raise
         if isinstance(action, Forward) and action.server == upstream.of:
             if action.ask is not None and not self._approvals.may_send(call, action.ask, action.arguments):
@@ -347,7 +347,7 @@ class Dispatch:
         """Answer a call with what went wrong; a fault of ours costs this call and nothing else."""
         if isinstance(error, CallError):
             if isinstance(error, ToolChanged):
-                call.request.session.was_told(error.key)
+                call.request.session.was_told(error.key, unloads=error.unloads)
             elif isinstance(error, UpstreamUnavailable) and self._login_links.hand(call, error):
                 return
             elif isinstance(error, ToolNotLoaded):

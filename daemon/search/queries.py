@@ -89,7 +89,7 @@ def read(phrasings: Sequence[str]) -> Query:
     """Parse a query, given in one or several phrasings."""
     texts = [text[:MAX_CHARACTERS] for text in phrasings[:MAX_PHRASINGS]]
     phrases = _bounded(tuple(dict.fromkeys(terms(text)))[:MAX_TERMS] for text in texts)
-    names = [plain(text) for text in texts]
+    names = [plain(text) or "_" * (text.strip() == "_") for text in texts]
     words = [word for text in texts for word in text.split()[:MAX_TERMS] if "_" in word or "/" in word]
     names += [plain(word) for word in words]
     split = [_clauses(text) for text in texts]

@@ -99,9 +99,11 @@ def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Ta
     if key is None:
         return _find_unlisted(view, category, name, patient=patient)
     member = category.members[key]
-    if not view.offer.rules.shows(member):
-        raise _disabled(view, category, member, name)
     entry = view.catalog.servers[member.server]
+    if not view.offer.rules.shows(member):
+        if entry.tools is not None and not member.listed and not entry.switched_off:
+            raise _unknown_tool(view, category, name)
+        raise _disabled(view, category, member, name)
     if entry.switched_off:
         raise calling.disabled(view, (member.server, member.tool), name)
     if entry.tools is not None and not member.listed:

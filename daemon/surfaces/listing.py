@@ -35,15 +35,23 @@ if TYPE_CHECKING:
 MOST_USUAL = 7
 """Core tools that are chosen: as many as seed 000 has by default."""
 
+SERENAS = (
+    *("search_tools", "initial_instructions", "activate_project", "get_current_config"),
+    *("check_onboarding_performed", "list_dir", "find_file"),
+)
+"""The core tools of seed 000 (`DEFAULT_CORE_TOOLS`), for as long as nothing was called."""
+
 
 def usual_tools(means: Means, catalog: Catalog, profile: Profile) -> tuple[ToolKey, ...]:
     """The most called of the tools that a profile shows, or may once their servers have listed theirs.
 
-    In the order of their names: as long as the set is the same, every client is told the same.
+    In the order of their names: as long as the set is the same, every client is told the same. Until one was
+    called, those that seed 000 names.
     """
     offer = means.offers.of(catalog, profile)
     shown = (key for key in means.most_called() if _may_be_shown(catalog, offer, key))
-    return tuple(sorted(islice(shown, MOST_USUAL)))
+    called = tuple(sorted(islice(shown, MOST_USUAL)))
+    return called or tuple(sorted(key for key in offer.tools if key[1] in SERENAS))[:MOST_USUAL]
 
 
 def core_tools(view: View) -> Sequence[Offered]:

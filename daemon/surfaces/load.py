@@ -12,7 +12,7 @@ import msgspec
 
 from daemon.catalog.loaded import Source
 from daemon.config.names import CLIENT_PREFIX
-from daemon.errors import InvalidArguments, ToolNotLoaded, UnknownServer
+from daemon.errors import InvalidArguments, ToolChanged, ToolNotLoaded, UnknownServer
 from daemon.kit.wording import closest
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
@@ -108,7 +108,12 @@ class LoadSurface:
             )
         if name == TOOL:
             return _load_tool(view, decode_arguments(arguments, _ToolArguments, TOOL_EXAMPLE), patient=patient)
-        found = _moved(view, name) or calling.find(view, name, patient=patient)
+        try:
+            found = _moved(view, name) or calling.find(view, name, patient=patient)
+        except ToolChanged as changed:
+            if view.auto_load or changed.key not in view.loaded:
+                raise
+            raise _outdated(view, changed) from None
         if isinstance(found, AwaitListing):
             return found
         known = view.loaded.tools.get(found.key)
@@ -137,6 +142,20 @@ def _moved(view: View, name: str) -> Offered | None:
     load = {"name": TOOL, "arguments": {"names": [new]}}
     said = msgspec.json.encode(load["arguments"]).decode()
     raise calling.moved_away(name, offered, new, f"Load it: {TOOL}({said}), then call {new}.", load=load)
+
+
+def _outdated(view: View, changed: ToolChanged) -> ToolChanged:
+    """The error about a loaded tool that has changed: it has to be loaded again (seed 002, §8)."""
+    name = _name(view, view.offer.tools[changed.key])
+    arguments = {"names": [name]}
+    return ToolChanged(
+        f"{name} has changed since you loaded it; nothing was sent. Its definition as it is now stands under"
+        f" error.definition. Load it again: {TOOL}({msgspec.json.encode(arguments).decode()}), then call it.",
+        key=changed.key,
+        unloads=True,
+        **changed.details,
+        load={"name": TOOL, "arguments": arguments},
+    )
 
 
 def _not_loaded(view: View, offered: Offered) -> ToolNotLoaded:

@@ -96,6 +96,10 @@ async def test_a_tool_that_changed_since_it_was_shown_is_refused_once_with_its_n
     assert error["definition"]["description"] == "It deletes everything now."
     assert not stage.alpha.sent
     await call(client, surface)
+    if surface == "load":
+        assert error_of(await answer_to(client, 2))["code"] == "ToolNotLoaded"
+        await describe(client, surface)
+        await call(client, surface)
     await stage.alpha.wait_sent()
 
 
@@ -405,6 +409,8 @@ async def test_calls_that_were_written_before_any_was_answered_are_all_refused(
     codes = [error_of(await client.get())["code"] for _ in range(3)]
     assert codes == ["ToolChanged"] * 3
     assert not stage.alpha.sent
+    if surface == "load":
+        await describe(client, surface)
     await call(client, surface)
     await stage.alpha.wait_sent()
 
@@ -441,6 +447,7 @@ async def test_calls_of_what_was_only_loaded_are_all_refused_too(nursery: trio.N
     await second.send(hello, *(request("load", number) for number in (2, 3)))
     assert [error_of(await second.get())["code"] for _ in range(2)] == ["ToolChanged"] * 2
     assert not stage.alpha.sent
+    await describe(second, "load")
     await call(second, "load")
     await stage.alpha.wait_sent()
 

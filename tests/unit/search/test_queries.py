@@ -39,7 +39,7 @@ def test_a_phrasing_and_words_that_look_like_names_may_be_names(text: str, names
         ("mbol", ("mbol",)),
         ("a", ("a",)),
         ("t_", ("t",)),
-        ("_", ()),
+        ("_", ("_",)),
         ("%s';--", ()),
         ("two words", ()),
         ("", ()),

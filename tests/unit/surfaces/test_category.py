@@ -52,7 +52,7 @@ SEED: dict[str, Any] = {
             "server": "serena",
             "tools": {
                 "includeNames": ["find_symbol", "mcp__serena__replace_symbol_body", "find_ghost"],
-                "overrides": {"replace_symbol_body": {"enabled": False}},
+                "overrides": {"replace_symbol_body": {"enabled": False}, "no_such": {"enabled": False}},
             },
         },
     },
@@ -428,6 +428,12 @@ def test_a_disabled_tool_is_not_called(name: str, catalog: Catalog) -> None:
     error = refusal(CALL, {"category": "code", "name": name, "args": {}}, ToolDisabled, catalog)
     assert "find_symbol" in error.message
     assert error.details == {"category": "code", "tool": name}
+
+
+def test_a_name_that_is_switched_off_and_that_its_server_does_not_have_is_unknown() -> None:
+    sent = {"category": "code", "name": "no_such", "args": {}}
+    refusal(CALL, sent, ToolDisabled, BEFORE)
+    refusal(CALL, sent, UnknownTool, UP)
 
 
 @pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -21,6 +21,9 @@ from daemon.surfaces.listing import (
 from daemon.surfaces.search import SearchSurface
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import listed_names, means_of, view_of
+
+if TYPE_CHECKING:
+    from daemon.facts import Fact
 
 MARK = {"anthropic/alwaysLoad": True}
 
@@ -141,3 +144,11 @@ def test_a_profile_that_names_core_tools_has_these_and_no_others(profile: str, r
     view = view_of(UP, profile, usual=[("a", "t05")])
     assert list(core_references(view)) == references
     assert [each.name for each in core_tools(view)] == [name.removeprefix("b/") for name in references]
+
+
+def test_until_a_tool_was_called_the_core_tools_are_those_of_the_source_as_far_as_servers_have_them() -> None:
+    facts: list[Fact] = [status("s"), listed("s", "list_dir", "find_file", "rm")]
+    catalog = after(catalog_of({"mcpServers": servers("s")}), facts)
+    profile = catalog.config.profiles["default"]
+    assert usual_tools(means_of(catalog), catalog, profile) == (("s", "find_file"), ("s", "list_dir"))
+    assert usual_tools(means_of(catalog, called=[("s", "rm")]), catalog, profile) == (("s", "rm"),)
