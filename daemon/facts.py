@@ -43,6 +43,9 @@ class ServerStatus:
     restarts: int = 0
     """How many runs have ended since the daemon started, for any reason."""
 
+    of_instance: bool = False
+    """Whether it is that of one instance: another client's may be well."""
+
     @property
     def is_unsettled(self) -> bool:
         """Whether a start is expected that nobody has to ask for: first, queued, under way, or due at once.

@@ -210,6 +210,8 @@ class Holder:
     somebody else (MCP 2026-07-28 over HTTP without `Mcpd-Session`)."""
     number: int
     """The number of its connection, which names an instance of its session: `playwright#12`."""
+    owner: str = ""
+    """Whose it is (`clients.visitor.Visitor.owner`)."""
     workspace: str | None = None
     """The directory that it works in, absolute and normalised; None if it has named none."""
     fault: str = ""

@@ -111,7 +111,7 @@ class Client:
         """The number of its connection."""
         self.holds = False
         """Whether it holds requests that were passed on to nobody for the next daemon, as a bridge does."""
-        self.workspace = OwnWorkspace()
+        self.workspace = OwnWorkspace(visitor.workspaces)
         """The directory that it works in."""
         self.capabilities: Raw = NOTHING
         """What it has declared in its handshake or first request, raw (MCP, `ClientCapabilities`)."""

@@ -80,6 +80,7 @@ class SessionInstances:
         return Holder(
             session=self._state.identity if has_session else None,
             number=client.number,
+            owner=client.visitor.owner,
             workspace=workspace.directory,
             fault=workspace.fault,
             capabilities=declared_in(client.capabilities) if has_session else None,

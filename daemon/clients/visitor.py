@@ -25,6 +25,8 @@ class Visitor:
     """The profiles that it may use, the first for requests that name none; None is all of them."""
     console: ConsoleRole | None = None
     """What its token may do in the console; None: nothing."""
+    workspaces: tuple[str, ...] | None = None
+    """Globs of the directories that it may name as its workspace; None is any."""
     keeps: bool = True
     """Whether what it loads and is shown outside of a session with a key is kept from one request to the next:
     not where nothing tells two clients of a connection apart (MCP 2026-07-28 over HTTP)."""
@@ -34,9 +36,11 @@ class Visitor:
         return f"{self.owner}{key}"
 
 
-def local_user(uid: int) -> Visitor:
-    """The visitor behind a unix socket, whose user the kernel names."""
-    return Visitor(owner="" if uid == os.getuid() else f"{OTHERS}{uid}: ")
+def local_user(uid: int, workspaces: tuple[str, ...] = ()) -> Visitor:
+    """The visitor behind a unix socket, whose user the kernel names; `workspaces` bind all but us and root."""
+    if uid == os.getuid():
+        return Visitor()
+    return Visitor(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None)
 
 
 HERSELF = Visitor()

@@ -8,6 +8,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from daemon.errors import UpstreamUnavailable
 from daemon.surfaces.describing import has_listed
 
 if TYPE_CHECKING:
@@ -105,6 +106,11 @@ async def wait_known(
     only = awaited.calling and len(awaited.servers) == 1
     upstreams = await session.instances.find_all(awaited.servers, request_id, strictly=only)
     await wait_listed(awaited, upstreams, context.catalog, report)
+    if only and upstreams and upstreams[0].name != upstreams[0].of:
+        entry = context.catalog.value.servers.get(upstreams[0].of)
+        if entry is not None and entry.tools is None and not entry.listing_error:
+            # The status of the server as a whole may be that of somebody else's instance.
+            raise UpstreamUnavailable(f"{upstreams[0].outlook}. Nothing was sent.", server=upstreams[0].of)
     if awaited.indexed:
         await wait_indexed(context.index, context.catalog)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -51,8 +52,13 @@ looking = trio.CapacityLimiter(AT_ONCE)
 class OwnWorkspace:
     """The directory that one client works in, once that is known."""
 
-    def __init__(self) -> None:
-        """Begin with a client that has named none."""
+    def __init__(self, allowed: tuple[str, ...] | None = None) -> None:
+        """Begin with a client that has named none.
+
+        Args:
+            allowed: globs of what it may name; None is anything.
+        """
+        self._allowed = allowed
         self.is_known = True
         """Whether it was looked for; what it is may be that there is none."""
         self.directory: str | None = None
@@ -118,17 +124,40 @@ class OwnWorkspace:
 
     async def _searched(self, request_id: bytes | None) -> tuple[str | None, str]:
         if self._named is not None:
-            return await _looked_at(self._named, implied=False)
+            return await self._looked_at(self._named, implied=False)
         untold = ""
         if self._roots is not None:
             try:
-                found = await _looked_at(first_directory(await self._roots(request_id)), implied=True)
+                found = await self._looked_at(first_directory(await self._roots(request_id)), implied=True)
             except (CallError, RemoteError) as error:
                 found, untold = NONE, f"the client was asked for its roots, and has not told them: {error}."
             if found != NONE:
                 return found
-        found = await _looked_at(self._started_in, implied=True)
+        found = await self._looked_at(self._started_in, implied=True)
         return (None, f"{untold} {SET_IT}" if untold else "") if found == NONE else found
+
+    async def _looked_at(self, said: object, *, implied: bool) -> tuple[str | None, str]:
+        """The directory that was named, if this client may work there (`_looked_at`)."""
+        if self._allowed is None or said is None:
+            return await _looked_at(said, implied=implied)
+        # Before the look, or the answer would tell which directories there are; and after, because of links.
+        if not isinstance(said, str) or not _fits(said, self._allowed):
+            return None, _refused(said)
+        found, fault = await _looked_at(said, implied=implied)
+        return (found, fault) if found is None or _fits(found, self._allowed) else (None, _refused(said))
+
+
+def _fits(path: str, allowed: tuple[str, ...]) -> bool:
+    home, path = str(paths.home(os.environ)), os.path.normpath(path)
+    return any(fnmatchcase(path, home + glob[1:] if glob.startswith("~/") else glob) for glob in allowed)
+
+
+def _refused(said: object) -> str:
+    where = shown(said.encode(errors="backslashreplace").decode()) if isinstance(said, str) else "that it names"
+    return (
+        f"this client may not work in {where}: an operator of mcpd allows directories to a token, or to another"
+        " user (`workspaces` in `listen`)"
+    )
 
 
 NONE: tuple[None, str] = (None, "")

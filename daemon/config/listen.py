@@ -32,6 +32,9 @@ class AccessToken:
     """What clients send: `Authorization: Bearer VALUE`. Best by reference: ${VAR} or ${file:...}."""
     profiles: tuple[str, ...] | None = None
     """The profiles that it may use, the first where a path names none; null is all of them."""
+    workspaces: tuple[str, ...] = ()
+    """Globs of directories that its clients may name as workspaces, * standing for any characters; none unless
+    given."""
     console: ConsoleRole | None = None
     """What whoever signs in to the console with it may do there; null: nothing, it is for clients only."""
 
@@ -82,6 +85,9 @@ class Listen:
     """Path of the operators' socket; null is control.sock beside the clients'."""
     uids: tuple[UserId, ...] = ()
     """Users other than the daemon's own who may connect, by number or name."""
+    workspaces: tuple[str, ...] = ()
+    """Globs of directories that the users in uids may name as workspaces, * standing for any characters; none
+    unless given."""
     http: HttpListen | None = None
     """Where it listens for HTTP and WebSocket; null: nowhere."""
     servers: tuple[str, ...] = ()

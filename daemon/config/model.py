@@ -150,6 +150,8 @@ class Server:
     share: Share | None = None
     """all: one instance for everybody; workspace: one for each directory that clients work in; session: one
     for each session; when absent: workspace if ${workspace} stands in command, args, env or cwd, else all."""
+    workspace_programs: bool = False
+    """Whether clients may have programs of their directories run: needed for ${workspace} in the command."""
     idle: Duration | None = None
     """How long an instance may be without use before it is ended: 30s, 10m, 2h, 1d, off, or seconds; when
     absent: 10m where clients do not share one, else off."""

@@ -125,6 +125,15 @@ def _url(server: Server, here: str) -> Iterator[Fault]:
         yield Fault(path=here, message=f"the host is missing: {parts.scheme}://HOST/...")
 
 
+def _client_program(server: Server) -> str:
+    """The key by which a client's directory decides which program is run; empty if none does."""
+    command = server.command or ""
+    by_cwd = server.shared_by is Share.WORKSPACE if server.cwd is None else WORKSPACE in server.cwd
+    if WORKSPACE in command or (by_cwd and "/" in command and not command.startswith(("/", "~"))):
+        return "command"
+    return "env" if WORKSPACE in server.env.get("PATH", "") else ""
+
+
 def _wrong_scheme(kind: TransportType, scheme: str) -> str:
     known = " or ".join(f"{scheme}://" for scheme in SCHEMES[kind])
     fitting = [other for other, schemes in SCHEMES.items() if scheme in schemes]
@@ -140,6 +149,12 @@ def _paths(server: Server, trail: str) -> Iterator[Fault]:
 
 
 def _sharing(server: Server, trail: str) -> Iterator[Fault]:
+    if (key := _client_program(server)) and not server.workspace_programs:
+        message = (
+            "this lets a client have any program run, by the directory that it names: write a path of your own,"
+            ' or "workspacePrograms": true if all who may connect may do that'
+        )
+        yield Fault(path=below(trail, key), message=message)
     if server.share is Share.ALL and server.uses_workspace:
         message = (
             "${workspace} is another directory for each client, so they cannot share an instance: remove this"

@@ -194,6 +194,8 @@ def unlisted(entries: Iterable[ServerEntry], kinds: tuple[Kind, ...] = (Kind.TOO
 
 def may_list(status: ServerStatus) -> bool:
     """Whether waiting for a first list makes sense; waiting wakes a dormant server."""
+    if status.of_instance and status.state is not ServerState.DISABLED:
+        return True
     return status.is_unsettled or status.state in {ServerState.READY, ServerState.DORMANT}
 
 

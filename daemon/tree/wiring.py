@@ -80,7 +80,9 @@ class Wiring(Core):
         self.context = _context(self)
         """The daemon, as operators see it."""
         door = partial(unix_door, outbox=self.outbox, limits=config.limits)
-        self.client_door = door(around.front, self.clients, self.front.serve)
+        self.client_door = door(
+            around.front, self.clients, self.front.serve, workspaces=config.listen.workspaces
+        )
         self.operator_door = door(around.control, self.operators, _control(self.context).serve)
 
     @cached_property

@@ -38,7 +38,10 @@ META = {
 def listening(**more: Any) -> tuple[int, dict[str, Any]]:
     """A free port, and the `listen` of a daemon that serves HTTP there for two tokens."""
     port = free_port()
-    tokens = [{"name": "one", "value": TOKEN}, {"name": "other", "value": OTHER_TOKEN}]
+    tokens = [
+        {"name": "one", "value": TOKEN, "workspaces": ["*"]},
+        {"name": "other", "value": OTHER_TOKEN, "workspaces": ["*"]},
+    ]
     return port, {"http": {"address": f"127.0.0.1:{port}", "tokens": tokens, **more}}
 
 

@@ -197,7 +197,7 @@ def test_a_websocket_whose_upgrade_names_a_directory_works_there(
 
 def test_a_tokens_client_stays_in_its_profile_in_whoevers_directory_it_works(places: list[str]) -> None:
     port, listen = listening()
-    listen["http"]["tokens"] = [{"name": "one", "value": TOKEN, "profiles": ["held"]}]
+    listen["http"]["tokens"] = [{"name": "one", "value": TOKEN, "profiles": ["held"], "workspaces": places[:1]}]
     entry = {"command": sys.executable, "args": ["-c", WHERE, "${workspace}/."], "share": "workspace"}
     rules = [{"match": "other/*", "then": "deny"}]
     config = {
@@ -229,6 +229,11 @@ def test_a_tokens_client_stays_in_its_profile_in_whoevers_directory_it_works(pla
             assert told(way("tools/call", {**CALL, "name": "where"})) == theirs[0]
             refused = way("tools/call", other)["result"]["structuredContent"]["error"]
             assert refused["code"] == "ToolDisabled"
+        elsewhere = {"Mcpd_Workspace": quote(places[1])}
+        http.send(modern("tools/call", {**CALL, "name": "where"}, **elsewhere))
+        refused = http.json()["result"]["structuredContent"]["error"]
+        assert refused["code"] == "NoWorkspace"
+        assert "may not work in" in refused["message"]
         # Nor is there another door to the same directory.
         path = "/mcp/-/other"
         assert post("tools/list", {}, path)["result"]["tools"] == []
@@ -238,6 +243,21 @@ def test_a_tokens_client_stays_in_its_profile_in_whoevers_directory_it_works(pla
             with RawHttp(port) as door:
                 door.send(request(path=path, body=message("initialize", INITIALIZE), **named))
                 assert door.status() == 403, path
+
+
+def test_a_client_whose_directory_has_no_program_keeps_nobody_else_out(places: list[str]) -> None:
+    program = Path(places[1], "serve")
+    program.write_text(f"#!{sys.executable}\n{WHERE}")
+    program.chmod(0o755)
+    entry = {"command": "${workspace}/serve", "workspacePrograms": True, "restart": {"base": 60, "cap": 60}}
+    config = {"mcpServers": {"where": entry}, "profiles": {"default": {"surface": "full"}}}
+    with running(config) as daemon, RawClient(daemon.socket) as bad, RawClient(daemon.socket) as good:
+        bad.hello(workspace=places[0])
+        for _ in range(2):
+            text = bad.ask("tools/call", CALL)["result"]["content"][0]["text"]
+            assert places[0] in text
+        good.hello(workspace=places[1])
+        assert told(good.ask("tools/call", CALL))["cwd"] == places[1]
 
 
 FOLLOWED = """

@@ -31,6 +31,7 @@ def unix_door(
     *,
     outbox: Outbox,
     limits: Limits,
+    workspaces: tuple[str, ...] = (),
 ) -> Listener[PeerCredentials]:
     """Make a door for local processes.
 
@@ -40,6 +41,7 @@ def unix_door(
         serve: serves a link, given who is at its other end, until it ends; what it raises ends the door.
         outbox: the daemon's outbox.
         limits: how long a message may be, and how much may wait for a client that does not read.
+        workspaces: the directories that other users may name (`listen.workspaces`).
     """
     queue = limits.client_queue_bytes
 
@@ -54,7 +56,7 @@ def unix_door(
             pause_at=queue // PAUSE_SHARE,
         )
         try:
-            await serve(link, local_user(peer.uid))
+            await serve(link, local_user(peer.uid, workspaces))
         finally:
             link.close()
             peers.leave(peer)

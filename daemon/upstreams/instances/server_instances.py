@@ -58,6 +58,8 @@ class RunningInstance(Generic[A]):
     """When it was made, in seconds since the epoch."""
     made_for: str
     """The session that it was made for, as events name it; empty: none that lasts."""
+    owner: str = ""
+    """Who has made it (`ports.Holder`)."""
     users: set[Hashable] = attrs.field(factory=set, repr=False)
     """The sessions that use it."""
     leaves_at: float = math.inf
@@ -116,7 +118,7 @@ class ServerInstances(Generic[A]):
         key = key_of(self.server, holder)
         found = self.running.get(key)
         if found is None:
-            self._make_room()
+            self._make_room(holder.owner)
             found = self.running[key] = self._made(key, holder)
         if holder.session is not None:
             found.users.add(holder.session)
@@ -210,10 +212,20 @@ class ServerInstances(Generic[A]):
         made_for = told_session(holder)
         self._note(EventKind.INSTANCE_BEGAN, label, made_for)
         since = self._actors.around.wall()
-        return RunningInstance(actor=actor, lists=lists, key=key, use=actor.use, since=since, made_for=made_for)
+        return RunningInstance(
+            actor=actor,
+            lists=lists,
+            key=key,
+            use=actor.use,
+            since=since,
+            made_for=made_for,
+            owner=holder.owner,
+        )
 
-    def _make_room(self) -> None:
-        """Let there be room for one more.
+    def _make_room(self, owner: str) -> None:
+        """Let there be room for one more of an owner's: of his own unused ones, the longest unused one goes.
+
+        Somebody else's goes only for an owner who has less than his part of the places.
 
         Raises:
             Overloaded: all are at work, or were until a moment ago.
@@ -223,6 +235,9 @@ class ServerInstances(Generic[A]):
             return
         latest = trio.current_time() - UNUSED_LEAST
         unused = [each for each in self.running.values() if each.use.at <= latest and not each.actor.is_busy]
+        owners = [each.owner for each in self.running.values()]
+        if owners.count(owner) >= most / len({*owners, owner}) or any(each.owner == owner for each in unused):
+            unused = [each for each in unused if each.owner == owner]
         if not unused:
             text = (
                 f"server {self.server.name} has {most} instances, as many as it may (limits.instances), and all"

@@ -46,5 +46,6 @@ def overall(statuses: Iterable[ServerStatus], before: ServerStatus, *, run: int,
         leading,
         since=before.since if leading.state is before.state else now,
         incarnation=run,
+        of_instance=True,
         restarts=sum(each.restarts for each in shown),
     )

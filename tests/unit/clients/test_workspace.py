@@ -50,8 +50,10 @@ class Rooted:
         return self.uris
 
 
-async def found(said: dict[str, Any], roots: Rooted | None = None) -> OwnWorkspace:
-    workspace = OwnWorkspace()
+async def found(
+    said: dict[str, Any], roots: Rooted | None = None, allowed: tuple[str, ...] | None = None
+) -> OwnWorkspace:
+    workspace = OwnWorkspace(allowed)
     workspace.take_hello(said)
     if roots is not None:
         workspace.have_roots(roots.tell)
@@ -85,6 +87,24 @@ async def test_what_is_named_counts_before_a_root_and_that_before_where_the_brid
     assert named.directory == str(places / "named")
     # Who names it itself is not asked.
     assert roots.asked == [b"7"]
+
+
+@pytest.mark.parametrize("way", ["workspace", "directory", "root"])
+async def test_a_client_works_only_where_its_token_may(places: Path, way: str) -> None:
+    (places / "home/app/link").symlink_to(places / "named")
+
+    async def at(place: str, *allowed: str) -> tuple[str | None, bool]:
+        path = f"{places}/{place}"
+        roots = Rooted([f"file://{path}"]) if way == "root" else None
+        workspace = await found({} if roots else {way: path}, roots, allowed)
+        return workspace.directory, "may not work" in workspace.fault
+
+    assert await at("home/app", "~/*") == (f"{places}/home/app", False)
+    assert await at("home/app", "/nowhere", str(places / "home/app")) == (f"{places}/home/app", False)
+    # Whether there is such a directory is not told either.
+    for place in ("named", "missing", "home/app/link", "home/app/../../named"):
+        assert await at(place, "~/*") == (None, True)
+    assert await at("home/app") == (None, True)
 
 
 async def test_a_workspace_is_normalised(places: Path) -> None:

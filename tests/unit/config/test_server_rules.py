@@ -125,6 +125,10 @@ ELSEWHERE = (
     "${workspace}, the directory that a client works in, can stand in command, args, env and cwd of a server,"
     " and has no default; $${workspace} is the text itself"
 )
+ANY_PROGRAM = (
+    "this lets a client have any program run, by the directory that it names: write a path of your own, or"
+    ' "workspacePrograms": true if all who may connect may do that'
+)
 NOT_SHARED = (
     "${workspace} is another directory for each client, so they cannot share an instance: remove this key, or"
     ' write "workspace" or "session"'
@@ -160,10 +164,14 @@ NOT_SHARED = (
             "${workspace} is the absolute path of a directory: begin with it",
         ),
         (
-            {"command": "./${workspace}"},
+            {"command": "./${workspace}", "workspacePrograms": True},
             "command",
             "${workspace} is the absolute path of a directory: begin with it",
         ),
+        ({"command": "${workspace}/bin/serve"}, "command", ANY_PROGRAM),
+        ({"command": "./serve", "cwd": "${workspace}/sub"}, "command", ANY_PROGRAM),
+        ({"command": "./serve", "share": "workspace"}, "command", ANY_PROGRAM),
+        ({"command": "serve", "env": {"PATH": "${workspace}/bin:/usr/bin"}}, "env", ANY_PROGRAM),
         ({"command": "x", "args": ["${workspace:-/tmp}"]}, "args[0]", ELSEWHERE),
         ({"url": "https://h/${workspace}"}, "url", ELSEWHERE),
         ({"url": "https://h", "headers": {"X": "${workspace}"}}, "headers.X", ELSEWHERE),

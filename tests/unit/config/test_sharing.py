@@ -26,7 +26,7 @@ FOLDER: dict[str, Any] = {**UV, "args": ["serve", "--root=${workspace}/src"]}
         (FOLDER, Share.WORKSPACE),
         ({**FOLDER, "share": None}, Share.WORKSPACE),
         ({**FOLDER, "share": "session"}, Share.SESSION),
-        ({"command": "${workspace}/bin/serve"}, Share.WORKSPACE),
+        ({"command": "${workspace}/bin/serve", "workspacePrograms": True}, Share.WORKSPACE),
         ({**UV, "env": {"ROOT": "${workspace}"}}, Share.WORKSPACE),
         ({**UV, "cwd": "${workspace}"}, Share.WORKSPACE),
         ({**UV, "args": ["$${workspace}"]}, Share.ALL),

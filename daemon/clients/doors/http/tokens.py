@@ -121,9 +121,15 @@ class Tokens:
             yield KnownToken(bytes.fromhex(token.sha256), visitor)
 
 
-def bearer(name: str, profiles: tuple[str, ...] | None, console: ConsoleRole | None = None) -> Visitor:
+def bearer(
+    name: str,
+    profiles: tuple[str, ...] | None,
+    console: ConsoleRole | None = None,
+    workspaces: tuple[str, ...] = (),
+) -> Visitor:
     """Who shows a token with a name: sessions of his own, apart from those of the daemon's user."""
-    return Visitor(owner=f"{TOKENS}{name}: ", token=name, profiles=profiles, console=console)
+    owner = f"{TOKENS}{name}: "
+    return Visitor(owner=owner, token=name, profiles=profiles, console=console, workspaces=workspaces)
 
 
 def _configured(listen: HttpListen) -> Iterator[KnownToken]:
@@ -131,4 +137,6 @@ def _configured(listen: HttpListen) -> Iterator[KnownToken]:
         yield KnownToken(digest(listen.tokens), Visitor())
         return
     for token in listen.tokens or ():
-        yield KnownToken(digest(token.value), bearer(token.name, token.profiles, token.console))
+        yield KnownToken(
+            digest(token.value), bearer(token.name, token.profiles, token.console, token.workspaces)
+        )

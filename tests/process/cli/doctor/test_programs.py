@@ -228,6 +228,7 @@ def test_what_fetches_nothing_is_not_noted(line: str) -> None:
 def test_a_program_in_the_directory_of_a_client_is_not_called_missing(
     house: House, server: dict[str, Any]
 ) -> None:
+    server["workspacePrograms"] = True
     told = only(found(house, **server), Level.NOTE)
     assert "stands in the directory of its client" in told
     assert "\0" not in told

@@ -257,6 +257,23 @@ async def test_above_the_limit_the_one_unused_longest_ends_or_the_call_is_refuse
         assert names(home) == ["s#1", "s#3"]
 
 
+async def test_an_owner_s_instances_push_out_his_own(tmp_path: Path, mock_clock: MockClock) -> None:
+    mock_clock.rate = 1
+    async with house(tmp_path, of(s={**OWN, "limits": {"instances": 4}})) as home:
+        made(home, session="a", number=1)
+        for number in (2, 3, 4):
+            made(home, session=f"b{number}", number=number, owner="token b: ")
+        with pytest.raises(Overloaded):
+            made(home, session="b5", number=5, owner="token b: ")
+        mock_clock.jump(UNUSED_LEAST)
+        made(home, session="b5", number=5, owner="token b: ")
+        assert names(home) == ["s#1", "s#3", "s#4", "s#5"]
+        mock_clock.jump(UNUSED_LEAST)
+        # Who has none may take a place from who has more.
+        made(home, session="c", number=6, owner="token c: ")
+        assert len(names(home)) == 4
+
+
 async def test_a_server_that_all_share_rests_when_unused_and_is_woken_by_the_next_call(
     nursery: trio.Nursery, tmp_path: Path, mock_clock: MockClock
 ) -> None:
