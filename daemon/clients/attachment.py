@@ -14,6 +14,7 @@ from msgspec import Struct
 from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
 from daemon.clients.session_instances import SessionInstances
+from daemon.config.model import USUAL
 from daemon.errors import ToolDisabled
 from daemon.surfaces.base import Loading, View
 
@@ -202,7 +203,9 @@ class Attachment:
             return
         self._preloaded = catalog, profile
         offer = context.means.offers.of(catalog, profile)
-        wanted = (offer.find(name) for name in selection.preload[:MAX_LOADED])
+        wanted = [offer.find(name) for name in selection.preload[:MAX_LOADED] if name != USUAL]
+        if USUAL in selection.preload:
+            wanted += map(offer.tools.get, self._client.core_tools(context.means, catalog))
         # A loaded tool that has changed is judged like any other, not loaded again unasked.
         tools = [
             (each.tool, catalog.servers[each.tool.server].epoch)

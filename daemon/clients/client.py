@@ -235,7 +235,7 @@ class Client:
             choice=choice,
             client=self.name,
             on_demand=on_demand,
-            preload=profile.preload if name == PRELOADING else (),
+            preload=profile.preloaded if name == PRELOADING else (),
             metered=is_metered(config, profile),
         )
 

@@ -223,6 +223,10 @@ class Server:
         )
 
 
+USUAL = "usual"
+"""Stands for the tools that are called most, where tools to preload are named."""
+
+
 @attrs.frozen(kw_only=True)
 class Profile:
     """What a client that names this profile gets to see."""
@@ -240,8 +244,8 @@ class Profile:
     core_tools: tuple[str, ...] | None = None
     """Tools listed from the start on the `search` surface, as `server/tool` or bare; null is those that were
     called most."""
-    preload: tuple[str, ...] = ()
-    """Tools loaded from the start on the `load` surface, as `server/tool` or bare."""
+    preload: tuple[str, ...] | str = ()
+    """Tools loaded from the start on the `load` surface, as `server/tool` or bare; usual: those called most."""
     instructions: str | None = None
     """The instructions given to the client when it connects, instead of mcpd's own."""
     answer_tokens: AnswerTokens = 8000
@@ -272,6 +276,11 @@ class Profile:
     """What its clients may take."""
     deferred_loading: bool | None = None
     """true: as surface `search`; false: as surface `full`; null: what `surface` says."""
+
+    @property
+    def preloaded(self) -> tuple[str, ...]:
+        """What is preloaded, as a list: names of tools, and `USUAL`."""
+        return (self.preload,) if isinstance(self.preload, str) else self.preload
 
 
 @attrs.frozen(kw_only=True)

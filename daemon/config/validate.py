@@ -290,7 +290,7 @@ def profile_faults(
             yield Fault(path=below(here, index), message=f"{quoted(name)} stands here twice")
     for key, tools in (
         ("coreTools", profile.core_tools or ()),
-        ("preload", profile.preload),
+        ("preload", profile.preloaded),
         ("excludedTools", profile.excluded_tools),
         ("includedOptionalTools", profile.included_optional_tools),
     ):

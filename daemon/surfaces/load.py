@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.loaded import Source
+from daemon.config.model import USUAL
 from daemon.config.names import CLIENT_PREFIX
 from daemon.errors import InvalidArguments, ToolChanged, ToolNotLoaded, UnknownServer
 from daemon.kit.wording import closest
@@ -89,7 +90,7 @@ class LoadSurface:
 
     def awaits(self, view: View) -> tuple[str, ...]:
         """The servers of preloaded tools; servers come from the configuration, and loaded tools were listed."""
-        return unlisted_of(view, view.profile.preload)
+        return unlisted_of(view, [name for name in view.profile.preloaded if name != USUAL])
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The two meta-tools and what this session has loaded."""

@@ -199,6 +199,13 @@ def test_what_a_profile_preloads_is_loaded_from_the_start_and_judged_like_the_re
     assert [str(each.verdict.status) for each in after.values()] == ["invalid_changed", "invalid_deleted"]
 
 
+def test_the_tools_that_were_called_most_are_preloaded_if_the_profile_says_usual() -> None:
+    stage = Stage(profiles={"default": {"surface": "load", "preload": "usual"}})
+    means = attrs.evolve(stage.context.means, most_called=lambda: [("alpha", "add"), ("alpha", "gone")])
+    guest = attached(stage, context=attrs.evolve(stage.context, means=means))
+    assert list(guest.view().loaded.tools) == [("alpha", "add")]
+
+
 def test_what_a_profile_preloads_is_loaded_once_its_server_has_listed() -> None:
     stage = Stage(listed=False, profiles=PRELOADING)
     guest = attached(stage)
