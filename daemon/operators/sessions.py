@@ -130,6 +130,10 @@ async def session_named(context: OperatorContext, key: str) -> dict[str, object]
         session.key or f"#{session.number}" for session in live if session.key or key.strip("#").isdecimal()
     ]
     known = choices(dict.fromkeys(keys), key)
+    if key.strip("#").isdecimal():
+        known += (
+            " A number ends with its connection; `mcpd connect --session KEY` gives a client a name that stays."
+        )
     raise InvalidArguments(f"no session is named {quoted(key)}. {known}{problem and f' But {problem}'}")
 
 

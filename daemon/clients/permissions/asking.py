@@ -242,5 +242,13 @@ def _way_out(call: ClientCall, tool: Tool) -> tuple[str, dict[str, str]]:
     """How a call can be allowed without its client being asked: in words, and the command if there is one."""
     if not _has_session(call):
         return "An operator can allow it with `mcpd allow` in a session (Mcpd-Session)", {}
-    command = f"mcpd allow {shlex.quote(named(call))} {shlex.quote(label_of(tool))}"
-    return f"An operator can allow it with `{command}` (for a while: --for 1h)", {"allow": command}
+    label = shlex.quote(label_of(tool))
+    command = f"mcpd allow {shlex.quote(named(call))} {label}"
+    how = f"An operator can allow it with `{command}` (for a while: --for 1h)"
+    if not call.request.session.state.named:
+        how += (
+            ", as long as this client runs. For a run that ends with its answer: start mcpd as `mcpd connect"
+            f' --session KEY`, then `mcpd allow KEY {label}`; or write {{"match": "{label_of(tool)}", "then":'
+            f' "allow"}} before the rule that asks, in `permissions` of profile {call.request.profile.name}'
+        )
+    return how, {"allow": command}

@@ -100,7 +100,7 @@ async def test_what_is_allowed_is_listed_and_revoked() -> None:
         ("4", "alpha/echo", {"seconds": 0.0}, "not between"),
         ("4", "alpha/echo", {"seconds": 1e9}, "not between"),
         ("4", "alpha/echo", {"seconds": float("nan")}, "not between"),
-        ("99", "alpha/echo", {}, "no session is named '99'"),
+        ("99", "alpha/echo", {}, "`mcpd connect --session KEY` gives a client a name that stays"),
         ("nobody", None, {}, "no session is named 'nobody'"),
     ],
 )

@@ -116,6 +116,9 @@ async def test_whatever_is_no_agreement_sends_nothing_and_says_what_is_left_to_d
     is_left = answer != accept("refuse")
     assert error.get("allow") == ("mcpd allow 1 alpha/echo" if is_left else None)
     assert ("`mcpd allow 1 alpha/echo` (for a while: --for 1h)" in error["message"]) is is_left
+    # By the time that somebody types this, a run that ends with its answer has ended.
+    assert ("--session KEY`, then `mcpd allow KEY alpha/echo`; or write {" in error["message"]) is is_left
+    assert ('{"match": "alpha/echo", "then": "allow"} before the rule' in error["message"]) is is_left
     assert not stage.alpha.sent
 
 
