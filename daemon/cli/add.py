@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daemon.cli.taking_effect import Effect
+    from daemon.config.known_servers import Advice
     from daemon.setup.adding import WantedServer
     from daemon.setup.drafts import Draft, Present
     from daemon.setup.moved_secrets import Variables
@@ -100,7 +101,7 @@ def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int
         return EX_FAULT
     variables = Variables(known={**present.variables, **os.environ})
     server = _pinned(_completed(options, server))
-    entry = _without_secrets(server, variables, path)
+    entry, known = _completed_entry(server, variables, path)
     place = present.places.get(server.name, (SERVERS, server.name))
     draft = changed(present, lambda text: text.put(place, entry), variables.kept, os.environ)
     if options.dry_run:
@@ -108,7 +109,8 @@ def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int
         return 0
     draft.write()
     _say_written(options, server, variables, present)
-    _advise(server.name, path)
+    for each in known:
+        print(visible(f"mcpd: {server.name} {each.written}"), file=sys.stderr)
     if options.no_reload:
         return 0
     return _finish(options, server.name, path, draft)
@@ -142,10 +144,13 @@ def _pinned(server: WantedServer) -> WantedServer:
     return server
 
 
-def _without_secrets(server: WantedServer, variables: Variables, path: Path) -> dict[str, Any]:
-    """The entry with references in place of secrets that were given literally."""
+def _completed_entry(
+    server: WantedServer, variables: Variables, path: Path
+) -> tuple[dict[str, Any], tuple[Advice, ...]]:
+    """The entry with references in place of secrets that were given literally, and with what is known of it."""
     import json  # noqa: PLC0415 - as above
 
+    from daemon.config.known_servers import completed  # noqa: PLC0415
     from daemon.config.parse import parse  # noqa: PLC0415
     from daemon.config.redaction import secrets_of  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
@@ -153,10 +158,10 @@ def _without_secrets(server: WantedServer, variables: Variables, path: Path) -> 
 
     text = json.dumps({"mcpServers": {server.name: server.entry}})
     try:
-        hidden, _ = secrets_of(parse(text, source=str(path), environ=variables.known).mcp_servers[server.name])
-    except ConfigError:
-        hidden = frozenset()  # the check of the whole file tells what is wrong
-    return with_references(server.entry, server.name, hidden, variables)
+        read = parse(text, source=str(path), environ=variables.known).mcp_servers[server.name]
+    except ConfigError:  # the check of the whole file tells what is wrong
+        return with_references(server.entry, server.name, frozenset(), variables), ()
+    return completed(with_references(server.entry, server.name, secrets_of(read)[0], variables), read)
 
 
 def _say_written(
@@ -167,15 +172,6 @@ def _say_written(
         print(f"mcpd: kept in {visible(str(present.env.path))}, for you only: {names}", file=sys.stderr)
     if not options.json:
         print(visible(f"added {server.name} to {present.config.path}"))
-
-
-def _advise(name: str, path: Path) -> None:
-    """Say what is known of the server that its entry does not say."""
-    from daemon.cli.doctor import sharing  # noqa: PLC0415 - as above
-    from daemon.config.parse import load  # noqa: PLC0415
-
-    for finding in sharing.check(load(path, os.environ).mcp_servers[name]):
-        print(visible(f"mcpd: {finding.what} {finding.do}"), file=sys.stderr)
 
 
 def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli.doctor.sharing import check
 from daemon.cli.terminal import draw, grid, paragraph, safe
 from daemon.host.paths import abbreviated
 
@@ -93,8 +92,7 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
     if server.entry.get("cwd") and all(origin.place.scope != "user" for origin in server.origins):
         yield f"{name}: is started in {server.entry['cwd']}"
     yield from (f"{name}: {note.key}: {note.message}" for note in server.notes if note.lost)
-    if server.server is not None:
-        yield from (f"{finding.what} {finding.do}".strip() for finding in check(server.server))
+    yield from (f"{name} {each.written}" for each in server.known)
 
 
 def _waiting(waiting: Sequence[PlannedServer]) -> Iterator[str]:

@@ -1,14 +1,15 @@
 """Servers that are known to keep something for their client or to need limits, and what their entries lack.
 
-Facts only: mcpd changes nothing by itself. `mcpd check` and `mcpd doctor` tell what an entry does not say; a
-`share` that is written is what its author wants.
+`mcpd up`, `import` and `add` write what is known into the entries that they make. An entry that is there is
+left alone: `mcpd check` and `mcpd doctor` tell what it does not say; a `share` that is written is what its
+author wants.
 """
 
 from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -18,7 +19,7 @@ from daemon.config.runners import packages_of, program_of
 from daemon.config.sharing import WRITTEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from daemon.config.model import Server
 
@@ -71,6 +72,18 @@ class Advice:
     """What goes wrong otherwise, after the server's name."""
     in_container: bool = False
     """Whether it runs in a container, which sees a directory only where one is mounted."""
+
+    @property
+    def written(self) -> str:
+        """What was written into an entry that was made, why, and how to undo it; after the server's name."""
+        match self.value:
+            case Share() as share:
+                said, undo = f'"share": "{share}"', 'write "all"'
+            case int(most):
+                said, undo = f'"limits": {{"inFlight": {most}}}', "remove it"
+            case words:
+                said, undo = f"{' '.join(words)} in args", "remove it"
+        return f"{self.why}: {said} is written; to undo that, {undo} in its entry"
 
 
 _PROFILE = (
@@ -199,6 +212,12 @@ KNOWN = (
         source="`insights` is one for the process (2025.4.25, server.py)",
     ),
     KnownServer(
+        names=frozenset({"mcp-server-motherduck"}),
+        why="answers one call with the rows of another that runs at the same time",
+        source="42 of 240 answers at four calls in parallel, none one by one: one DuckDB connection for all",
+        in_flight=1,
+    ),
+    KnownServer(
         names=frozenset({"@wonderwhy-er/desktop-commander", "mcp/desktop-commander"}),
         programs=frozenset({"desktop-commander"}),
         share=Share.SESSION,
@@ -222,6 +241,9 @@ KNOWN = (
 )
 """What was seen to go wrong, and what was seen to help."""
 
+ISOLATING = frozenset(row.apart.option for row in KNOWN if row.apart is not None)
+"""Arguments that mcpd adds itself, so that a server with them is the one that a client has without."""
+
 _VERSION = re.compile(r"(?<=.)(?:@|==)[^/@]*$|\[[^\]]*\].*$")
 _TAG = re.compile(r"(?::[^/@]*)?(?:@.*)?$")
 _DEFAULT_REGISTRY = "docker.io/"
@@ -237,6 +259,36 @@ def advice(server: Server) -> tuple[Advice, ...]:
         if (row := _row(words)) is not None:
             return tuple(_advice(server, row, words))
     return ()
+
+
+def completed(entry: Mapping[str, Any], server: Server) -> tuple[dict[str, Any], tuple[Advice, ...]]:
+    """An entry that is being made, with what is known of its server, and what that is.
+
+    A server that is bound to a directory keeps its arguments, which say what it may reach, and is given an
+    instance for each directory that clients work in.
+
+    Args:
+        entry: the entry.
+        server: the same, as mcpd reads it.
+    """
+    made, done = dict(entry), list[Advice]()
+    while found := advice(server):
+        each = found[0]
+        match each.value:
+            case int(most):
+                made["limits"] = {**made.get("limits", {}), "inFlight": most}
+                server = attrs.evolve(server, limits=attrs.evolve(server.limits, in_flight=most))
+            case tuple(words) if WRITTEN not in words:
+                made["args"] = [*made.get("args", []), *words]
+                server = attrs.evolve(server, args=(*server.args, *words))
+            case value:
+                each = attrs.evolve(
+                    each, key="share", value=value if isinstance(value, Share) else Share.WORKSPACE
+                )
+                made["share"] = str(each.value)
+                server = attrs.evolve(server, share=each.value)
+        done.append(each)
+    return made, tuple(done)
 
 
 def known(server: Server) -> KnownServer | None:

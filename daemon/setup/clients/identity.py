@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from daemon.config.known_servers import ISOLATING
 from daemon.config.runners import RUNNERS
 from daemon.config.translation import translated
 from daemon.setup.clients.found import FoundServer, Origin, read_entry
@@ -88,7 +89,8 @@ def identity(entry: Mapping[str, Any], variables: Mapping[str, str] | None) -> t
     if isinstance(url, str) and not entry.get("command"):
         headers = {name.lower(): value for name, value in _resolved(entry.get("headers"), variables)}
         return ("url", _with_values(url, variables).rstrip("/"), frozenset(headers.items()))
-    words = [str(entry.get("command", "")), *map(str, entry.get("args") or ())]
+    given = (word for word in map(str, entry.get("args") or ()) if word not in ISOLATING)
+    words = [str(entry.get("command", "")), *given]
     return (
         "command",
         tuple(_plain([_with_values(word, variables) for word in words])),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from daemon.config.known_servers import completed
 from daemon.config.names import slug
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from daemon.config.known_servers import Advice
     from daemon.config.model import Server
     from daemon.config.translation import Note
     from daemon.setup.clients.found import ClientServers, FoundServer, Origin
@@ -48,8 +50,8 @@ class PlannedServer:
     """Those that are set nowhere: until they are, it is not started."""
     notes: tuple[Note, ...] = ()
     """What its clients say in another way, or what has no meaning here."""
-    server: Server | None = attrs.field(default=None, repr=False)
-    """The same as mcpd reads it, for what is known of such a server; None of one that is there already."""
+    known: tuple[Advice, ...] = ()
+    """What its entry says because it is known of such a server."""
     beside: str | None = None
     """The server of the same name that starts something else: another version, or another token."""
     is_there: bool = False
@@ -159,8 +161,9 @@ class _Planning:
             self._names.add(name)
             self._planned[key] = len(self.servers)
             notes = tuple(dict.fromkeys(note for each in servers for note in each.notes))
+            entry, known = completed(entry, server)
             planned = self._server_of(name, title, entry, origins, notes)
-            self.servers.append(attrs.evolve(planned, server=server))
+            self.servers.append(attrs.evolve(planned, known=known))
 
     def _server_of(
         self,

@@ -106,6 +106,11 @@ def test_without_a_daemon_it_is_added_and_what_starts_one_is_told(tmp_path: Path
     assert config.stat().st_mode & 0o777 == 0o600
     # Options may stand where one thinks of them.
     assert '"sse"' in add(environ, "y", "--type", "sse", "https://example.com/sse", "--dry-run").stdout
+    # What is known of a server is written, and said with its undo.
+    known = add(environ, "m", "--no-reload", "--", "mcp-server-memory")
+    assert "m reads and rewrites its file for each call" in known.stderr
+    assert '"limits": {"inFlight": 1} is written; to undo that, remove it in its entry' in known.stderr
+    assert json.loads(config.read_text())["mcpServers"]["m"]["limits"] == {"inFlight": 1}
     done = add(environ, "y", "ftp://example.com/")
     assert (done.returncode, "'ftp://example.com/' is no url" in done.stderr) == (2, True), done.stderr
     before = config.read_text()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config.known_servers import KNOWN, Advice, advice, known
+from daemon.config.known_servers import KNOWN, Advice, advice, completed, known
 from daemon.config.model import Share
 from tests.unit.config.reading import server_of
 
@@ -128,19 +128,30 @@ def test_a_directory_is_mounted_into_a_container() -> None:
     assert found == Advice(key="args", value=("${workspace}",), why=found.why, in_container=True)
 
 
-def test_advice_that_is_followed_is_not_repeated() -> None:
+def test_a_completed_entry_needs_no_more_advice() -> None:
     for row in KNOWN:
         entry = entry_of(next(iter(row.programs or row.names)))
-        for _ in range(2):
-            for each in advice(server_of(entry)):
-                match each.value:
-                    case Share():
-                        entry["share"] = str(each.value)
-                    case int():
-                        entry["limits"] = {"inFlight": each.value}
-                    case words:
-                        entry["args"] = [*entry["args"], *words]
-        assert advice(server_of(entry)) == (), row.names
+        made, done = completed(entry, server_of(entry))
+        assert advice(server_of(made)) == (), row.names
+        assert all(each.written.startswith(row.why) or each.value == ("--isolated",) for each in done)
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "written"),
+    [
+        ("uvx mcp-server-motherduck --db-path x", {}, {"limits": {"inFlight": 1}}),
+        (f"npx {FILESYSTEM} /srv", {}, {"share": "workspace"}),
+        ("serena start-mcp-server", {"share": "all"}, {}),
+        ("npx @playwright/mcp", {}, {"args": ["@playwright/mcp", "--isolated"], "share": "session"}),
+        ("npx @playwright/mcp --isolated", {}, {"share": "session"}),
+        ("uvx mcp-server-time", {}, {}),
+    ],
+)
+def test_an_entry_is_completed_with_what_is_known(
+    line: str, more: dict[str, Any], written: dict[str, Any]
+) -> None:
+    entry = entry_of(line, **more)
+    assert completed(entry, server_of(entry))[0] == {**entry, **written}
 
 
 def test_every_row_says_why_and_where_that_was_seen() -> None:

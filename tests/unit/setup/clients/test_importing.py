@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.config.known_servers import advice
-from daemon.config.model import Share
 from daemon.config.parse import parse
 from daemon.setup.clients.found import find
 from daemon.setup.clients.importing import ImportPlan, plan
@@ -228,9 +226,10 @@ def test_what_mcpd_would_refuse_is_left_and_the_others_are_taken(entry: dict[str
     assert left.why.startswith("cannot be used: ")
 
 
-def test_what_is_known_of_a_server_can_be_told(tmp_path: Path) -> None:
-    [browser] = planned(
-        tmp_path, files={"cursor": {"p": {"command": "npx", "args": ["@playwright/mcp"]}}}
-    ).servers
-    assert browser.server is not None
-    assert Share.SESSION in [each.value for each in advice(browser.server)]
+def test_what_is_known_of_a_server_is_written_and_it_is_the_same_server_afterwards(tmp_path: Path) -> None:
+    files = {"cursor": {"p": {"command": "npx", "args": ["@playwright/mcp"]}}}
+    [browser] = planned(tmp_path, files=files).servers
+    assert browser.entry == {"command": "npx", "args": ["@playwright/mcp", "--isolated"], "share": "session"}
+    assert [each.key for each in browser.known] == ["share", "args"]
+    [again] = planned(tmp_path / "again", files=files, written={"p": browser.entry}).servers
+    assert again.is_there
