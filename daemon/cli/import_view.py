@@ -71,7 +71,7 @@ def _origins(origins: Sequence[Origin]) -> str:
     """The clients that have a server: `Claude Code (user, project), Cursor`."""
     named = []
     for title, group in groupby(origins, key=lambda origin: origin.program.title):
-        scopes = list(dict.fromkeys(origin.place.scope for origin in group))
+        scopes = list(dict.fromkeys(origin.scope for origin in group))
         named.append(title if scopes == ["user"] else f"{title} ({', '.join(scopes)})")
     return ", ".join(named)
 
@@ -89,6 +89,10 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
         yield f"{name}: another server than {server.beside}: its version, its arguments or its tokens differ"
     if _is_off(server) and not server.missing:
         yield f"{name}: switched off in every client that has it, and so here"
+    if all(origin.place.scope == "local" for origin in server.origins):
+        divided = server.entry.get("share") == "workspace"
+        becomes = "gets an instance of its own" if divided else "has this one, which works with files of there"
+        yield f"{name}: was there in one directory alone: each directory that clients work in {becomes}"
     if server.entry.get("cwd") and all(origin.place.scope != "user" for origin in server.origins):
         yield f"{name}: is started in {server.entry['cwd']}"
     yield from (f"{name}: {note.key}: {note.message}" for note in server.notes if note.lost)
@@ -140,7 +144,7 @@ def _server(server: PlannedServer) -> dict[str, Any]:
 def _origin(origin: Origin) -> dict[str, str]:
     return {
         "client": origin.program.name,
-        "scope": origin.place.scope,
+        "scope": origin.scope,
         "file": str(origin.place.path),
         "name": origin.name,
     }

@@ -18,7 +18,7 @@ from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from daemon.setup.clients.found import ClientServers
     from daemon.setup.clients.identity import ConfiguredServers
@@ -41,6 +41,8 @@ class _Offer(NamedTuple):
     changing: Sequence[ClientProgram]
     """Those of them that mcpd is not in yet, or that have servers which mcpd has."""
     found: ClientServers
+    left: Mapping[str, Sequence[str]]
+    """What a project has in the working directory, which is not taken: the servers' names, by file."""
     planned: ImportPlan
     present: Present
     """mcpd's configuration as it is."""
@@ -115,6 +117,8 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     screen = Screen.of(sys.stdout, os.environ)
     if offer.planned.servers or offer.planned.left or offer.found.unread or not offer.known.servers:
         print(table(offer.planned, offer.found, screen, str(offer.machine.home)), end="\n\n")
+    for path, names in offer.left.items():
+        print(visible(f"Not taken: {', '.join(names)} of the project, in {path} (`mcpd import` does)."))
     if not offer.known.servers:
         print("mcpd: there is no server to begin with: `mcpd add` adds one, then try again", file=sys.stderr)
         return EX_FAULT
@@ -153,7 +157,12 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
 
     machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()
     programs = [program for program in programs if options.client or is_here(program, machine)]
-    found = _of_the_user(find(machine, programs))
+    everything = find(machine, programs)
+    found = _of_the_user(everything)
+    left: dict[str, list[str]] = {}
+    for each in everything.servers:
+        if each not in found.servers:
+            left.setdefault(str(each.origin.place.path), []).append(each.origin.name)
     present = read_present(path)
     planned = plan(found, written=present.servers, kept=present.variables, environ=os.environ, source=path)
     command = own_command(sys.argv[0])
@@ -168,6 +177,7 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
         programs=programs,
         changing=[program for program in programs if is_pending(program, machine, wanted, known)],
         found=found,
+        left=left,
         planned=planned,
         present=present,
         service=_service(options, command),

@@ -281,12 +281,11 @@ def completed(entry: Mapping[str, Any], server: Server) -> tuple[dict[str, Any],
             case tuple(words) if WRITTEN not in words:
                 made["args"] = [*made.get("args", []), *words]
                 server = attrs.evolve(server, args=(*server.args, *words))
-            case value:
-                each = attrs.evolve(
-                    each, key="share", value=value if isinstance(value, Share) else Share.WORKSPACE
-                )
-                made["share"] = str(each.value)
-                server = attrs.evolve(server, share=each.value)
+            case other:
+                share = other if isinstance(other, Share) else Share.WORKSPACE
+                each = attrs.evolve(each, key="share", value=share)
+                made["share"] = str(share)
+                server = attrs.evolve(server, share=share)
         done.append(each)
     return made, tuple(done)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from daemon.config.sharing import WRITTEN, Share
 from daemon.config.translation import translated
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
@@ -19,7 +22,6 @@ from daemon.setup.moved_secrets import asked_as_variables, in_our_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from daemon.config.translation import Note
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Machine
@@ -40,6 +42,12 @@ class Origin:
     """In which of its files."""
     name: str
     """Its name there."""
+
+    @property
+    def scope(self) -> str:
+        """For whom it is there; `local /home/me/app`: for the user in that directory alone."""
+        place = self.place
+        return f"local {place.trail[1]}" if place.scope == "local" else place.scope
 
 
 @attrs.frozen(kw_only=True)
@@ -200,13 +208,39 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
     if isinstance(command, str) and isinstance(args, list):
         if is_own(entry):
             return None
-        if (directory := _directory(origin.place, entry, machine)) is not None:
+        if origin.place.scope == "local":
+            entry = _divided(entry, origin.place.trail[1], machine)
+        elif (directory := _directory(origin.place, entry, machine)) is not None:
             entry["cwd"] = directory
     return FoundServer(origin=origin, entry=entry, notes=meant.notes)
 
 
 def _is_sandboxed(written: Mapping[str, Any]) -> bool:
     return bool(written.get("sandboxEnabled", written.get("sandbox")))
+
+
+def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
+    """The entry of a server that a client has in one directory alone: each directory gets its own instance.
+
+    What it is given of that directory is the directory that its client works in (`${workspace}`). One that runs
+    or reads a file of there cannot be divided, and goes on to run there.
+    """
+    words = [str(entry["command"]), *(str(word).rpartition("=")[2] for word in entry.get("args", []))]
+    env = {name: str(value) for name, value in (entry.get("env") or {}).items()}
+    given = [word for word in (*words, *env.values()) if word == directory or word.startswith(f"{directory}/")]
+    relative = [word for word in words if _RELATIVE.fullmatch(word)]
+    cwd = str(Path(directory, str(entry.get("cwd") or "."))) if relative or entry.get("cwd") else None
+    inside = [Path(cwd or directory, word) for word in (*given, *relative)]
+    if directory in {"/", str(machine.home)} or not all(os.path.isdir(path) for path in inside):  # noqa: PTH112
+        return {**entry, "cwd": cwd} if cwd else entry
+
+    def moved(word: object) -> str:
+        return re.sub(rf"(?:^|(?<==)){re.escape(directory)}(?=/|$)", WRITTEN, str(word))
+
+    made = {**entry, "share": str(Share.WORKSPACE)}
+    made |= {"args": [moved(word) for word in entry["args"]]} if entry.get("args") else {}
+    made |= {"env": {name: moved(value) for name, value in env.items()}} if env else {}
+    return {**made, "cwd": moved(cwd)} if cwd else made
 
 
 def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -> str | None:

@@ -134,7 +134,9 @@ class _Planning:
     def take(self, servers: Sequence[FoundServer]) -> None:
         """Take over servers that are the same one."""
         origins = tuple(server.origin for server in servers)
-        first = next((server for server in servers if server.entry.get("enabled") is not False), servers[0])
+        # What a client has in one directory alone is divided, unless somebody has the same everywhere.
+        ordered = sorted(servers, key=lambda server: server.origin.place.scope == "local")
+        first = next((server for server in ordered if server.entry.get("enabled") is not False), ordered[0])
         key = identity(first.entry, self.variables.known)
         if (there := same_as(first.entry, self._there, self.variables.known)) is not None:
             name, is_on = there

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os.path
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from daemon.documents.files import DocumentError, look
-from daemon.documents.formats import Format, read_document
-from daemon.errors import ConfigError
+from daemon.documents.formats import Format
 from daemon.kit.wording import quoted, suggestion
 from daemon.setup.clients.members import at
 from daemon.setup.clients.programs import ClientPlace, ClientProgram, RulePlace
@@ -111,9 +111,9 @@ _CLAUDE = _moved("CLAUDE_CONFIG_DIR", "", ".claude.json")
 def _claude_directories(machine: Machine) -> list[str]:
     """The directory that the user works in, and those in which Claude Code has been started."""
     try:
-        text = look(_CLAUDE(machine)[0]).text() or ""
-        known = at(read_document(text, Format.JSON, source="").value(), ("projects",))
-    except (ConfigError, DocumentError):  # which is said where its servers are read
+        # It is the client's own memory, too, of some MiB, and to find comments in it takes half a second.
+        known = at(json.loads(look(_CLAUDE(machine)[0]).text() or "{}"), ("projects",))
+    except (ValueError, DocumentError):  # which is said where its servers are read
         known = None
     named = [each for each in known if each.startswith("/")] if isinstance(known, dict) else []
     return list(dict.fromkeys([str(machine.directory), *named[-MOST_DIRECTORIES:]]))

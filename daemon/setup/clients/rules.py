@@ -8,6 +8,7 @@ client's servers keep their names (`Installation.one_to_one`), so that each rule
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -21,7 +22,6 @@ from daemon.setup.clients.members import NamedEntry, at, members
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from pathlib import Path
 
     from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
@@ -82,8 +82,12 @@ def held_rules(
         for key, value in entry.items()
         if fold(key) in RULED and (value or (fold(key) in _ONLY and value == []))
     ]
+    values = dict[Path, object]()
     for place in program.rules(machine):
-        for text, allows in _written(place):
+        if place.path not in values:
+            text = look(place.path, foreign=True).text() or ""
+            values[place.path] = read_document(text, place.form, source=str(place.path)).value()
+        for text, allows in _written(place, values[place.path]):
             concerned = theirs if allows else theirs.union(ours)
             if any(_is_about(text, server, called) for server in concerned for called in place.called):
                 rules.append(ToolRule(text=text, path=place.path, allows=allows))
@@ -134,16 +138,15 @@ def _members(
                 yield place, member, member.entry(value)
 
 
-def _written(place: RulePlace) -> Iterator[tuple[str, bool]]:
-    """The patterns at a place, each with whether it only allows."""
-    text = look(place.path, foreign=True).text()
-    values = [read_document(text or "", place.form, source=str(place.path)).value()]
+def _written(place: RulePlace, said: object) -> Iterator[tuple[str, bool]]:
+    """The patterns at a place of what a file says, each with whether it only allows."""
+    values = [said]
     for step in place.trail:
         inner = (each for value in values for each in (_parts(value) if step == "*" else [at(value, (step,))]))
         values = list(inner)
     for value in values:
         if isinstance(value, dict):
-            yield from ((str(key), place.allows or said in ("allow", True)) for key, said in value.items())
+            yield from ((str(key), place.allows or each in ("allow", True)) for key, each in value.items())
         else:
             texts = value if isinstance(value, list) else [value]
             yield from ((each, place.allows) for each in texts if isinstance(each, str))

@@ -171,3 +171,26 @@ def test_servers_of_a_project_are_not_taken(here: User, tmp_path: Path) -> None:
     done = here.mcpd("up", "--yes", *CLIENTS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(json.loads(config(here).read_text())["mcpServers"]) == ["echo"]
+    assert (
+        f"Not taken: theirs of the project, in {tmp_path / '.cursor' / 'mcp.json'} (`mcpd import`"
+        in done.stdout
+    )
+
+
+def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_and_divided(here: User) -> None:
+    at, file = here.home / "app", here.home / ".claude.json"
+    at.mkdir()
+    entry = {"command": PROGRAM, "args": [*ARGS, str(at)]}
+    file.write_text(json.dumps({"projects": {str(at): {"mcpServers": {"own": entry}}}}))
+    before = file.read_bytes()
+    done = here.mcpd("up", "--yes", "--clients", "claude-code")
+    assert done.returncode == 0, done.stderr
+    assert "own: was there in one directory alone: each directory" in " ".join(done.stdout.split())
+    made = json.loads(config(here).read_text())["mcpServers"]["own"]
+    assert (made["args"][-1], made["share"]) == ("${workspace}", "workspace")
+    now = json.loads(file.read_text())
+    assert (list(now["mcpServers"]), now["projects"][str(at)]["mcpServers"]) == (["mcpd"], {})
+    again = here.mcpd("up", "--clients", "claude-code")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert here.mcpd("uninstall", "claude-code").returncode == 0
+    assert file.read_bytes() == before

@@ -57,7 +57,7 @@ def entries(findings: ClientServers, *keys: str) -> dict[str, dict[str, Any]]:
                 "local git": {
                     "command": "uvx",
                     "args": ["mcp-server-git", "--repository", "."],
-                    "cwd": "PROJECT",
+                    "cwd": "${workspace}",
                 },
             },
         ),
@@ -249,3 +249,52 @@ def test_a_client_that_is_not_here_was_looked_for(tmp_path: Path) -> None:
     findings = find(machine(tmp_path), [PROGRAMS["lmstudio"]])
     assert findings.looked == {"lmstudio": (tmp_path / "home" / ".lmstudio" / "mcp.json",)}
     assert not findings.there
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ({"command": "time", "args": ["x"]}, {"command": "time", "args": ["x"], "share": "workspace"}),
+        (
+            {"command": "fs", "args": ["DIR", "--log=DIR/logs", "DIRX"], "env": {"AT": "DIR"}},
+            {
+                "command": "fs",
+                "args": ["${workspace}", "--log=${workspace}/logs", "DIRX"],
+                "env": {"AT": "${workspace}"},
+                "share": "workspace",
+            },
+        ),
+        # A program or a file of the directory is in none other.
+        (
+            {"command": "node", "args": ["./server.js"]},
+            {"command": "node", "args": ["./server.js"], "cwd": "DIR"},
+        ),
+        ({"command": "sq", "args": ["DIR/server.js"]}, {"command": "sq", "args": ["DIR/server.js"]}),
+        ({"type": "http", "url": "https://h/mcp"}, {"url": "https://h/mcp"}),
+    ],
+)
+def test_what_claude_code_has_in_one_directory_is_found_from_anywhere_and_divided(
+    tmp_path: Path, entry: dict[str, Any], found: dict[str, Any]
+) -> None:
+    here, at = machine(tmp_path), tmp_path / "home" / "src" / "app"
+    (at / "logs").mkdir(parents=True)
+    (at / "server.js").touch()
+
+    def of(value: Any) -> Any:
+        return json.loads(json.dumps(value).replace("DIR", str(at)))
+
+    projects = {str(at): {"mcpServers": {"a": of(entry)}}, "/gone": {"mcpServers": {}}, "odd": 1}
+    (here.home / ".claude.json").write_text(json.dumps({"projects": projects}))
+    [server] = find(here, [PROGRAMS["claude-code"]]).servers
+    assert {key: value for key, value in server.entry.items() if key != "type"} == of(found)
+    assert server.origin.scope == f"local {at}"
+
+
+def test_at_home_nothing_is_divided(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    entry = {"command": "fs", "args": [str(here.home)]}
+    (here.home / ".claude.json").write_text(
+        json.dumps({"projects": {str(here.home): {"mcpServers": {"a": entry}}}})
+    )
+    [server] = find(here, [PROGRAMS["claude-code"]]).servers
+    assert server.entry == entry

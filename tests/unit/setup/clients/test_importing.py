@@ -65,6 +65,18 @@ def test_a_server_that_many_clients_have_is_one(tmp_path: Path) -> None:
     assert made.variables["BRAVE_SEARCH__BRAVE_API_KEY"] == KEY
 
 
+def test_what_one_client_has_everywhere_is_not_divided_for_another(tmp_path: Path) -> None:
+    entry = {"command": "x", "args": ["y"]}
+    here = machine(tmp_path)
+    local = {"projects": {str(here.directory): {"mcpServers": {"a": entry}}}}
+    (here.home / ".claude.json").write_text(json.dumps(local))
+    [divided] = planned(tmp_path).servers
+    assert divided.entry == {**entry, "share": "workspace"}
+    [shared] = planned(tmp_path, files={"cursor": {"a": entry}}).servers
+    assert shared.entry == entry
+    assert [origin.program.name for origin in shared.origins] == ["claude-code", "cursor"]
+
+
 def test_no_secret_is_left_in_an_entry_or_shown(tmp_path: Path) -> None:
     made = planned(tmp_path, *PROGRAMS)
     for secret in ("bk-7Qm2", "nt-4hT8", "ghx-9Kd3"):
