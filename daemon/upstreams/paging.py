@@ -9,7 +9,7 @@ import trio
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import MAX_LISTED, read_page
 from daemon.causes import Cause
-from daemon.errors import ListingFault, UpstreamTimeout
+from daemon.errors import ListingFault, RequestTooLarge, UpstreamTimeout
 from daemon.wire.error_objects import MAX_ERROR_BYTES
 from daemon.wire.requests import RemoteError
 
@@ -71,6 +71,9 @@ async def _list_pages(connection: UpstreamConnection, kind: Kind, *, seconds: fl
         except UpstreamTimeout:
             text = f"no answer to {method} within {seconds:g} s"
             raise ListingFault(text, Cause.LIST_TIMEOUT, seconds=seconds) from None
+        except RequestTooLarge:
+            text = f"the answer to {method} is over the limit (limits.messageBytes): list in pages"
+            raise ListingFault(text, Cause.MESSAGE_TOO_LARGE) from None
         except ValueError as error:
             raise ListingFault(str(error), Cause.LIST_REFUSED, error=str(error)) from None
         listed += page.definitions
