@@ -28,7 +28,8 @@ class Head:
     method: str
     """As it was sent: `GET`, `POST`."""
     path: str
-    """The path of its target, percent-decoded, without the query."""
+    """The path of its target without the query, percent-decoded but for its first part, which a proxy goes by
+    (`/%6detrics` is not `/metrics`)."""
     headers: Mapping[str, str] = attrs.field(repr=False)
     """By lower-case name; a header that was sent twice has both values, joined by a comma."""
     target: str = attrs.field(default="", repr=False)
@@ -93,9 +94,11 @@ def head_of(request: h11.Request, peer: str) -> Head:
     if target.lower().startswith(SCHEMES):
         headers["host"], slash, path = target.partition("//")[2].partition("/")
         target = slash + path
+    raw = target.partition("?")[0]
+    first, slash, rest = raw[1:].partition("/")
     return Head(
         method=request.method.decode(),
-        path=unquote(target.partition("?")[0]),
+        path=raw[:1] + first + slash + unquote(rest),
         headers=headers,
         target=target,
         peer=peer,

@@ -34,10 +34,10 @@ def a_request(target: str = "/mcp", version: str = "1.1", **headers: str) -> h11
 
 def test_a_head_is_read_without_its_query_and_with_both_values_of_a_header() -> None:
     request = h11.Request(
-        method="GET", target="/%7Eme?a=%20", headers=[(b"host", b"h"), (b"X", b"1"), (b"x", b"\xe9")]
+        method="GET", target="/%7Eme/%7Eyou?a=%20", headers=[(b"host", b"h"), (b"X", b"1"), (b"x", b"\xe9")]
     )
     head = head_of(request, "::1")
-    assert (head.method, head.path, head.headers["x"], head.peer) == ("GET", "/~me", "1, \xe9", "::1")
+    assert (head.method, head.path, head.headers["x"], head.peer) == ("GET", "/%7Eme/~you", "1, \xe9", "::1")
 
 
 @pytest.mark.parametrize(
