@@ -85,7 +85,9 @@ SOURCES = frozenset(map(str, Source))
 INVALIDATIONS = frozenset(map(str, LoadedStatus)) - {LoadedStatus.VALID}
 """The statuses of loaded tools that are no longer valid."""
 
-HTTP_REFUSALS = frozenset({"host", "origin", "profile", "token_missing", "token_wrong", "server", "gone"})
+HTTP_REFUSALS = frozenset(
+    {"host", "origin", "places", "profile", "token_missing", "token_wrong", "server", "gone"}
+)
 """The reasons why a request over HTTP (`clients.doors.http.admission`) or its connection is refused."""
 
 REPAIRS = frozenset(map(str, Repair))

@@ -106,6 +106,7 @@ class Children:
                     start_new_session=True,
                 )
                 marks.started(mark, process.pid)
+                own.give_files(process.pid)
             if self._starts is not None:
                 self._starts.note(mark, process.pid, server)
         except BaseException as error:

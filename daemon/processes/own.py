@@ -37,6 +37,9 @@ _score: list[int] = []
 """The open descriptor of our own oom_score_adj; empty if it cannot be written."""
 
 
+_soft_files: list[int] = []
+"""The soft limit of descriptors that we were started with; empty if it was not raised."""
+
 OPEN = "MCPD_DUMPABLE"
 """The variable that, set to 1, leaves the daemon open to its user: for debuggers and measurements."""
 
@@ -48,6 +51,7 @@ def take_charge(environ: Mapping[str, str]) -> None:
     _open_score()
     hard = resource.prlimit(0, resource.RLIMIT_CORE)[1]
     _limit(resource.RLIMIT_CORE, 0, hard, "a crash may leave secrets in a core file")
+    _raise_files()
     if environ.get(OPEN) == "1":
         logger.warning("servers can read the daemon's memory and environment, for {}=1", OPEN)
     elif not _prctl(PR_SET_DUMPABLE, 0):
@@ -84,6 +88,22 @@ def handing_down(mark: int) -> Iterator[None]:
             os.pwrite(_score[0], b"%d" % before, 0)
         if marked:
             _limit(proc.RLIMIT_LOCKS, soft, hard, "the daemon itself carries a mark")
+
+
+def _raise_files() -> None:
+    """Have as many descriptors as we may: a shell gives 1,024, for programs that use select(2). We do not."""
+    soft, hard = resource.prlimit(0, resource.RLIMIT_NOFILE)
+    if soft != hard and _limit(resource.RLIMIT_NOFILE, hard, hard, f"no more than {soft} descriptors"):
+        _soft_files[:] = [soft]
+
+
+def give_files(pid: int) -> None:
+    """Give a child that was just forked the limit of descriptors that we were started with ourselves."""
+    kind = resource.RLIMIT_NOFILE
+    with contextlib.suppress(OSError, ValueError):  # it has ended, or a sandbox forbids it
+        for soft in _soft_files:
+            hard = resource.prlimit(pid, kind)[1]
+            resource.prlimit(pid, kind, (min(soft, hard), hard))
 
 
 def _open_score() -> None:

@@ -83,7 +83,7 @@ class Wiring(Core):
         self.client_door = door(
             around.front, self.clients, self.front.serve, workspaces=config.listen.workspaces
         )
-        self.operator_door = door(around.control, self.operators, _control(self.context).serve)
+        self.operator_door = door(around.control, self.operators, _control(self.context).serve, keeps=0)
 
     @cached_property
     def console(self) -> Console:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shlex
+import signal
+import socket
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from daemon.catalog.listing import MAX_DEFINITION_BYTES
 from daemon.counting.measures import LOG_BURST_BYTES, LOG_BYTES_PER_SECOND
-from tests.e2e.harness import changeable, running, scripted
+from tests.e2e.harness import Daemon, changeable, own_directory, running, scripted, started
 from tests.scripted_server import tool
 from tests.waiting import eventually
 
@@ -25,6 +30,9 @@ done >&2
 echo the last line >&2
 """
 """20 MB of stderr within four seconds or more."""
+
+SOFT_FILES, FILES = 1024, 160
+"""Descriptors of a shell, and of the daemon: 40 are its own, 64 are kept, and the rest is for clients."""
 
 SLACK = 256 * 1024
 """Bytes of log that may be about everything else."""
@@ -70,3 +78,42 @@ def test_a_definition_that_is_too_long_is_not_shown_and_the_operator_learns_why(
             answer = client.call("get-category-tools", {"category": "wordy"})["structuredContent"]
         assert sorted(answer["tools"]) == ["announce", "set_tools", "short"]
         assert "the limit is 262144" in daemon.status()["servers"]["wordy"]["quarantined"]["long"]
+
+
+def test_clients_that_take_all_descriptors_leave_some_to_operators_and_restarts() -> None:
+    with ExitStack() as stack:
+        daemon = Daemon(own_directory(), {"mcpServers": {"one": scripted(tools=["echo"])}}, {})
+        daemon.forked = False
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (SOFT_FILES, before[1]))
+        try:
+            stack.enter_context(started(daemon))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert daemon.process is not None
+        child = daemon.ready()["one"]["pid"]
+        assert resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)[0] == before[1]
+        assert resource.prlimit(child, resource.RLIMIT_NOFILE)[0] == SOFT_FILES
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
+        for _ in range(FILES):  # the last of them wait in the backlog
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            client.connect(str(daemon.socket))
+        eventually(lambda: "is kept for operators and servers" in daemon.said(), daemon.said)
+        os.kill(child, signal.SIGKILL)
+        eventually(lambda: daemon.status()["servers"]["one"]["pid"] not in {None, child}, daemon.said)
+        assert "one" in daemon.run("status")
+
+
+def test_a_first_list_over_the_limit_is_the_servers_fault() -> None:
+    long = [tool(f"tool_{number}", description="x" * 1000) for number in range(100)]
+    server = {**scripted(tools=long), "limits": {"messageBytes": 64 * 1024}}
+    with running({"mcpServers": {"wordy": server}}) as daemon:
+
+        def known() -> dict[str, Any]:
+            found: dict[str, Any] = daemon.ask("status")["servers"]["wordy"]
+            return found if found["cause"] else {}
+
+        found = eventually(known, daemon.said)
+        assert (found["state"], found["cause"]) == ("degraded", "message-too-large")
+        assert "a fault of mcpd's own" not in daemon.said()

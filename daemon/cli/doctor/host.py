@@ -68,22 +68,21 @@ def limits(scene: Scene) -> Iterator[Finding]:
     allowed = proc.open_files("self" if pid is None else pid)
     if scene.config is None or allowed is None:
         return
-    soft, hard = allowed
+    most = allowed[1]  # The daemon raises its soft limit to the hard one.
     wanted, servers = scene.config.limits.connections, OWN_FILES + _files_of_servers(scene.config)
     whose = "this shell" if pid is None else "the daemon"
-    room = max(0, soft - servers)
-    if soft >= servers + wanted:
-        yield found("open-files-enough", whose=whose, soft=soft, room=room, wanted=wanted)
+    room = max(0, most - servers)
+    if most >= servers + wanted:
+        yield found("open-files-enough", whose=whose, most=most, room=room, wanted=wanted)
         return
     enough = 1 << (servers + wanted - 1).bit_length()
     yield found(
-        "open-files-scarce" if soft < servers + min(wanted, FEW_CLIENTS) else "open-files-few",
+        "open-files-scarce" if most < servers + min(wanted, FEW_CLIENTS) else "open-files-few",
         whose=whose,
-        soft=soft,
+        most=most,
         room=room,
         wanted=wanted,
         enough=enough,
-        hard_limit=f" (its hard limit is {hard:g})" if hard < enough else "",
     )
 
 

@@ -7,6 +7,8 @@ belongs to whatever opened it; a connection belongs to what serves it.
 from __future__ import annotations
 
 import errno
+import os
+import resource
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 import trio
@@ -20,6 +22,12 @@ BREATHER = 0.1
 """Seconds without accepting when descriptors or memory run out: some may be freed meanwhile (as trio does)."""
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+KEPT_DESCRIPTORS = 64
+"""Descriptors that clients leave free: for 32 operators, and for starts of servers, which take ten each."""
+
+SAY_SECONDS = 60.0
+"""Seconds between two log lines about a shortage."""
 
 REFUSALS = 8
 """Refusals after which the loop pauses: each costs it 0.1 to 0.4 ms, and a refused peer may try again and
@@ -45,6 +53,7 @@ class Listener(Generic[V]):
         serve: Callable[[socket.socket, V], Awaitable[None]],
         vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
         log_full: Callable[[], None] = lambda: None,
+        keeps: int = KEPT_DESCRIPTORS,
     ) -> None:
         """Prepare to accept.
 
@@ -56,6 +65,7 @@ class Listener(Generic[V]):
             serve: takes the connection over, closes it, and contains its faults: what it raises ends `run`.
             vet: says whether an admitted connection is served, where that takes longer than the loop may wait.
             log_full: called when no place is left, before waiting for one.
+            keeps: how many descriptors of the process are left to others; 0 for operators.
         """
         self._door = door
         self._listener = listener
@@ -64,6 +74,8 @@ class Listener(Generic[V]):
         self._serve = serve
         self._vet = vet
         self._tell_full = log_full
+        self._keeps = keeps
+        self._said = -SAY_SECONDS
         self._refused = 0
         self._accepting = trio.CancelScope()
 
@@ -98,6 +110,7 @@ class Listener(Generic[V]):
     async def _accept(self) -> tuple[socket.socket, V]:
         while True:
             try:
+                self._leave_some()
                 connection, _ = self._listener.accept()
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._listener)
@@ -111,6 +124,20 @@ class Listener(Generic[V]):
                     return connection, visitor
                 connection.close()
                 await self._pause()
+
+    def _leave_some(self) -> None:
+        """Check that enough descriptors are left to others, by the lowest that is free.
+
+        Raises:
+            OSError: there are not (EMFILE).
+        """
+        if self._keeps:
+            fd = os.dup(self._listener.fileno())
+            os.close(fd)
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            if fd >= max(most - self._keeps, most // 2):
+                text = f"{fd} of {most} descriptors are open, the rest is kept for operators and servers"
+                raise OSError(errno.EMFILE, f"{text}; raise the limit (LimitNOFILE=, ulimit -Hn)")
 
     async def _identify(self, connection: socket.socket) -> V | None:
         while True:
@@ -135,7 +162,9 @@ class Listener(Generic[V]):
         """Wait a moment if a resource has run out; re-raise anything else."""
         if error.errno not in SHORTAGES:
             raise error
-        logger.warning("{}: cannot accept a connection: {}", self._door, error.strerror)
+        if trio.current_time() - self._said >= SAY_SECONDS:
+            self._said = trio.current_time()
+            logger.warning("{}: cannot accept a connection: {}", self._door, error.strerror)
         await trio.sleep(BREATHER)
 
 

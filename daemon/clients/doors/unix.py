@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.clients.doors.listening import Listener
+from daemon.clients.doors.listening import KEPT_DESCRIPTORS, Listener
 from daemon.clients.visitor import local_user
 from daemon.wire.link import FdLink
 
@@ -32,6 +32,7 @@ def unix_door(
     outbox: Outbox,
     limits: Limits,
     workspaces: tuple[str, ...] = (),
+    keeps: int = KEPT_DESCRIPTORS,
 ) -> Listener[PeerCredentials]:
     """Make a door for local processes.
 
@@ -42,6 +43,7 @@ def unix_door(
         outbox: the daemon's outbox.
         limits: how long a message may be, and how much may wait for a client that does not read.
         workspaces: the directories that other users may name (`listen.workspaces`).
+        keeps: how many descriptors of the process are left to others.
     """
     queue = limits.client_queue_bytes
 
@@ -68,4 +70,5 @@ def unix_door(
         admit=peers.admit,
         serve=serve_peer,
         log_full=peers.log_full,
+        keeps=keeps,
     )

@@ -113,6 +113,12 @@ class HttpAdmission:
             raise Refusal(HTTPStatus.FORBIDDEN, text)
         return found
 
+    def crowded(self, head: Head, text: str) -> Refusal:
+        """The refusal of a request for which there is no place, told to operators."""
+        self._refused(head, "places", text)
+        headers = {"retry-after": "10"}
+        return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{text}; try again later\n", headers=headers)
+
     def cors(self, head: Head) -> Mapping[str, str]:
         """The headers that let a browser's page read the response, for a request that `greet` has let in."""
         origin = head.headers.get("origin")

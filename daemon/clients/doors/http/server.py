@@ -53,6 +53,12 @@ else:
 MAX_STRANGERS = 256
 """Connections on which no request was admitted yet; with one more the oldest is closed."""
 
+OWNER_SHARE = 2
+"""The part of the places that one token may have, a half: nobody keeps all others out."""
+
+CONSOLE = "console: "
+"""The owner of the places of all browsers."""
+
 TICK_SECONDS = 0.5
 """Seconds between looks at what is due on each connection: every deadline is 2 s or more."""
 
@@ -124,6 +130,8 @@ class HttpServer:
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers = Strangers(MAX_STRANGERS)
         self._bearers: dict[trio.CancelScope, set[Visitor]] = {}
+        self._owners: dict[trio.CancelScope, str] = {}
+        """Whose place each connection has, that of whoever came by it first."""
         self._upgraded: dict[Responding, tuple[Place, RequestNames]] = {}
         self._listener = Listener(
             "http",
@@ -199,6 +207,7 @@ class HttpServer:
         finally:
             self._strangers.leave(scope)
             self._bearers.pop(scope, None)
+            self._owners.pop(scope, None)
 
     async def _speak(self, plain: socket.socket, address: str, scope: trio.CancelScope) -> None:
         """Serve the requests of one connection, and the WebSocket that it may become."""
@@ -267,7 +276,7 @@ class HttpServer:
             self._nursery.start_soon(answer, exchange, export, self._outbox)
         elif is_console(exchange.head) and (console := self._offer.console()) is not None:
             if console.knows(exchange.head.headers):
-                self._settle(exchange)
+                self._settle(exchange, CONSOLE)
             exchange.headers = {}  # No other page reads this one, whatever it may ask of MCP.
             address = self._admission.address(exchange.head)
             is_private = self._tls is not None or self._admission.is_private(exchange.head)
@@ -303,18 +312,29 @@ class HttpServer:
     def _visitor(self, exchange: HttpExchange) -> Visitor:
         """Who asks, by a token; there is room for them."""
         visitor = self._admission.visitor(exchange.head)
-        self._settle(exchange).add(visitor)
+        self._settle(exchange, visitor.owner).add(visitor)
         return visitor
 
-    def _settle(self, exchange: HttpExchange) -> set[Visitor]:
+    def _settle(self, exchange: HttpExchange, owner: str) -> set[Visitor]:
         """Give a connection whose client was admitted a place of its own; returns who has come by it."""
         scope = self._connections[exchange.connection]
-        if scope not in self._bearers and len(self._bearers) >= self._limits.connections:
-            exchange.connection.close_when_done()  # It stays a stranger, and makes room for others.
-            text = f"{self._limits.connections} clients are connected (limits.connections); try again later\n"
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, headers={"retry-after": "10"})
+        if scope not in self._bearers:
+            if crowd := self._crowd(owner):
+                exchange.connection.close_when_done()  # It stays a stranger, and makes room for others.
+                raise self._admission.crowded(exchange.head, crowd)
+            self._owners[scope] = owner
         self._strangers.leave(scope)
         return self._bearers.setdefault(scope, set())
+
+    def _crowd(self, owner: str) -> str:
+        """Who has taken the places that a further connection of an owner would need; empty if there is one."""
+        most = self._limits.connections
+        taken, share = sum(each == owner for each in self._owners.values()), max(1, most // OWNER_SHARE)
+        if len(self._owners) >= most:
+            return f"{most} clients are connected (limits.connections)"
+        if taken >= share:
+            return f"{owner}{taken} clients are connected by one token, half of limits.connections ({most})"
+        return ""
 
 
 def _chosen(offer: HttpOffer, profile: str, rest: list[str]) -> tuple[str, ...]:

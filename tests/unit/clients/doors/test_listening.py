@@ -14,6 +14,7 @@ import trio.testing
 from daemon.clients.doors.listening import BREATHER, REFUSALS, REFUSALS_PAUSE, SHORTAGES, Strangers
 from daemon.processes.peers import PeerCredentials, Peers, Shares, shares
 from tests.unit.clients.doors.opened import US, Door, listen, peers_of
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +67,23 @@ async def test_a_shortage_makes_the_door_take_a_breath_and_go_on(
         assert await client.line() == b"1 patience"
         assert trio.current_time() - began == pytest.approx(2 * BREATHER)
         assert listener.tries <= 4, "no spinning"
+
+
+async def test_the_last_descriptors_are_left_to_operators_and_servers(
+    nursery: trio.Nursery, path: Path, listener: socket.socket, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = os.dup(0)
+    os.close(free)
+    limit = [2 * free, 2 * free]
+    monkeypatch.setattr("daemon.clients.doors.listening.resource.getrlimit", lambda _kind: limit)
+    door = Door(path, listener)
+    nursery.start_soon(door.listener.run)
+    client = door.connect(nursery)
+    await client.send(b"may I")
+    await until(lambda: any("is kept for operators and servers" in line for line in log))
+    assert not door.welcomed
+    limit[:] = [100_000, 100_000]
+    assert await client.line() == b"1 may I"
 
 
 async def test_a_client_that_gave_up_in_the_backlog_is_no_reason_to_end(

@@ -52,6 +52,7 @@ class Opened:
     server: HttpServer
     port: int
     served: list[Answering] = attrs.field(factory=list)
+    refused: list[str] = attrs.field(factory=list)
     readiness: Readiness = Readiness.SERVING
     clients: list[HttpClient] = attrs.field(factory=list)
     at_end: Callable[[], None] = lambda: None
@@ -91,9 +92,10 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
         metrics=lambda: metrics,
         readiness=lambda: here.readiness,
     )
-    admission = HttpAdmission(http, Tokens(http, TokenFile(tmp_path), redact=Redactors()))
+    refused: list[str] = []
+    admission = HttpAdmission(http, Tokens(http, TokenFile(tmp_path), redact=Redactors()), count=refused.append)
     server = HttpServer(listener, admission, offer, Front(make).serve, outbox=outbox, limits=limits or Limits())
-    here = Opened(server, listener.getsockname()[1])
+    here = Opened(server, listener.getsockname()[1], refused=refused)
     with trio.fail_after(BOUND), listener:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run)
@@ -144,6 +146,9 @@ class Answering(Served):
         ("GET", "/metrics", ALICE, 200),
         ("GET", "/metrics", BOB, 403),
         ("GET", "/metrics", "", 401),
+        ("GET", "/%6detrics", ALICE, 404),
+        ("GET", "/%6dcp", ALICE, 404),
+        ("GET", "/mcp/%72eader", BOB, 400),
         ("GET", "/ws", ALICE, 426),
         ("GET", "/ws", "", 401),
         ("OPTIONS", "/mcp", "", 204),
@@ -181,6 +186,18 @@ async def test_more_clients_than_there_are_places_are_told_so(tmp_path: Path) ->
         status, text = await here.ask("POST", "/mcp", bearer(ALICE), message("initialize", 1, **INITIALIZE))
         assert (status, b"limits.connections" in text) == (503, True)
         assert (await client.ask("GET", "/metrics", bearer(ALICE))).status == 200
+
+
+async def test_one_token_leaves_half_of_the_places_to_others(tmp_path: Path) -> None:
+    async with opened(tmp_path, attrs.evolve(Limits(), connections=4)) as here:
+        for _ in range(2):
+            assert (await here.ask("GET", "/metrics", bearer(ALICE)))[0] == 200
+        status, text = await here.ask("GET", "/metrics", bearer(ALICE))
+        assert (status, here.refused) == (503, ["places"])
+        assert text.startswith(
+            b"token alice: 2 clients are connected by one token, half of limits.connections (4)"
+        )
+        assert (await here.ask("GET", "/mcp", bearer(BOB)))[0] == 400
 
 
 async def test_those_that_find_no_place_make_room_for_each_other(tmp_path: Path) -> None:

@@ -218,6 +218,7 @@ def test_every_reason_is_one_that_is_counted() -> None:
         refused(place, request)
     with pytest.raises(Refusal):
         place.admission.profile(Visitor(profiles=("a",)), "b")
+    place.admission.crowded(head(), "nobody has a place")
     assert place.counted.keys() == HTTP_REFUSALS
 
 
