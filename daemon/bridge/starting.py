@@ -40,6 +40,8 @@ class Starting:
         """Why the last start came to nothing."""
         self._allowed = allowed
         self._has_ended = False
+        self._knows = False
+        """Whether a start has ended since a daemon was last there."""
         self._failures = 0
         self._next = 0.0
         self._pid = 0
@@ -47,12 +49,13 @@ class Starting:
 
     @property
     def trouble(self) -> str:
-        """Why there is no daemon, as far as that is known here."""
-        return IN_PROGRESS if self.pipe is not None else self.reason
+        """Why there is no daemon, as far as that is known here: what the last start said, until another has."""
+        return IN_PROGRESS if self.pipe is not None and not self._knows else self.reason
 
     def lost(self) -> None:
         """Note that a daemon was lost: the next start need not wait for a request."""
         self._failures, self._next, self.reason, self._has_ended = 0, 0.0, "", False
+        self._knows = False
 
     def ask(self, now: float, *, awaited: bool, known: bool) -> None:
         """Ask for a start unless it is too early; `now` in seconds, monotonic.
@@ -84,7 +87,7 @@ class Starting:
         if data:
             return False
         os.close(self.pipe)
-        self.pipe, self._has_ended = None, True
+        self.pipe, self._has_ended, self._knows = None, True, True
         os.waitpid(self._pid, 0)
         text = self._said.decode(errors="replace").strip().removeprefix("mcpd: ")
         self.reason = text and f"the daemon is not running: {text}"

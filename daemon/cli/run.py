@@ -36,6 +36,7 @@ from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
 from daemon.host.signals import Signals
 from daemon.host.sockets import private_directory
 from daemon.kit.later import later
+from daemon.setup.running.presence import EX_NOT_FOR_WINDOW
 from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
 
@@ -79,6 +80,9 @@ def main(argv: list[str]) -> int:
             opener=BY_OPTION if held is None else BY_UNIT,
         )
         config = file.read()
+        if options.window and (refusal := _not_for_window(options, config)) is not None:
+            print(refusal, file=sys.stderr)
+            return EX_NOT_FOR_WINDOW
         place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
         with (
             opened_listeners(options.socket, config, inherited) as doors,
@@ -183,8 +187,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-format", choices=("text", "dated", "journal", "json"), help="default: fits the place"
     )
+    # For `mcpd start` on behalf of a client: where that client looks for the daemon.
+    parser.add_argument("--window", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--log-level", default="INFO", metavar="L", type=str.upper, choices=LEVELS)
     return parser
+
+
+def _not_for_window(options: argparse.Namespace, config: Config) -> str | None:
+    """Why the client that asked for a daemon is not to have it, empty if its own words say so; None: it is."""
+    if not config.autostart:
+        return ""
+    listen = config.listen
+    serves, _ = paths.served_sockets(os.environ, options.socket, listen.socket, listen.control_socket)
+    if serves == options.window:
+        return None
+    return (
+        f"by `listen.socket` of the configuration a daemon serves {serves}, and this looks at {options.window}:"
+        " name the one that is meant with --socket P or $MCPD_SOCKET"
+    )
 
 
 def switched(config: Config, *, lazy: bool | None) -> Config:

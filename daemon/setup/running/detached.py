@@ -15,7 +15,14 @@ import time
 from typing import TYPE_CHECKING
 
 from daemon.host import paths
-from daemon.setup.running.presence import EX_CONFIG, EX_FAULT, SHOW_LOG, NotStarted
+from daemon.setup.running.presence import (
+    EX_CONFIG,
+    EX_FAULT,
+    EX_NOT_FOR_WINDOW,
+    SHOW_LOG,
+    NotForWindow,
+    NotStarted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -117,6 +124,10 @@ def _wait_ready(process: subprocess.Popen[bytes], ready: socket.socket, deadline
 
 
 def _ended(returned: int, said: bytes) -> NotStarted:
-    text = said.decode(errors="replace").strip().removeprefix("mcpd: ") or f"see `{SHOW_LOG}`"
-    status = EX_CONFIG if returned == EX_CONFIG else EX_FAULT
-    return NotStarted(f"the daemon ended with status {returned} before it served: {text}", status)
+    text = said.decode(errors="replace").strip().removeprefix("mcpd: ")
+    if returned == EX_NOT_FOR_WINDOW:
+        return NotForWindow(text)
+    if returned == EX_CONFIG and text:
+        return NotStarted(text, EX_CONFIG)
+    text = f"the daemon ended with status {returned} before it served: {text or f'see `{SHOW_LOG}`'}"
+    return NotStarted(text, EX_CONFIG if returned == EX_CONFIG else EX_FAULT)

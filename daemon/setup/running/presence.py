@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 EX_FAULT, EX_CONFIG = 1, 78
 """Exit statuses of commands: not done, and a faulty configuration."""
 
+EX_NOT_FOR_WINDOW = 77
+"""Exit status of a daemon that the configuration keeps from the window that asked for it (EX_NOPERM)."""
+
 SHOW_LOG = "mcpd logs --daemon"
 """How the daemon's log is shown."""
 

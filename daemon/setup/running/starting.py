@@ -116,26 +116,21 @@ def _started(request: StartRequest, deadline: float) -> RunningDaemon:
         _has_failed(front, deadline)
     if manager is not None:
         return _by_systemd(manager, request)
-    config = request.read()
-    if request.window and not config.autostart:
-        raise NotForWindow("")
-    serves, _ = paths.served_sockets(
-        request.environ, request.socket, config.listen.socket, config.listen.control_socket
-    )
-    if serves != front:
-        if request.window:
-            raise NotStarted(
-                f"by `listen.socket` of the configuration a daemon serves {serves}, and this looks at {front}:"
-                " name the one that is meant with --socket P or $MCPD_SOCKET"
-            )
-        if (running := found(serves)) is not None:
+    serves = front
+    if not request.window:
+        listen = request.read().listen
+        serves, _ = paths.served_sockets(request.environ, request.socket, listen.socket, listen.control_socket)
+        if serves != front and (running := found(serves)) is not None:
             return running
     while (pid := holder(serves)) is not None:
         # It is ending, or has just been started by hand.
         if (running := found(serves)) is not None:
             return running
         pause(deadline, f"pid {pid} has held {serves} for too long: it neither serves nor ends")
-    pid = launch(serves, _options(request), request.environ, deadline)
+    # The daemon itself reads the configuration for a window: to read it here first takes 0.15 s, of the second
+    # that some clients wait for their tools.
+    options = [*_options(request), *(["--window", str(front)] if request.window else [])]
+    pid = launch(serves, options, request.environ, deadline)
     return RunningDaemon(how="detached", started=True, pid=pid, socket=str(serves), log=SHOW_LOG)
 
 

@@ -46,7 +46,7 @@ def test_why_no_daemon_can_be_started_is_the_answer_to_the_first_call(user: User
     user.configure(FAULTY)
     with user.window() as window:
         window.greet()
-        assert "$.mcpServers.one.command" in window.status()
+        assert "$.limits.starts" in window.status()
         user.configure(GOOD)
         # A request that waits has it tried again.
         assert window.tools() == ["echo"]
@@ -60,7 +60,7 @@ def test_windows_that_are_opened_at_once_are_each_told_why_there_is_no_daemon(us
             window.receive(request)
             window.notify("notifications/initialized")
         for window in windows:
-            assert "$.mcpServers.one.command" in window.status()
+            assert "$.limits.starts" in window.status()
     assert not user.log.exists(), "no daemon was run in vain"
 
 
@@ -74,6 +74,14 @@ def test_it_can_be_kept_from_it(user: User, how: str) -> None:
         assert [tool["name"] for tool in listed] == [STATUS]
         assert "Start the daemon with" in listed[0]["description"]
     assert not user.front.exists()
+
+
+def test_a_daemon_that_serves_another_socket_is_not_started_for_this_window(user: User) -> None:
+    user.configure({**GOOD, "listen": {"socket": str(user.home / "else.sock")}})
+    with user.window() as window:
+        window.greet()
+        assert "by `listen.socket` of the configuration a daemon serves" in window.status()
+    assert not user.log.exists(), "none was run"
 
 
 def test_another_socket_than_the_usual_one_is_somebody_elses(user: User) -> None:

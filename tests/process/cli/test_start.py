@@ -47,7 +47,7 @@ def test_a_faulty_configuration_is_78_with_its_faults(user: User) -> None:
     user.configure(FAULTY)
     done = user.mcpd("start")
     assert (done.returncode, done.stdout) == (78, "")
-    assert "$.mcpServers.one.command" in done.stderr
+    assert "$.limits.starts" in done.stderr
     user.configure({"mcpServers": {"one": {"command": "x", "\x1b[31m": 1}}})
     assert "\x1b" not in user.mcpd("start").stderr
 

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 PROGRAM, *ARGS = command(tools=["echo"])
 GOOD: Json = {"mcpServers": {"one": {"command": PROGRAM, "args": ARGS}}, "lazy": False}
-FAULTY: Json = {"mcpServers": {"one": {"command": 3}}}
+FAULTY: Json = {"mcpServers": {}, "limits": {"starts": "many"}}
 
 
 @attrs.frozen
