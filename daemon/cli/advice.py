@@ -167,24 +167,27 @@ def _idle_rules(config: Config) -> Iterator[Fault]:
 
 
 def _undescribed(config: Config) -> Iterator[Fault]:
-    """Servers without a description, of which a model learns only what they say and list themselves."""
+    """Servers and categories without a description, of which a model learns only what stands in for one."""
     described = {category.server for category in config.categories.values() if category.description}
-    names = [
+    servers = [
         name
         for name, server in config.mcp_servers.items()
         if server.enabled and not server.description and name not in described
     ]
-    if not names:
-        return
-    trail = below(ROOT, "mcpServers")
-    # One warning for all: a configuration that was just taken over has none, and they are all of one cause.
-    which = "this server has" if len(names) == 1 else f"{_listed(names)} have"
-    yield Fault(
-        path=below(trail, names[0]) if len(names) == 1 else trail,
-        message=f"{which} no 'description': a model that looks for something is shown the first sentence that"
-        " a server says of itself, else the names of its tools, and before the first start its name alone. Say"
-        " in a sentence what it is good for",
-    )
+    categories = [name for name, category in config.categories.items() if not category.description]
+    for section, names, instead in (
+        ("mcpServers", servers, "the first sentence that a server says of itself, else the names of its tools"),
+        ("categories", categories, "what its tools do, as far as a line holds that"),
+    ):
+        if names:
+            trail, one = below(ROOT, section), "this server" if section == "mcpServers" else "this category"
+            # One warning for all: a configuration that was just taken over describes none of them.
+            which = f"{one} has" if len(names) == 1 else f"{_listed(names)} have"
+            yield Fault(
+                path=below(trail, names[0]) if len(names) == 1 else trail,
+                message=f"{which} no 'description': a model that looks for something is shown {instead}, and"
+                " before the first start the name alone. Say in a sentence what it is good for",
+            )
 
 
 def _kept(config: Config) -> Iterator[Fault]:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from daemon.config import model
 from daemon.config.client_keys import BESIDE_SECTIONS, SECTIONS
 from daemon.config.jsonc import ROOT, below
 from daemon.config.names import CLIENT_PREFIX, SERVER_NAME, slug
+from daemon.config.structure import keys
 from daemon.config.translation import translated
 from daemon.errors import Fault
+from daemon.kit.wording import camel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +39,15 @@ _NAMING_TOOLS = (
 
 _KEYED_BY_TOOLS = (("categories", "*", "tools", "overrides"), ("profiles", "*", "toolDescriptionOverrides"))
 """Objects whose keys name tools."""
+
+_HOLDING_NAMES = frozenset({SERVERS, "categories", "profiles"})
+_HOLDING_NAMES_WITHIN = frozenset({"env", "headers", "overrides", "toolDescriptionOverrides"})
+"""Objects whose keys are names that somebody has given: sections, and objects within entries."""
+
+_OWN_KEYS = frozenset(
+    key for cls in vars(model).values() if isinstance(cls, type) and attrs.has(cls) for key in keys(cls)
+)
+"""All keys that mcpd has, wherever they belong."""
 
 _NOT_IN_PREFIXES = re.compile(r"[^A-Za-z0-9_-]")
 """What clients replace by `_` in the names of servers before they put them into those of tools."""
@@ -80,11 +92,38 @@ def normalized(raw: Mapping[str, Any]) -> Normalized:
         elif key.startswith(("_", "//", "#")):
             del normal.sections[key]
             normal.note(below(ROOT, key), "ignored: a comment")
+    normal.sections = _in_camel_case(normal, normal.sections, ROOT)
     servers = normal.sections.get(SERVERS)
     if isinstance(servers, dict):
         servers = _named(normal, servers)
         normal.sections[SERVERS] = {name: _entry(normal, name, entry) for name, entry in servers.items()}
     return normal
+
+
+def _in_camel_case(normal: Normalized, value: Any, trail: str, *, named: bool = False) -> Any:
+    """A value with the keys that mcpd has in camelCase, where they are written in snake_case.
+
+    Args:
+        normal: gets a note of each.
+        value: the value.
+        trail: where it stands.
+        named: whether its own keys are names that somebody has given.
+    """
+    if isinstance(value, list):
+        return [_in_camel_case(normal, each, below(trail, at)) for at, each in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    made = {}
+    for key, each in value.items():
+        ours = camel(key)
+        if named or ours == key or ours not in _OWN_KEYS or ours in value:
+            ours = key
+        else:
+            normal.note(below(trail, key), f"understood as `{ours}`")
+            normal.moved.append((below(trail, ours), below(trail, key)))
+        holds_names = ours in (_HOLDING_NAMES if trail == ROOT else _HOLDING_NAMES_WITHIN)
+        made[ours] = _in_camel_case(normal, each, below(trail, ours), named=holds_names)
+    return made
 
 
 def _move_section(normal: Normalized, key: str) -> None:

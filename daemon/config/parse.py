@@ -171,7 +171,10 @@ def _parse(
     if others or (faults and strict):
         raise ConfigError(source, placed(files.placed(normal.written(_once(faults))), text))
     config = attrs.evolve(config, mcp_servers=servers)
-    notes = (*variables.notes, *sorted(placed(normal.notes, text), key=lambda note: (note.line, note.column)))
+    notes = (
+        *variables.notes,
+        *sorted(placed(files.placed(normal.notes), text), key=lambda note: (note.line, note.column)),
+    )
     return CheckedConfig(config=config, notes=notes, text=text, normal=normal)
 
 

@@ -365,6 +365,15 @@ def test_several_servers_that_nothing_is_said_of_are_told_at_once() -> None:
     assert message.startswith("'a' and 'b' have no 'description'")
 
 
+def test_a_category_that_nothing_is_said_of_is_told_with_what_stands_there_instead() -> None:
+    described = {"description": "C.", "server": "git"}
+    ((place, message),) = told(
+        mcpServers={"git": SERVER}, categories={"c": described, "bare": {"server": "git"}}
+    )
+    assert place == "$.categories.bare"
+    assert "no 'description': a model that looks for something is shown what its tools do" in message
+
+
 def test_a_server_whose_category_is_described_needs_no_description() -> None:
     category = {"description": "C.", "server": "git"}
     assert told(mcpServers={"git": {"command": "x"}}, categories={"c": category}) == []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GOOD = """{"mcpServers": {"sh": {"command": "/bin/sh", "description": "A shell."}},
- "categories": {"c": {"server": "sh"}}}"""
+ "categories": {"c": {"description": "C.", "server": "sh"}}}"""
 UNWISE = '{"mcpServers": {"a": {"command": "no-such-program-here"}}}'
 BAD = '{"mcpServers": {"git": {"comand": "x"}, "b": {"command": 3}}, "categories": {"c": {"server": "gti"}}}'
 

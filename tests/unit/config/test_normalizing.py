@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.config.model import Config, Share, TransportType
+from daemon.config.normalizing import normalized
 from daemon.config.parse import CheckedConfig, load_with_notes
+from daemon.errors import Fault
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import config_of, faults_in_text
 
@@ -248,3 +250,30 @@ def test_servers_without_what_holds_them_are_told_where_they_belong() -> None:
     assert faults_in_text('{"a": {"command": "x"}}') == [
         ("$.a", 'this is a server: write it within "mcpServers": {"a": {...}}')
     ]
+
+
+def test_keys_in_snake_case_are_understood_and_noted_and_names_stay_as_they_are() -> None:
+    normal = normalized({
+        "mcpServers": {"a_b": {"command": "x", "env": {"in_flight": "1"}, "limits": {"in_flight": 3}}},
+        "profiles": {"core_tools": {"core_tools": ["a_b/x_y"], "permissions": [{"match": "in_flight"}]}},
+        "categories": {"c": {"tools": {"include_names": ["x_y"], "overrides": {"include_names": {}}}}},
+        "state": {"session_idle": 60, "sessionIdle": 50},
+        "no_such_key": 1,
+    })  # fmt: skip
+    assert normal.sections["mcpServers"]["a_b"]["limits"] == {"inFlight": 3}
+    assert normal.sections["mcpServers"]["a_b"]["env"] == {"in_flight": "1"}
+    assert normal.sections["profiles"]["core_tools"]["coreTools"] == ["a_b/x_y"]
+    assert normal.sections["categories"]["c"]["tools"] == {
+        "includeNames": ["x_y"],
+        "overrides": {"include_names": {}},
+    }
+    # What stands there in both spellings, and what mcpd does not have, is a fault, as it always was.
+    assert normal.sections["state"] == {"session_idle": 60, "sessionIdle": 50}
+    assert normal.sections["no_such_key"] == 1
+    assert {(note.path, note.message) for note in normal.notes} == {
+        ("$.mcpServers.a_b.limits.in_flight", "understood as `inFlight`"),
+        ("$.profiles.core_tools.core_tools", "understood as `coreTools`"),
+        ("$.categories.c.tools.include_names", "understood as `includeNames`"),
+    }
+    (fault,) = normal.written([Fault(path="$.profiles.core_tools.coreTools[0]", message="x")])
+    assert fault.path == "$.profiles.core_tools.core_tools[0]"
