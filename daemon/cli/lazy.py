@@ -10,6 +10,7 @@ from daemon.cli.options import add_control, add_json, parser
 from daemon.cli.own_settings import PATIENCE, add_config, asked, write
 from daemon.cli.own_settings import in_words as written
 from daemon.kit.wording import counted
+from daemon.operators.loaded_words import RISKS
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def in_words(answer: dict[str, Any]) -> str:
         lines.append(f"note: {answer['note']}")
     lines.append(f"lazy {_on(answer['lazy'])}: {_master(on=answer['lazy'])}")
     lines += [_profile(name, told) for name, told in answer["profiles"].items()]
+    lines += [RISKS] if answer["lazy"] else []
     return "\n".join(map(visible, lines))
 
 

@@ -37,6 +37,8 @@ def main(argv: list[str]) -> int:
     is_of_clients = options.surface is not None or options.profile is not None
     if options.surface is not None and (options.name is not None or options.category is not None):
         made.error("--surface shows all that a model sees: leave the server, the tool or the category out")
+    if options.format is not None and options.surface is None:
+        made.error("--format text goes with --surface, as in `mcpd tools --surface full --format text`")
     if options.name is not None and is_of_clients:
         # What clients see is told by category.
         options.category, options.name = options.name, None
@@ -58,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
             "mcpd tools git/git_log",
             "mcpd tools --category files",
             "mcpd tools --surface search",
+            "mcpd tools --surface full --format text",
             "mcpd tools --json",
         ),
         exits={0: "shown", 1: "no such server, category, tool, profile or surface"},
@@ -77,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
         help="show exactly what a model sees: on this surface, or without a name on that of an unknown client",
     )
     made.add_argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)")
+    made.add_argument(
+        "--format",
+        choices=("text",),
+        help="text: with --surface, its tools as a text for a model that takes no list of tools, as the prompt"
+        " mcpd_tools has them",
+    )
     add_json(made)
     add_control(made)
     return made
@@ -97,6 +106,10 @@ def _show_categories(options: argparse.Namespace, answer: Json) -> int:
         answer["categories"] = {options.category: answer["categories"][options.category]}
     if options.json:
         print(document(answer if options.surface is None else answer["surface"]))
+    elif options.format is not None:
+        from daemon.surfaces.full import tool_in_words  # noqa: PLC0415 - loads what surfaces need
+
+        print(visible("\n\n".join(map(tool_in_words, answer["surface"]["tools"])), lines=True))
     elif options.surface is not None:
         print(surface_text(answer["surface"]))
     else:

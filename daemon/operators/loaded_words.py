@@ -38,6 +38,12 @@ SOURCES = {
 """Who has loaded a tool, in words."""
 
 
+RISKS = (
+    "What loading on demand risks: a model overlooks a tool that it does not look for, needs a step more before"
+    " its first call, and some clients' own permissions see the tool that calls, not the one that is called."
+)
+"""What whoever throws a switch should know."""
+
 NAMED = 10
 """The most profiles that a line of the log names; `mcpd status --json` has all."""
 

@@ -6,7 +6,9 @@ without its payload being decoded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_NAMED
@@ -14,9 +16,15 @@ from daemon.surfaces.base import Action, AwaitListing, View
 from daemon.surfaces.describing import unlisted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from daemon.catalog.offer import Offer, Offered
+
+
+def tool_in_words(tool: Mapping[str, Any]) -> str:
+    """A tool, as `tools/list` has it, as a text for models that are told of their tools in a prompt."""
+    schema = msgspec.json.encode(tool["inputSchema"]).decode()
+    return f"## {tool['name']}\n{tool.get('description', '').strip()}\nArguments (JSON Schema): {schema}"
 
 
 class FullSurface:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from daemon import protocol
 from daemon.catalog.kinds import switch_of
 from daemon.clients.requests.forwarding import MAX_SHOWN, begin, forward_to, text_in
@@ -12,6 +14,7 @@ from daemon.clients.requests.lists import list_beside_tools
 from daemon.errors import PromptDisabled, UnknownPrompt
 from daemon.kit.wording import closest
 from daemon.model import Kind
+from daemon.surfaces.full import tool_in_words
 
 if TYPE_CHECKING:
     from msgspec import Raw
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
     from daemon.clients.connection import ClientConnection
     from daemon.model import ToolKey
     from daemon.surfaces.base import Forward, View
+
+
+TOOLS = "mcpd_tools"
+"""The prompt of mcpd's own, for models that take no list of tools. It is in no list: clients show people what
+is listed, and nearly all of their models take tools."""
 
 
 def list_prompts(connection: ClientConnection, params: Raw | None, request: Request) -> None:
@@ -35,10 +43,30 @@ def get_prompt(connection: ClientConnection, params: Raw | None, request: Reques
     """
     members = protocol.members_of(params)
     name = text_in(members, "name")
+    if (
+        name == TOOLS
+        and not request.session.selection.servers
+        and not _is_offered(request.session.view(), name)
+    ):
+        _answer_tools(connection, request)
+        return
     payload = members.pop("arguments", None)
     del members["name"]
     route = partial(_route, name, payload)
     begin(connection, request, protocol.GET_PROMPT, params, members, route, (Kind.PROMPT,))
+
+
+def _is_offered(view: View, name: str) -> bool:
+    return name in view.offer.definitions(Kind.PROMPT)
+
+
+def _answer_tools(connection: ClientConnection, request: Request) -> None:
+    """Answer with every tool of the profile, as a text."""
+    listing = request.session.view().offer.listing
+    text = "\n\n".join(tool_in_words(msgspec.json.decode(raw)) for raw in listing)
+    message = {"role": "user", "content": {"type": "text", "text": text}}
+    result = msgspec.json.encode({"description": "Every tool, in words.", "messages": [message]})
+    connection.peer.answer(request.id, protocol.completed(result) if request.modern else result)
 
 
 def find_prompt(view: View, name: str) -> ToolKey:

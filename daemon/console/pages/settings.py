@@ -9,6 +9,7 @@ import trio
 
 from daemon.config.files import files_beside
 from daemon.config.listen import without_values
+from daemon.config.model import DEFAULT_SURFACE
 from daemon.config.parse import load_with_notes
 from daemon.console.page import ConsoleAction, ConsolePage, Fragment
 from daemon.console.pages.links import element_id
@@ -16,6 +17,7 @@ from daemon.errors import ConfigError, InvalidArguments
 from daemon.kit.wording import counted, span
 from daemon.operators.base import NoParams
 from daemon.operators.lazy import LAZY, LazyParams
+from daemon.operators.loaded_words import RISKS
 from daemon.operators.reload import RELOAD
 from daemon.operators.summaries import SUMMARIES, SummariesParams
 from daemon.surfaces.table import SURFACES
@@ -23,6 +25,7 @@ from daemon.surfaces.table import SURFACES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from daemon.config.model import Profile
     from daemon.config.parse import CheckedConfig
     from daemon.console.page import Viewer
     from daemon.errors import Fault
@@ -54,11 +57,11 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
             Fragment(
                 id="master-switch",
                 template="settings_master.html",
-                values={"on": switches["lazy"], "may_change": may_change},
+                values={"on": switches["lazy"], "risks": RISKS, "may_change": may_change},
             )
         ],
         "settings-profiles": [
-            _profile(name, told, master=switches["lazy"], may_change=may_change)
+            _profile(name, told, context, master=switches["lazy"], may_change=may_change)
             for name, told in switches["profiles"].items()
         ],
         "settings-summaries": [_summaries(context, model, may_change=may_change)],
@@ -72,7 +75,9 @@ SETTINGS_PAGE = ConsolePage(
 )
 
 
-def _profile(name: str, told: Mapping[str, Any], *, master: bool, may_change: bool) -> Fragment:
+def _profile(
+    name: str, told: Mapping[str, Any], context: OperatorContext, *, master: bool, may_change: bool
+) -> Fragment:
     element = element_id("profile", name)
     values = {
         "element": element,
@@ -81,6 +86,7 @@ def _profile(name: str, told: Mapping[str, Any], *, master: bool, may_change: bo
         "master": master,
         "surface": told["surface"],
         "shows": _SHOWS.get(told["surface"], ""),
+        "idle": _idle(context.config.profiles.get(name), told["surface"]),
         "configured": told["configured"],
         "categories": told["categories"],
         "description": told["description"] or "",
@@ -88,6 +94,15 @@ def _profile(name: str, told: Mapping[str, Any], *, master: bool, may_change: bo
         "may_change": may_change,
     }
     return Fragment(id=element, template="settings_profile.html", values=values)
+
+
+def _idle(profile: Profile | None, surface: str) -> str:
+    """Which choice of servers and tools has no effect, because this surface lists none of them first."""
+    if profile is None or surface == DEFAULT_SURFACE:
+        return ""
+    chosen = {"preload": ("load", profile.preload), "coreTools": ("search", profile.core_tools)}
+    idle = [key for key, (only, names) in chosen.items() if names and surface != only]
+    return f"The choice of {' and '.join(idle)} has no effect on this surface." if idle else ""
 
 
 def _summaries(context: OperatorContext, model: Mapping[str, Any], *, may_change: bool) -> Fragment:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.lazy import in_words, main
+from daemon.operators.loaded_words import RISKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +38,7 @@ def test_switches_are_shown_with_what_they_mean(control: Controls, capsys: pytes
     assert capsys.readouterr().out.splitlines() == [
         "lazy on: each profile shows what its own switch and surface say",
         "  reader on: browse, tools to list categories, to describe tools and to call them; 1 session",
+        RISKS,
     ]
 
 

@@ -202,3 +202,20 @@ def test_a_category_whose_name_has_a_slash_is_found(
     assert "read" in capsys.readouterr().out
     assert main(["in/side"]) == 1
     assert capsys.readouterr().err == "mcpd: no server is named 'in'\n"
+
+
+def test_a_surface_is_told_as_a_text_for_models_without_a_list_of_tools(
+    control: Controls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = {"type": "object"}
+    log = {"name": "log", "description": "Shows commits.", "inputSchema": schema}
+    tools = [log, {"name": "b", "inputSchema": {}}]
+    surface = {"name": "full", "instructions": "", "tools": tools}
+    control({"tools": {"categories": {}, "surface": surface}})
+    assert main(["--surface", "full", "--format", "text"]) == 0
+    assert capsys.readouterr().out == (
+        '## log\nShows commits.\nArguments (JSON Schema): {"type":"object"}\n\n'
+        "## b\n\nArguments (JSON Schema): {}\n"
+    )
+    with pytest.raises(SystemExit):
+        main(["--format", "text"])

@@ -208,3 +208,18 @@ async def test_a_profile_without_prompts_neither_declares_nor_serves_them(nurser
         assert error["code"] == -32601
         assert "resources/list" in error["message"]
         assert error["message"].count("prompts") == 1
+
+
+async def test_a_prompt_of_mcpds_own_has_every_tool_in_words(stage: Stage, nursery: trio.Nursery) -> None:
+    client = await stage.client(nursery)
+    found = (await client.request("prompts/get", {"name": "mcpd_tools"}))["result"]
+    text = found["messages"][0]["content"]["text"]
+    assert "## echo\nDoes echo.\nArguments (JSON Schema): {" in text
+    modern = (await client.request("prompts/get", {"name": "mcpd_tools", "_meta": MODERN}))["result"]
+    assert modern["resultType"] == "complete"
+    assert modern["messages"] == found["messages"]
+    assert "mcpd_tools" not in await names(client)
+    # A server that has one of that name is not hidden by it.
+    stage.offers("alpha", Kind.PROMPT, "mcpd_tools")
+    await client.ask("prompts/get", {"name": "mcpd_tools"})
+    assert params_of(await stage.alpha.wait_sent())[1]["name"] == "mcpd_tools"

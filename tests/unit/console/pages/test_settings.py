@@ -14,8 +14,9 @@ from daemon.cli.advice import warnings
 from daemon.config.diff import Plan
 from daemon.config.parse import load, load_with_notes
 from daemon.console.pages import settings
-from daemon.console.pages.settings import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE
+from daemon.console.pages.settings import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE, _idle
 from daemon.errors import InvalidArguments, McpdError
+from daemon.operators.loaded_words import RISKS
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import FACTS, operator_context
@@ -122,6 +123,14 @@ async def test_switches_show_what_they_mean_and_no_token_is_shown(config: Path) 
     assert "ci" in page.text
     assert TOKEN not in page.html
     assert "called 'big-server'" in page.text
+
+
+async def test_risks_and_a_choice_without_effect_are_told(config: Path) -> None:
+    context = context_of(config)
+    assert RISKS in (await drawn(SETTINGS_PAGE, viewer_of(context))).text
+    profile = attrs.evolve(context.config.profiles["reader"], core_tools=("big-server/x",))
+    assert _idle(profile, "browse") == "The choice of coreTools has no effect on this surface."
+    assert _idle(profile, "search") == _idle(profile, "auto") == ""
 
 
 async def test_a_viewer_who_may_change_nothing_has_no_controls(config: Path) -> None:
