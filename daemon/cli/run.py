@@ -70,7 +70,8 @@ def main(argv: list[str]) -> int:
     """
     options = _parser().parse_args(argv)
     signals = Signals()
-    inherited = listen_fds(os.environ)
+    notify = Notifier(os.environ)
+    inherited = listen_fds(os.environ, notify.handed_over)
     try:
         held = held_address(inherited)
         file = ConfigFile(
@@ -88,7 +89,7 @@ def main(argv: list[str]) -> int:
             opened_listeners(options.socket, config, inherited) as doors,
             _alone(place),
         ):
-            _serve(config, doors, place, file, options, signals)
+            _serve(config, doors, place, file, options, signals, notify)
             return 0
     except ConfigError as error:
         print(f"mcpd: {error}", file=sys.stderr)
@@ -257,6 +258,7 @@ def _serve(
     file: ConfigFile,
     options: argparse.Namespace,
     signals: Signals,
+    notify: Notifier,
 ) -> None:
     """Serve until a signal ends it.
 
@@ -275,10 +277,9 @@ def _serve(
     from daemon.processes.children import Children  # noqa: PLC0415
     from daemon.surroundings import Surroundings  # noqa: PLC0415
 
-    state = (options.state_dir or paths.state_dir(os.environ)).absolute()
+    state, log = _state_and_log(options)
     kept = _kept_logins(config, state, file)
-    log = LogFile(state / LOG) if options.detached else None
-    writer = logs.configure(_style(options), options.log_level, file.redact, log)
+    writer = logs.configure(_style(options), options.log_level, file.redact, LogFile(log) if log else None)
     own.take_charge(os.environ)
     try:
         with _written_down(state) as (begun, unrecorded):
@@ -288,9 +289,9 @@ def _serve(
                 control=doors.control,
                 http=doors.http,
                 tls=doors.tls,
-                facts=_facts(doors, file, state, unrecorded, log=str(state / LOG) if log else ""),
+                facts=_facts(doors, file, state, unrecorded, log=str(log or "")),
                 redact=file.redact,
-                notify=Notifier(os.environ),
+                notify=notify,
                 tell_event=writer.tell_event,
                 watchdog=watchdog_seconds(os.environ),
                 place=place,
@@ -306,6 +307,11 @@ def _serve(
         raise CoreFailed from error
     finally:
         writer.close()
+
+
+def _state_and_log(options: argparse.Namespace) -> tuple[Path, Path | None]:
+    state = (options.state_dir or paths.state_dir(os.environ)).absolute()
+    return state, state / LOG if options.detached else None
 
 
 def _style(options: argparse.Namespace) -> str:

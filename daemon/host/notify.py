@@ -1,11 +1,13 @@
-"""The interface to systemd: readiness, watchdog, inherited sockets.
+"""The interface to systemd: readiness, watchdog, inherited sockets, what it keeps for the next daemon.
 
-Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3). Outside systemd every function does nothing.
+Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3), sd_pid_notify_with_fds(3). Outside systemd
+every function does nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import time
@@ -26,6 +28,15 @@ SERVING = "READY=1\nSTATUS=serving"
 UNIT_STOP_SECONDS = 15
 """Seconds for all but the drain: what the units have as TimeoutStopSec=."""
 
+KEPT = "tokens"
+"""The name of what the service manager keeps for the next daemon (FileDescriptorStoreMax= of the unit)."""
+
+MAX_KEPT = 1 << 20
+"""Most bytes of that."""
+
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+"""Nobody changes what is sealed so (memfd_create(2)), whoever opens it: a server has our user's rights."""
+
 WATCHDOG_SHARE = 3
 """Signs of life within the interval that systemd asks for; sd_watchdog_enabled(3) recommends at least two."""
 
@@ -45,6 +56,10 @@ class Notifier:
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         """Remove NOTIFY_SOCKET from the environment, so that no child can speak in our name."""
         self._address = environ.pop("NOTIFY_SOCKET", "")
+        self.handed_over: dict[str, bytes] = {}
+        """What the daemon before had the service manager keep, by name (`listen_fds`)."""
+        self._kept: bytes | None = None
+        self._ready = False
 
     def __call__(self, state: str) -> None:
         """Send a state such as `READY=1`; that nobody receives it is not an error."""
@@ -56,6 +71,31 @@ class Notifier:
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel,
         ):
             channel.sendto(state.encode(), address)
+        if state.startswith("READY=1") and not self._ready:
+            self._ready = True
+            if self._kept is not None:
+                self.keep(self._kept)
+
+    def keep(self, content: bytes) -> None:
+        """Have the service manager keep bytes for the next daemon, in place of those before (`listen_fds`).
+
+        It takes them from the main process alone (NotifyAccess=main), and hands them to nobody else.
+        """
+        if not self._ready:
+            self._kept = content  # The first thing that is said is that we serve.
+            return
+        self(f"FDSTOREREMOVE=1\nFDNAME={KEPT}")
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(os.memfd_create(KEPT, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as memory,
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel,
+        ):
+            memory.write(content)
+            memory.flush()
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+            channel.connect(address)
+            socket.send_fds(channel, [f"FDSTORE=1\nFDNAME={KEPT}".encode()], [memory.fileno()])
 
 
 def reloading() -> str:
@@ -94,10 +134,16 @@ async def feed_watchdog(
         await trio.sleep(interval / WATCHDOG_SHARE)
 
 
-def listen_fds(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
+def listen_fds(
+    environ: MutableMapping[str, str], kept: dict[str, bytes] | None = None
+) -> dict[str, socket.socket]:
     """Listening sockets inherited from systemd, by their FileDescriptorName.
 
     A second one of the same name, as of a unit with two `ListenStream=`, has its descriptor's number added.
+
+    Args:
+        environ: loses the variables that name the descriptors.
+        kept: gets what the daemon before had the service manager keep (`Notifier.keep`), by name.
     """
     count = environ.pop("LISTEN_FDS", "")
     pid = environ.pop("LISTEN_PID", "")
@@ -108,8 +154,13 @@ def listen_fds(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
     for offset in range(int(count)):
         fd = FIRST_FD + offset
         os.set_inheritable(fd, False)
+        name = (names[offset] if offset < len(names) else "") or "front"
+        if name == KEPT:
+            with os.fdopen(fd, "rb") as memory, contextlib.suppress(OSError):
+                if kept is not None and fcntl.fcntl(memory, fcntl.F_GET_SEALS) & _SEALS == _SEALS:
+                    kept[name] = os.pread(fd, MAX_KEPT, 0)
+            continue
         listener = socket.socket(fileno=fd)
         listener.setblocking(False)
-        name = (names[offset] if offset < len(names) else "") or "front"
         found[f"{name} {fd}" if name in found else name] = listener
     return found

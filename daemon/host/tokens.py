@@ -1,19 +1,18 @@
-"""The access tokens that mcpd makes and keeps itself, in a file of its state directory.
+"""The access tokens that mcpd makes and keeps itself, as digests in a file of its state directory.
 
-The token without a name is kept as it is, because `mcpd token` shows it; of those with a name only digests are.
-The file is private, replaced as a whole, and changed under a lock: the daemon and commands may do so at once.
+Only the daemon writes the file, for operators' commands over the control socket. A server runs as the daemon's
+user and can write it as well, so the file alone lets nobody in (`clients.doors.http.tokens`).
 Everything here blocks: call it in a thread.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import secrets
 import stat
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path  # noqa: TC003
+from typing import Annotated
 
 import attrs
 import msgspec
@@ -22,9 +21,6 @@ from daemon.config.listen import ConsoleRole  # noqa: TC001 - msgspec looks the 
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.host.sockets import private_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 FILE = "tokens.json"
 
@@ -37,9 +33,6 @@ VALUE_BYTES = 32
 MAX_TOKENS = 256
 """Most tokens with a name: each request is compared with all of them, which takes 0.1 µs each."""
 
-LOCK_SECONDS = 5.0
-"""Seconds to wait for somebody else who is changing the file, which takes him milliseconds."""
-
 MAX_FILE = 1 << 20
 """Most bytes of the file: ten times what `MAX_TOKENS` tokens with many profiles take."""
 
@@ -49,7 +42,7 @@ class TokenTrouble(McpdError):
 
 
 class KeptToken(msgspec.Struct, frozen=True, rename="camel"):
-    """A token with a name, as it is kept."""
+    """A token as it is kept."""
 
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     """The digest of its value, in hexadecimal."""
@@ -61,25 +54,23 @@ class KeptToken(msgspec.Struct, frozen=True, rename="camel"):
     """What it may do in the console; None: nothing."""
 
 
-class DefaultToken(msgspec.Struct, frozen=True, rename="camel"):
-    """The token without a name, as it is kept."""
-
-    value: str
-    """What clients show."""
-    since: float
-    """When it was made, in seconds since the epoch."""
-
-    def __repr__(self) -> str:
-        return f"DefaultToken(since={self.since})"
-
-
 class Kept(msgspec.Struct, frozen=True, rename="camel"):
     """The content of the file."""
 
-    default: DefaultToken | None = None
+    default: KeptToken | None = None
     """The token without a name, once it is made."""
     tokens: dict[str, KeptToken] = {}
     """Those with one, by name."""
+
+
+class _DefaultBefore(msgspec.Struct):
+    value: str
+    since: float
+
+
+class _KeptBefore(msgspec.Struct):
+    default: _DefaultBefore
+    tokens: dict[str, KeptToken] = {}
 
 
 def digest(value: str) -> bytes:
@@ -94,8 +85,6 @@ class TokenFile:
 
     directory: Path
     """The state directory."""
-    patience: float = LOCK_SECONDS
-    """Seconds to wait for the lock."""
 
     @property
     def path(self) -> Path:
@@ -119,119 +108,47 @@ class TokenFile:
         if len(content) > MAX_FILE:
             raise TokenTrouble(f"{self.path} is larger than {MAX_FILE >> 20} MiB: this is no file of tokens")
         try:
-            return msgspec.json.decode(content, type=Kept)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return decoded(content)
+        except ValueError:
             # The decoder's text may quote what stands there.
             raise TokenTrouble(
                 f"{self.path} is damaged: restore it, or remove it and with it every token made here"
             ) from None
 
-    def ensure_default(self, now: float) -> Kept:
-        """What is kept, with a token without a name, which is made if there is none.
+    def write(self, kept: Kept) -> None:
+        """Replace the file.
 
         Raises:
-            TokenTrouble: the file cannot be read or written.
+            TokenTrouble: it cannot be written.
         """
-        kept = self.read()
-        if kept.default is not None:
-            return kept
-        return self._change(
-            lambda kept: (
-                kept
-                if kept.default is not None
-                else msgspec.structs.replace(kept, default=DefaultToken(value=_new(), since=now))
-            )
-        )
-
-    def add(
-        self,
-        name: str,
-        profiles: tuple[str, ...] | None,
-        now: float,
-        console: ConsoleRole | None = None,
-    ) -> str:
-        """Make a token with a name; returns its value, which is kept nowhere.
-
-        Raises:
-            TokenTrouble: there is one of that name, there are too many, or the file cannot be changed.
-        """
-        value = _new()
-        made = KeptToken(sha256=digest(value).hex(), since=now, profiles=profiles, console=console)
-
-        def with_it(kept: Kept) -> Kept:
-            if name in kept.tokens:
-                raise TokenTrouble(f"there is a token '{name}' already: `mcpd token revoke {name}` ends it")
-            if len(kept.tokens) >= MAX_TOKENS:
-                raise TokenTrouble(f"there are {MAX_TOKENS} tokens already: revoke those that nobody uses")
-            return msgspec.structs.replace(kept, tokens={**kept.tokens, name: made})
-
-        self._change(with_it)
-        return value
-
-    def revoke(self, name: str) -> bool:
-        """Forget a token with a name; returns whether there was one.
-
-        Raises:
-            TokenTrouble: the file cannot be changed.
-        """
-        if name not in self.read().tokens:
-            return False
-        self._change(
-            lambda kept: msgspec.structs.replace(
-                kept, tokens={each: token for each, token in kept.tokens.items() if each != name}
-            )
-        )
-        return True
-
-    def renew_default(self, now: float) -> None:
-        """Replace the token without a name by a new one.
-
-        Raises:
-            TokenTrouble: the file cannot be changed.
-        """
-        self._change(lambda kept: msgspec.structs.replace(kept, default=DefaultToken(value=_new(), since=now)))
-
-    def _change(self, change: Callable[[Kept], Kept]) -> Kept:
         try:
             private_directory(self.directory)
-            with private_files.locked(self.path, self.patience):
-                kept = change(self.read())
-                private_files.replace(self.path, msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
-                return kept
-        except TimeoutError:
-            raise TokenTrouble(
-                f"another mcpd has been changing {self.path} for {self.patience:g} s: see what it waits for"
-            ) from None
+            private_files.replace(self.path, msgspec.json.format(encoded(kept)) + b"\n")
         except OSError as error:
             raise TokenTrouble(f"{error.filename or self.path} cannot be written: {error.strerror}") from None
 
 
-@contextlib.contextmanager
-def as_owner(directory: Path) -> Iterator[TokenFile]:
-    """The file in a directory; for root, who acts as the directory's owner meanwhile.
+def encoded(kept: Kept) -> bytes:
+    """What is kept, as JSON."""
+    return msgspec.json.encode(kept)
 
-    What root wrote the daemon of another user could not read. The file is reached from within the directory,
-    whose owner may not come in from above (systemd keeps those of its dynamic users in /var/lib/private).
+
+def decoded(content: bytes) -> Kept:
+    """What JSON says is kept; the value that a file of before has for the unnamed token becomes its digest.
 
     Raises:
-        OSError: the directory cannot be entered.
+        ValueError: it says something else.
     """
-    owner = directory.stat() if os.geteuid() == 0 and directory.exists() else None
-    if owner is None or owner.st_uid == 0:
-        yield TokenFile(directory)
-        return
-    before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.chdir(directory)
-        os.seteuid(owner.st_uid)
-        yield TokenFile(Path())
-    finally:
-        os.seteuid(0)
-        os.fchdir(before)
-        os.close(before)
+        return msgspec.json.decode(content, type=Kept)
+    except msgspec.ValidationError:
+        before = msgspec.json.decode(content, type=_KeptBefore)
+        default = KeptToken(sha256=digest(before.default.value).hex(), since=before.default.since)
+        return Kept(default=default, tokens=before.tokens)
 
 
-def _new() -> str:
+def new_value() -> str:
+    """A value that nobody guesses."""
     return PREFIX + secrets.token_hex(VALUE_BYTES)
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from daemon.clients.client import Moves
     from daemon.clients.context import SessionStatistics
     from daemon.clients.permissions.grants import Grants
+    from daemon.config.listen import ConsoleRole
     from daemon.errors import CallError
+    from daemon.host.tokens import Kept
     from daemon.model import ToolKey
     from daemon.ports import OwnCall, Upstream
     from daemon.processes.peers import Connections
@@ -101,8 +103,28 @@ class Access(Protocol):
     def problem(self) -> str:
         """Why those that mcpd keeps cannot be read; empty if they can."""
 
-    async def learn(self) -> None:
-        """Read those that mcpd keeps again."""
+    @property
+    def kept(self) -> Kept:
+        """Those that mcpd keeps and that count."""
+
+    @property
+    def doubted(self) -> Kept:
+        """Those that wait to be confirmed."""
+
+    async def shown_default(self) -> str:
+        """The value of the one without a name."""
+
+    async def renew_default(self) -> None:
+        """Replace the one without a name."""
+
+    async def add(self, name: str, profiles: tuple[str, ...] | None, console: ConsoleRole | None = None) -> str:
+        """Make one with a name; returns its value."""
+
+    async def confirm(self, name: str | None) -> None:
+        """Let one in again; None: the one without a name."""
+
+    async def revoke(self, name: str) -> None:
+        """Forget one."""
 
 
 class ConsoleAccess(Protocol):

@@ -1,30 +1,121 @@
-"""`mcpd token`: have the daemon read again which tokens there are, and report what it knows of them."""
+"""`mcpd token`: make, show, confirm and revoke the tokens that let clients in over HTTP, and report them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from daemon.config.listen import without_values
-from daemon.operators.base import Command, NoParams
+import msgspec
+from loguru import logger
+
+from daemon.config.listen import (
+    ConsoleRole,
+    without_values,
+)
+from daemon.config.listen_rules import TOKEN_NAME
+from daemon.errors import InvalidArguments
+from daemon.kit.wording import quoted, suggestion
+from daemon.operators.base import Command, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from daemon.operators.base import OperatorContext
+    from daemon.operators.clients import Access
+
+NO_HTTP = (
+    "nobody is served over HTTP, so there are no tokens: give the configuration `listen.http`, or start the"
+    " daemon with `mcpd run --http`"
+)
 
 
-async def tokens(context: OperatorContext, _params: NoParams) -> dict[str, object]:
-    """Read the file of tokens again; returns where it is, and names, profiles and times, never a value."""
-    access = context.access
-    if access is not None:
-        await access.learn()
-    http = context.config.listen.http
+class TokenParams(msgspec.Struct):
+    """What to do, and with which token."""
+
+    action: Literal["list", "show", "new", "confirm", "revoke"] = "list"
+    name: str | None = None
+    """The token; None: the one without a name."""
+    profiles: tuple[str, ...] | None = None
+    """The profiles that a new one may use; None: all."""
+    console: ConsoleRole | None = None
+    """What a new one may do in the console; None: nothing."""
+
+
+async def tokens(context: OperatorContext, params: TokenParams) -> dict[str, object]:
+    """Change the tokens, and report them; the only value in the report is one that was made or asked for.
+
+    Raises:
+        Refused: it cannot be done; the text says why, and what would work.
+        TokenTrouble: the same, of the file or of a token.
+        InvalidArguments: the name or a profile is wrong.
+    """
+    access, http = context.access, context.config.listen.http
+    value = None
+    if params.action != "list":
+        if access is None:
+            raise Refused(NO_HTTP)
+        if params.name is None and without_values(http) is not None:
+            raise Refused(
+                "the configuration has tokens (listen.http.tokens), so mcpd keeps none without a name: `mcpd"
+                " token list` names them, `mcpd token new NAME` makes another"
+            )
+        value = await _act(context, access, params)
+        if params.action != "show":
+            logger.info("an operator says: {} token {}", params.action, params.name or "without a name")
     return {
-        "state": context.facts.state,
         "http": None if http is None else http.address,
-        "configured": without_values(http),
-        "profiles": list(context.config.profiles),
-        "used": {} if access is None else dict(access.used),
+        "value": value,
+        "tokens": list(_listed(context, access)),
         "problem": "" if access is None else access.problem,
     }
 
 
-TOKENS = Command("tokens", NoParams, tokens)
+async def _act(context: OperatorContext, access: Access, params: TokenParams) -> str | None:
+    name = params.name
+    if params.action == "show":
+        return await access.shown_default()
+    if params.action == "confirm":
+        await access.confirm(name)
+    elif params.action == "revoke":
+        await (access.renew_default() if name is None else access.revoke(name))
+    elif name is None or not TOKEN_NAME.fullmatch(name):
+        raise InvalidArguments(
+            "a token's name is 1 to 64 of A-Z, a-z, 0-9, . _ @ and -, beginning with a letter or digit"
+        )
+    else:
+        known = context.config.profiles
+        for profile in params.profiles or ():
+            if profile not in known:
+                raise InvalidArguments(f"unknown profile {quoted(profile)}{suggestion(profile, known)}")
+        if any(each["name"] == name for each in without_values(context.config.listen.http) or ()):
+            raise Refused(f"the configuration has a token {quoted(name)}: choose another name")
+        profiles = tuple(dict.fromkeys(params.profiles)) if params.profiles else None
+        return await access.add(name, profiles, params.console)
+    return None
+
+
+def _listed(context: OperatorContext, access: Access | None) -> Iterator[dict[str, object]]:
+    """All tokens, without their values."""
+    used = {} if access is None else access.used
+    for each in without_values(context.config.listen.http) or ():
+        told = {
+            "from": "configuration",
+            "since": None,
+            "counts": True,
+            "lastUsed": used.get(str(each["name"] or "")),
+        }
+        yield {**each, **told}
+    for kept, counts in () if access is None else ((access.kept, True), (access.doubted, False)):
+        named = {**({"": kept.default} if kept.default else {}), **kept.tokens}
+        for name, token in named.items():
+            yield {
+                "name": name or None,
+                "profiles": token.profiles,
+                "console": token.console,
+                "from": "mcpd",
+                "since": token.since,
+                "counts": counts,
+                "lastUsed": used.get(name) if counts else None,
+            }
+
+
+TOKENS = Command("tokens", TokenParams, tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daemon.actors.console import ConsoleOpening
 from daemon.actors.exposition import Exposition
@@ -18,7 +18,7 @@ from daemon.clients.parking import parked_calls
 from daemon.clients.unloading import unload
 from daemon.counting.readings import Exporter
 from daemon.history.event import Event, EventKind
-from daemon.host.notify import Readiness
+from daemon.host.notify import KEPT, Notifier, Readiness
 from daemon.kit.later import later
 from daemon.operators.base import Counters, OperatorContext
 from daemon.operators.clients import Clients
@@ -175,6 +175,7 @@ def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
         listener=listener,
         tls=wiring.around.tls,
         state=Path(wiring.around.facts.state),
+        **_handover(wiring.around.notify),
         redact=wiring.around.redact,
         catalog=wiring.registry.catalog,
         offers=wiring.means.offers,
@@ -188,6 +189,12 @@ def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
         console=lambda: wiring.console,
     )
     return HttpDoor(needs)
+
+
+def _handover(notify: Callable[[str], None]) -> dict[str, Any]:
+    if not isinstance(notify, Notifier):
+        return {}
+    return {"handed_over": notify.handed_over.get(KEPT, b""), "hand_over": notify.keep}
 
 
 def _exporter(wiring: Wiring) -> Exporter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from contextlib import ExitStack
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -145,18 +146,51 @@ def test_who_was_refused_and_why_is_an_event_without_the_token(served: Served) -
     assert value not in shown + json.dumps(served.daemon.ask("events", kinds=["refused"]))
 
 
-def test_a_token_is_kept_over_a_restart_of_the_daemon() -> None:
+def test_no_file_lets_anybody_in_after_a_restart_until_an_operator_confirms_it() -> None:
     port = free_port()
     config = {"listen": {"http": {"address": f"127.0.0.1:{port}"}}}
     with running(config) as daemon, ExitStack() as links:
         here = Served(daemon, port, links)
-        before, named = here.token(), here.token("new", "ci")
+        file = daemon.state.parent / "tokens.json"
+        before, named, gone = here.token(), here.token("new", "ci"), here.token("new", "gone")
+        assert before not in file.read_text()
         assert daemon.stop() == 0
-        assert here.token() == before, "without a daemon, too"
-        daemon.run("token", "revoke", "ci")
+        refused = daemon.outcome("token")
+        assert (refused.returncode, "mcpd start" in refused.stderr) == (3, True)
+        kept = json.loads(file.read_text())
+        kept["tokens"]["evil"] = {"sha256": sha256(b"x" * 40).hexdigest(), "since": 0, "console": "control"}
+        file.write_text(json.dumps(kept))
         daemon.start()
-        assert here.status(before) == 200
-        assert here.status(named) == 401
+        assert [here.status(each) for each in (before, named, gone, "x" * 40)] == [401] * 4
+        assert b"mcpd token confirm NAME" in here.ask(named).read()
+        assert b"confirm" not in here.ask("wrong" * 8).read()
+        told = json.loads(daemon.run("token", "list", "--json"))["tokens"]
+        assert {each["name"]: each["counts"] for each in told} == dict.fromkeys(
+            (None, "ci", "gone", "evil"), False
+        )
+        daemon.run("token", "confirm", "--default")
+        daemon.run("token", "confirm", "ci")
+        daemon.run("token", "revoke", "gone")
+        assert [here.status(each) for each in (before, named, gone, "x" * 40)] == [200, 200, 401, 401]
+        assert "only its digest is kept" in daemon.outcome("token").stderr
+        daemon.run("token", "revoke", "--default")
+        assert (here.status(before), here.status(here.token())) == (401, 200)
+
+
+def test_a_file_of_before_becomes_digests_and_loses_nothing() -> None:
+    port, default = free_port(), "mcpd_" + "5" * 64
+    config = {"listen": {"http": {"address": f"127.0.0.1:{port}"}}}
+    named = {"sha256": sha256(b"y" * 40).hexdigest(), "since": 0, "profiles": ["default"]}
+    with running(config) as daemon, ExitStack() as links:
+        here = Served(daemon, port, links)
+        file = daemon.state.parent / "tokens.json"
+        assert daemon.stop() == 0
+        file.write_text(json.dumps({"default": {"value": default, "since": 1.0}, "tokens": {"ci": named}}))
+        daemon.start()
+        daemon.run("token", "confirm", "--default")
+        daemon.run("token", "confirm", "ci")
+        assert [here.status(each) for each in (default, "y" * 40)] == [200, 200]
+        assert default not in file.read_text()
 
 
 def test_an_address_that_others_reach_does_not_start_without_tokens() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from loguru import logger
 
-from daemon.cli.token import main
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.head import Head, Refusal
 from daemon.clients.doors.http.tokens import Tokens
@@ -19,7 +17,7 @@ from daemon.counting.readings import read
 from daemon.counting.rendering import render
 from daemon.errors import ConfigError
 from daemon.host.tokens import TokenFile
-from daemon.operators.base import NoParams
+from daemon.operators.tokens import TokenParams
 from daemon.operators.tokens import tokens as report
 from tests.fakes_upstream import Stage
 from tests.unit.counting.samples import exporter
@@ -27,6 +25,7 @@ from tests.unit.operators.stage import operator_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from daemon.config.model import Config
 
@@ -66,9 +65,8 @@ def heads(value: str) -> Iterator[Head]:
 
 
 async def test_a_token_is_written_nowhere(tmp_path: Path, log: list[str]) -> None:
-    file = TokenFile(tmp_path / "state")
-    named = file.add("phone", None, 0.0)
-    for http in (LISTEN, {**LISTEN, "tokens": None}):
+    for number, http in enumerate((LISTEN, {**LISTEN, "tokens": None})):
+        file = TokenFile(tmp_path / str(number))
         config = configured(http)
         listen, redact, stage = config.listen.http, Redactors(), Stage(config)
         assert listen is not None
@@ -76,14 +74,14 @@ async def test_a_token_is_written_nowhere(tmp_path: Path, log: list[str]) -> Non
         known = Tokens(listen, file, redact=redact)
         await known.learn()
         admission = HttpAdmission(listen, known, count=stage.tally.turned_away)
-        kept = file.read().default
-        values = [named, CONFIGURED if kept is None else kept.value]
-        said: list[object] = [config, known, admission, kept, known.__dict__, admission.__dict__]
+        named = await known.add("phone", None)
+        values = [named, CONFIGURED if http is LISTEN else await known.shown_default()]
+        said: list[object] = [config, known, admission, file.path.read_text(), admission.__dict__]
         for head in (each for value in values for each in heads(value)):
             with pytest.raises(Refusal) as caught:
                 _enter(admission, head)
             said += [head, caught.value, caught.value.text, caught.value.headers]
-        said.append(await report(operator_context(stage, access=known), NoParams()))
+        said.append(await report(operator_context(stage, access=known), TokenParams()))
         said.append(render(read(exporter(stage.tally)).with_memory({})))
         shown = "\n".join([*map(repr, said), *map(str, said), *log])
         assert not [value for value in values if value in shown]
@@ -111,18 +109,3 @@ def test_no_fault_of_a_configuration_repeats_a_token(http: dict[str, Any]) -> No
     with pytest.raises(ConfigError) as caught:
         configured(http)
     assert "Zq8" not in str(caught.value)
-
-
-def test_a_command_shows_a_token_once_and_where_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MCPD_CONTROL", str(tmp_path / "none.sock"))
-    where = ["--state-dir", str(tmp_path / "state"), "--config", str(tmp_path / "mcpd.json")]
-    (tmp_path / "mcpd.json").write_text(json.dumps({"listen": {"http": {}}}))
-    assert main(["new", "phone", *where]) == 0
-    value = capsys.readouterr().out.strip()
-    for words in (["list"], ["list", "--json"], ["new", "phone"], ["revoke", "phone"], ["list"]):
-        main([*words, *where])
-        shown = capsys.readouterr()
-        assert value not in shown.out + shown.err
-    assert value not in "".join(path.read_text() for path in Path(tmp_path / "state").iterdir())

@@ -166,6 +166,46 @@ def test_a_second_socket_of_the_same_name_is_not_lost(tmp_path: Path) -> None:
     assert {name: each[0] for name, each in report["found"].items()} == {"http": 3, "http 4": 4}
 
 
+@pytest.mark.process
+def test_what_is_kept_for_the_next_daemon_is_sealed_and_comes_after_the_sign_that_we_serve(
+    manager: socket.socket, tmp_path: Path
+) -> None:
+    notify = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    notify.keep(b"one")
+    notify(SERVING)
+    notify.keep(b"two")
+    assert manager.recv(4096) == SERVING.encode()
+    for content in (b"one", b"two"):
+        assert manager.recv(4096) == b"FDSTOREREMOVE=1\nFDNAME=tokens"
+        state, (memory,), _, _ = socket.recv_fds(manager, 4096, 1)
+        assert state == b"FDSTORE=1\nFDNAME=tokens"
+        assert os.pread(memory, 100, 0) == content
+        with pytest.raises(PermissionError), Path(f"/proc/self/fd/{memory}").open("r+b", buffering=0) as again:
+            again.write(b"evil")
+        assert kept_by(memory) == content
+
+
+def kept_by(memory: int) -> bytes:
+    """What the next daemon finds, which gets this descriptor."""
+    script = (
+        "import os, sys\nfrom daemon.host.notify import listen_fds\nkept = {}\n"
+        "listen_fds({'LISTEN_FDS': '1', 'LISTEN_PID': str(os.getpid()), 'LISTEN_FDNAMES': 'tokens'}, kept)\n"
+        "sys.stdout.buffer.write(kept.get('tokens', b'nothing'))"
+    )
+    words = ["/bin/bash", "-c", f'exec {FIRST_FD}<&{memory}; exec "$0" -c "$1"', sys.executable, script]
+    environ = {"PYTHONPATH": str(ROOT)}
+    with os.fdopen(memory):
+        return subprocess.run(
+            words, env=environ, pass_fds=[memory], stdout=subprocess.PIPE, timeout=60, check=True
+        ).stdout
+
+
+@pytest.mark.process
+def test_what_is_not_sealed_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"evil")
+    assert kept_by(os.open(tmp_path / "file", os.O_RDWR)) == b"nothing"
+
+
 def test_a_pid_that_is_not_ours_means_sockets_for_somebody_else() -> None:
     environ = {"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "front", "HOME": "/"}
     assert listen_fds(environ) == {}

@@ -1,79 +1,89 @@
-"""What an operator is told of tokens, and that the daemon has read them again by then."""
+"""The answers of the command `tokens`, with tokens that a daemon keeps and without HTTP."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 
-from daemon.operators.base import NoParams
-from daemon.operators.tokens import tokens
+from daemon.clients.doors.http.tokens import Tokens
+from daemon.config.redaction import Redactors
+from daemon.errors import InvalidArguments, McpdError
+from daemon.host.tokens import TokenFile
+from daemon.operators.base import Refused
+from daemon.operators.tokens import TokenParams, tokens
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
-from tests.unit.operators.stage import FACTS, operator_context
+from tests.unit.operators.stage import operator_context
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from daemon.operators.base import OperatorContext
 
 VALUE = "0123456789abcdef-of-ci"
 
 
-class FakeAccess:
-    """Tokens that have been read as often as it says."""
-
-    def __init__(self) -> None:
-        self.learned = 0
-        self.used = {"ci": 5.0}
-        self.problem = ""
-
-    async def learn(self) -> None:
-        """Note it."""
-        self.learned += 1
+async def context(tmp_path: Path, http: Any) -> OperatorContext:
+    config = config_of({"listen": {} if http is None else {"http": http}, "profiles": {"reader": {}}})
+    access = None
+    if config.listen.http is not None:
+        access = Tokens(config.listen.http, TokenFile(tmp_path / "state"), redact=Redactors(), wall=lambda: 7.0)
+        await access.learn()
+    return operator_context(Stage(config), access=access)
 
 
-def context(listen: Any = None, **changed: Any) -> OperatorContext:
-    config = config_of({"listen": listen or {}, "profiles": {"reader": {}}})
-    return operator_context(Stage(config), facts=attrs.evolve(FACTS, state="/var/lib/mcpd"), **changed)
+async def test_without_http_there_are_none_and_the_way_to_it_is_said(tmp_path: Path) -> None:
+    where = await context(tmp_path, None)
+    assert await tokens(where, TokenParams()) == {"http": None, "value": None, "tokens": [], "problem": ""}
+    with pytest.raises(Refused, match=r"mcpd run --http"):
+        await tokens(where, TokenParams(action="new", name="ci"))
 
 
-async def test_a_daemon_without_http_says_where_they_would_be() -> None:
-    assert await tokens(context(), NoParams()) == {
-        "state": "/var/lib/mcpd",
-        "http": None,
-        "configured": None,
-        "profiles": ["default", "reader"],
-        "used": {},
-        "problem": "",
+async def test_one_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None:
+    where = await context(tmp_path, {})
+    made = await tokens(where, TokenParams(action="new", name="ci", profiles=("reader", "reader")))
+    value = made["value"]
+    assert isinstance(value, str)
+    told = await tokens(where, TokenParams())
+    assert value not in json.dumps(told)
+    expected = {
+        "profiles": None,
+        "console": None,
+        "from": "mcpd",
+        "since": 7.0,
+        "counts": True,
+        "lastUsed": None,
     }
-
-
-async def test_they_are_read_again_before_the_answer() -> None:
-    access = FakeAccess()
-    access.problem = "it is damaged"
-    answer = await tokens(context({"http": {}}, access=access), NoParams())
-    assert access.learned == 1
-    assert (answer["http"], answer["used"], answer["problem"]) == (
-        "127.0.0.1:7337",
-        {"ci": 5.0},
-        "it is damaged",
-    )
+    assert told["tokens"] == [{"name": None, **expected}, {"name": "ci", **expected, "profiles": ("reader",)}]
+    shown = await tokens(where, TokenParams(action="show"))
+    assert shown == {**told, "value": shown["value"]}
+    assert (await tokens(where, TokenParams(action="revoke")))["value"] is None
+    assert (await tokens(where, TokenParams(action="show")))["value"] != shown["value"]
+    await tokens(where, TokenParams(action="revoke", name="ci"))
+    told = await tokens(where, TokenParams())
+    assert [each["name"] for each in told["tokens"]] == [None]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("params", "kind", "said"),
     [
-        (None, None),
-        (VALUE, [{"name": None, "profiles": None, "console": None}]),
-        (
-            [{"name": "ci", "value": VALUE, "profiles": ["reader"]}],
-            [{"name": "ci", "profiles": ("reader",), "console": None}],
-        ),
-        ([], []),
+        (TokenParams(action="new", name="a b"), InvalidArguments, "a token's name is"),
+        (TokenParams(action="new"), Refused, "mcpd token new NAME"),
+        (TokenParams(action="new", name="x", profiles=("raeder",)), InvalidArguments, "did you mean"),
+        (TokenParams(action="new", name="ci"), Refused, "choose another name"),
+        (TokenParams(action="show"), Refused, "the configuration has tokens"),
+        (TokenParams(action="revoke", name="ci"), McpdError, "change it there"),
+        (TokenParams(action="confirm", name="phone"), McpdError, "no token that waits"),
     ],
 )
-async def test_configured_tokens_are_named_and_their_values_are_not(given: Any, told: Any) -> None:
-    answer = await tokens(context({"http": {"tokens": given}}), NoParams())
-    assert answer["configured"] == told
-    assert VALUE not in json.dumps(answer)
+async def test_what_cannot_be_done_says_what_can(
+    tmp_path: Path, params: TokenParams, kind: type[Exception], said: str
+) -> None:
+    where = await context(tmp_path, {"tokens": [{"name": "ci", "value": VALUE, "profiles": ["reader"]}]})
+    with pytest.raises(kind, match=said):
+        await tokens(where, params)
+    told = await tokens(where, TokenParams())
+    assert [(each["name"], each["from"]) for each in told["tokens"]] == [("ci", "configuration")]  # type: ignore[attr-defined]
+    assert VALUE not in json.dumps(told)

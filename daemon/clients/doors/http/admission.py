@@ -33,6 +33,13 @@ WANTED = "show a bearer token, in `Authorization`: on the daemon's machine `mcpd
 """Said without a token and with a wrong one alike, so that nobody learns which he has."""
 
 
+DOUBTED = (
+    "an earlier daemon made this token, and nothing vouches for it since the daemon has started again: on the"
+    " daemon's machine `mcpd token confirm NAME` (or `--default`) lets it in\n"
+)
+"""Said to whoever shows such a token, and to nobody else."""
+
+
 class HttpAdmission:
     """Decides who may come in through one listener."""
 
@@ -90,6 +97,9 @@ class HttpAdmission:
         scheme, _, value = authorization.partition(" ")
         found = self.tokens.match(value.strip()) if scheme.lower() == "bearer" else None
         if found is None:
+            if self.tokens.doubts(value.strip()):
+                self._refused(head, "token_wrong", "a token of an earlier daemon, which waits to be confirmed")
+                raise Refusal(HTTPStatus.UNAUTHORIZED, DOUBTED, headers={"WWW-Authenticate": "Bearer"})
             self._refused(head, "token_wrong", "a wrong token")
             raise _unauthorized(self._attempts.failed(self.address(head)))
         return found

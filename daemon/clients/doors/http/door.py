@@ -46,6 +46,10 @@ class HttpNeeds:
     """The certificate; None: without TLS."""
     state: Path
     """The state directory, where tokens are kept."""
+    handed_over: bytes = b""
+    """The tokens that the daemon before has handed over."""
+    hand_over: Callable[[bytes], None] = lambda _content: None
+    """Hands tokens to the next daemon."""
     redact: Redactors
     """Is told the tokens."""
     catalog: Watch[Catalog]
@@ -77,7 +81,13 @@ class HttpDoor:
         """Make everything; nothing is served yet."""
         config = needs.catalog.value.config
         http = config.listen.http or HttpListen()
-        self.tokens = Tokens(http, TokenFile(needs.state), redact=needs.redact)
+        self.tokens = Tokens(
+            http,
+            TokenFile(needs.state),
+            redact=needs.redact,
+            handed_over=needs.handed_over,
+            hand_over=needs.hand_over,
+        )
         """Who shows which token."""
         self._needs = needs
         self._files = http.tls

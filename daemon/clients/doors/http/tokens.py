@@ -1,4 +1,9 @@
-"""The access tokens that count now: those of the configuration, and those that mcpd has made and keeps.
+"""The access tokens that count now: those of the configuration, and those that operators had mcpd make.
+
+A token counts from the moment that the control socket brought it. Over restarts it counts where the service
+manager vouches for it: its digest is handed to the next daemon in sealed memory (`host.notify`). The file in
+the state directory vouches for nothing, because every server can write it: what stands only there is *doubted*,
+and lets nobody in until an operator confirms it.
 
 They are known by their digests. A value that is shown is compared with all of them, each in constant time, so
 that the time tells neither whether it was nearly right nor which one it is.
@@ -8,22 +13,34 @@ from __future__ import annotations
 
 import hmac
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 import trio
 from loguru import logger
 
 from daemon.catalog.remembered import TOKENS
 from daemon.clients.visitor import Visitor
-from daemon.host.tokens import TokenTrouble, digest
+from daemon.host.tokens import (
+    MAX_TOKENS,
+    Kept,
+    KeptToken,
+    TokenTrouble,
+    decoded,
+    digest,
+    encoded,
+    new_value,
+)
+from daemon.kit.wording import quoted, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from daemon.config.listen import ConsoleRole, HttpListen
     from daemon.config.redaction import Redactors
-    from daemon.host.tokens import Kept, TokenFile
+    from daemon.host.tokens import TokenFile
 
 
 @attrs.frozen
@@ -37,7 +54,7 @@ class KnownToken:
 
 
 class Tokens:
-    """Says who shows a token; learns at once what `mcpd token` changes."""
+    """Says who shows a token; makes, confirms and revokes those that mcpd keeps."""
 
     def __init__(
         self,
@@ -45,6 +62,8 @@ class Tokens:
         file: TokenFile,
         *,
         redact: Redactors,
+        handed_over: bytes = b"",
+        hand_over: Callable[[bytes], None] = lambda _content: None,
         wall: Callable[[], float] = time.time,
         same: Callable[[bytes, bytes], bool] = hmac.compare_digest,
     ) -> None:
@@ -53,24 +72,33 @@ class Tokens:
         Args:
             listen: the configuration, which changes with a restart only.
             file: the tokens that mcpd has made.
-            redact: is told the one that is kept as it is.
+            redact: is told each value that is made.
+            handed_over: what the daemon before has handed over; empty: nothing.
+            hand_over: hands the tokens that count to the next daemon, where no server can change them.
             wall: returns seconds since the epoch.
             same: compares two digests in a time that does not depend on them.
         """
         self.used: dict[str, float] = {}
         """When each token was last shown, by name, in seconds since the epoch; since the daemon started."""
         self.problem = ""
-        """Why the file could not be used when it was last looked at; empty if it could."""
+        """Why the file could not be used; empty if it could."""
         self.on_revoked: Callable[[Visitor], None] = lambda _visitor: None
         """Called with who has lost a token, whose streams and sockets are to be closed."""
+        self.kept = Kept()
+        """The tokens that mcpd has made and that count."""
+        self.doubted = Kept()
+        """Those that only the file vouches for: they let nobody in."""
         self._file = file
         self._keeps_default = listen.tokens is None
         self._configured = tuple(_configured(listen))
         self._known = self._configured
+        self._default = ""
         self._redact = redact
+        self._handed_over = handed_over
+        self._hand_over = hand_over
         self._wall = wall
         self._same = same
-        self._learning = trio.Lock()
+        self._changing = trio.Lock()
 
     def match(self, value: str) -> Visitor | None:
         """Who shows this token; None if it is none."""
@@ -84,41 +112,166 @@ class Tokens:
             self.used[found.token] = self._wall()
         return found
 
-    async def learn(self) -> None:
-        """Read the file again; on a loopback address without configured tokens, see that there is one.
+    def doubts(self, value: str) -> bool:
+        """Whether a value is that of a token that nobody has confirmed."""
+        shown = digest(value).hex()
+        return any(
+            each.sha256 == shown for each in (self.doubted.default, *self.doubted.tokens.values()) if each
+        )
 
-        What is known stays so while the file cannot be read: neither its loss nor its damage lets anybody in.
-        """
-        # One at a time: of two readings the later one counts.
-        async with self._learning:
-            try:
-                kept = await trio.to_thread.run_sync(self._read)
-            except TokenTrouble as error:
-                self.problem = str(error)
-                logger.error("tokens of `mcpd token` are not read: {}", self.problem)
-                return
-            self.problem = ""
+    async def learn(self) -> None:
+        """Read the file, once; on a loopback address without configured tokens, see that there is one."""
+        try:
+            found = await trio.to_thread.run_sync(self._file.read)
+        except TokenTrouble as error:
+            self.problem, found = str(error), Kept()
+            logger.error("tokens of `mcpd token` are not read: {}", self.problem)
+        kept = Kept()
+        if self._handed_over:
+            kept = decoded(self._handed_over)
+        self.doubted = Kept(
+            default=None if kept.default == found.default or not self._keeps_default else found.default,
+            tokens={name: each for name, each in found.tokens.items() if kept.tokens.get(name) != each},
+        )
+        if self._handed_over:
             self._take(kept)
+        doubted = [*(["--default"] if self.doubted.default else []), *self.doubted.tokens]
+        if doubted:
+            logger.warning(
+                "tokens of an earlier daemon let nobody in, since nothing vouches for {}: `mcpd token list`"
+                " names them, `mcpd token confirm {}` lets one in again",
+                self._file.path,
+                doubted[0],
+            )
+        if self._keeps_default and not (self.kept.default or self.doubted.default or self.problem):
+            await self.renew_default()
+
+    async def shown_default(self) -> str:
+        """The value of the token without a name, which is made if none counts.
+
+        Raises:
+            TokenTrouble: a daemon before made it, so its value is not known; or none can be made.
+        """
+        if not self._default:
+            if self.kept.default is not None:
+                raise TokenTrouble(
+                    "an earlier daemon made the token without a name, and only its digest is kept: clients that"
+                    " have it go on using it. `mcpd token new NAME` makes one for another client, `mcpd token"
+                    " revoke --default` puts a new one in its place"
+                )
+            await self.renew_default()
+        return self._default
+
+    async def renew_default(self) -> None:
+        """Put a new token without a name in the place of the one before.
+
+        Raises:
+            TokenTrouble: the file cannot be written.
+        """
+        value = self._new_value()
+        made = KeptToken(sha256=digest(value).hex(), since=self._wall())
+        await self._change(lambda kept, doubted: (_with(kept, default=made), _with(doubted, default=None)))
+        self._default = value
+
+    async def add(self, name: str, profiles: tuple[str, ...] | None, console: ConsoleRole | None = None) -> str:
+        """Make a token with a name; returns its value, which is kept nowhere.
+
+        Raises:
+            TokenTrouble: there is one of that name, there are too many, or the file cannot be written.
+        """
+        value = self._new_value()
+        made = KeptToken(sha256=digest(value).hex(), since=self._wall(), profiles=profiles, console=console)
+
+        def with_it(kept: Kept, doubted: Kept) -> tuple[Kept, Kept]:
+            if name in {**kept.tokens, **doubted.tokens}:
+                raise TokenTrouble(f"there is a token '{name}' already: `mcpd token revoke {name}` ends it")
+            if len(kept.tokens) >= MAX_TOKENS:
+                raise TokenTrouble(f"there are {MAX_TOKENS} tokens already: revoke those that nobody uses")
+            return _with(kept, tokens={**kept.tokens, name: made}), doubted
+
+        await self._change(with_it)
+        return value
+
+    async def revoke(self, name: str) -> None:
+        """Forget a token with a name, confirmed or not.
+
+        Raises:
+            TokenTrouble: there is none, or the file cannot be written.
+        """
+        self._require(name, self.kept.tokens | self.doubted.tokens)
+        await self._change(lambda kept, doubted: (_without(kept, name), _without(doubted, name)))
+
+    async def confirm(self, name: str | None) -> None:
+        """Let a token of the file in, from now on; None: the one without a name.
+
+        Raises:
+            TokenTrouble: there is none that waits for it, or the file cannot be written.
+        """
+        default = self.doubted.default
+        if name is None:
+            if default is None:
+                raise TokenTrouble(
+                    "no token without a name waits to be confirmed: `mcpd token` shows the one there is"
+                )
+            await self._change(
+                lambda kept, doubted: (_with(kept, default=default), _with(doubted, default=None))
+            )
+            self._default = ""
+            return
+        self._require(name, self.doubted.tokens, " that waits to be confirmed")
+        each = self.doubted.tokens[name]
+        await self._change(
+            lambda kept, doubted: (_with(kept, tokens={**kept.tokens, name: each}), _without(doubted, name))
+        )
+
+    def _require(self, name: str, among: Collection[str], which: str = "") -> None:
+        if any(each.visitor.token == name for each in self._configured):
+            raise TokenTrouble(
+                f"the configuration has token {quoted(name)}: change it there (listen.http.tokens), and start"
+                " the daemon again"
+            )
+        if name not in among:
+            raise TokenTrouble(f"no token{which} is named {quoted(name)}{suggestion(name, among)}")
+
+    def _new_value(self) -> str:
+        value = new_value()
+        self._redact.hide([value])
+        return value
+
+    async def _change(self, change: Callable[[Kept, Kept], tuple[Kept, Kept]]) -> None:
+        """Write a change to the file, then have it count."""
+        # One at a time: each builds on the one before.
+        async with self._changing:
+            if self.problem:
+                raise TokenTrouble(self.problem)
+            kept, doubted = change(self.kept, self.doubted)
+            both = Kept(default=kept.default or doubted.default, tokens={**doubted.tokens, **kept.tokens})
+            await trio.to_thread.run_sync(partial(self._file.write, both))
+            self.doubted = doubted
+            self._take(kept)
+            self._hand_over(encoded(kept))
 
     def _take(self, kept: Kept) -> None:
-        if kept.default is not None:
-            self._redact.hide([kept.default.value])
-        before, self._known = self._known, (*self._configured, *self._kept(kept))
+        self.kept = kept
+        before, self._known = self._known, (*self._configured, *self._made(kept))
         left = {token.digest for token in self._known}
         for token in before:
             if token.digest not in left:
                 self.used.pop(token.visitor.token, None)
                 self.on_revoked(token.visitor)
 
-    def _read(self) -> Kept:
-        return self._file.ensure_default(self._wall()) if self._keeps_default else self._file.read()
-
-    def _kept(self, kept: Kept) -> Iterator[KnownToken]:
+    def _made(self, kept: Kept) -> Iterator[KnownToken]:
         if self._keeps_default and kept.default is not None:
-            yield KnownToken(digest(kept.default.value), Visitor())
+            yield KnownToken(bytes.fromhex(kept.default.sha256), Visitor())
         for name, token in kept.tokens.items():
-            visitor = bearer(name, token.profiles, token.console)
-            yield KnownToken(bytes.fromhex(token.sha256), visitor)
+            yield KnownToken(bytes.fromhex(token.sha256), bearer(name, token.profiles, token.console))
+
+
+_with = msgspec.structs.replace
+
+
+def _without(kept: Kept, name: str) -> Kept:
+    return _with(kept, tokens={each: token for each, token in kept.tokens.items() if each != name})
 
 
 def bearer(

@@ -15,7 +15,7 @@ from daemon.cli.advice import advice
 from daemon.cli.doctor.configuration import secrets
 from daemon.cli.doctor.findings import Level
 from daemon.cli.doctor.http import check
-from daemon.host.tokens import TokenFile
+from daemon.host.tokens import Kept, TokenFile
 from daemon.processes.proc import port_holders
 from tests.unit.cli.doctor.scenes import NOBODY, House, only
 from tests.waiting import PATIENCE
@@ -135,20 +135,18 @@ def test_what_is_wrong_with_tls_is_told_by_check_as_by_doctor(house: House) -> N
 def test_tokens_that_others_can_read_are_a_fault(house: House) -> None:
     configure(house, address=free())
     file = TokenFile(house.state)
-    made = file.ensure_default(0.0).default
-    assert made is not None
+    file.write(Kept())
     assert causes(house) == ["http-free"]
     for mode in (0o640, 0o604, 0o602):
         file.path.chmod(mode)
         said = only(check(house.look()), Level.FAULT)
         assert f"chmod 600 {file.path}" in said
-        assert made.value not in said
 
 
 def test_a_damaged_file_of_tokens_is_a_fault(house: House) -> None:
     configure(house, address=free())
     file = TokenFile(house.state)
-    file.ensure_default(0.0)
+    file.write(Kept())
     file.path.write_text("nonsense")
     assert "is damaged" in only(check(house.look()), Level.FAULT)
 
@@ -157,7 +155,7 @@ def test_a_file_of_another_user_is_a_fault(house: House) -> None:
     if os.geteuid() == 0:
         configure(house, address=free())
         file = TokenFile(house.state)
-        file.ensure_default(0.0)
+        file.write(Kept())
         os.chown(file.path, NOBODY, NOBODY)
         assert f"uid {NOBODY}" in only(check(house.look()), Level.FAULT)
 

@@ -1,4 +1,4 @@
-"""The tokens that count: compared without telling anything, and known as soon as they are made or revoked."""
+"""The tokens that count: compared without telling anything, made, confirmed and revoked by operators alone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 
 from daemon.clients.doors.http.tokens import Tokens, bearer
 from daemon.clients.visitor import Visitor
-from daemon.config.listen import AccessToken, HttpListen
+from daemon.config.listen import AccessToken, ConsoleRole, HttpListen
 from daemon.config.redaction import Redactors
-from daemon.host.tokens import TokenFile
+from daemon.host.tokens import (
+    MAX_TOKENS,
+    Kept,
+    KeptToken,
+    TokenFile,
+    TokenTrouble,
+    decoded,
+    digest,
+    encoded,
+)
 from daemon.safety.redact import HIDDEN
 from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY
 
@@ -66,16 +75,21 @@ def test_they_are_what_operators_commands_ask(file: TokenFile) -> None:
     assert (known.used, known.problem) == ({}, "")
 
 
-async def test_on_loopback_one_is_made_and_shown_nowhere(file: TokenFile) -> None:
+def kept_in(file: TokenFile) -> bytes:
+    return file.path.read_bytes()
+
+
+async def test_on_loopback_one_is_made_and_shown_to_operators_only(file: TokenFile) -> None:
     redact = Redactors()
     known = tokens(file, redact=redact)
     assert not file.path.exists()
     await known.learn()
-    made = file.read().default
-    assert made is not None
-    assert known.match(made.value) == Visitor()
-    assert redact(f"he sent {made.value} and left") == f"he sent {HIDDEN} and left"
-    assert made.value not in repr(known._known)
+    value = await known.shown_default()
+    assert known.match(value) == Visitor()
+    assert await known.shown_default() == value
+    assert redact(f"he sent {value} and left") == f"he sent {HIDDEN} and left"
+    assert value not in repr(known._known)
+    assert value.encode() not in kept_in(file)
 
 
 @pytest.mark.parametrize("configured", [NOBODY, (CI,), ()])
@@ -84,72 +98,112 @@ async def test_none_is_made_where_tokens_are_configured_and_one_made_before_does
 ) -> None:
     await tokens(file, configured).learn()
     assert not file.path.exists()
-    made = file.ensure_default(0.0).default
-    assert made is not None
-    known = tokens(file, configured)
+    before = tokens(file)
+    await before.learn()
+    known = tokens(file, configured, handed_over=kept_in(file))
     await known.learn()
-    assert known.match(made.value) is None
+    assert known.match(await before.shown_default()) is None
+    assert known.doubted.default is None
 
 
-async def test_a_token_made_by_command_counts_beside_configured_ones_once_it_is_learned(
-    file: TokenFile,
-) -> None:
+async def test_a_token_made_by_command_counts_at_once_beside_configured_ones(file: TokenFile) -> None:
     known = tokens(file, (CI,))
     await known.learn()
-    value = file.add("phone", ("reader",), 0.0)
-    assert known.match(value) is None
-    await known.learn()
+    value = await known.add("phone", ("reader",))
     assert known.match(value) == bearer("phone", ("reader",))
     assert known.match(CI.value) is not None
+    with pytest.raises(TokenTrouble, match="mcpd token revoke phone"):
+        await known.add("phone", None)
 
 
 async def test_a_revoked_token_lets_nobody_in_and_who_had_it_is_named(file: TokenFile) -> None:
     gone: list[Visitor] = []
     known = tokens(file)
     known.on_revoked = gone.append
-    value = file.add("phone", None, 0.0)
     await known.learn()
-    old = file.read().default
-    assert old is not None
+    value, old = await known.add("phone", None), await known.shown_default()
     assert known.match(value)
     assert not gone
-    file.revoke("phone")
-    file.renew_default(1.0)
-    await known.learn()
-    assert gone == [Visitor(), bearer("phone", None)]
-    assert known.match(value) is known.match(old.value) is None
+    await known.revoke("phone")
+    await known.renew_default()
+    assert gone == [bearer("phone", None), Visitor()]
+    assert known.match(value) is known.match(old) is None
     assert "phone" not in known.used
+    second = await known.add("phone", None)
+    assert (known.match(value), known.match(second)) == (None, bearer("phone", None))
+    with pytest.raises(TokenTrouble, match="did you mean"):
+        await known.revoke("phne")
+
+
+async def test_what_was_handed_over_counts_and_what_only_the_file_says_is_doubted(file: TokenFile) -> None:
+    handed: list[bytes] = []
+    before = tokens(file, hand_over=handed.append)
+    await before.learn()
+    default, phone, evil = await before.shown_default(), await before.add("phone", None), "e" * 40
+    kept = decoded(handed[-1])
+    assert set(kept.tokens) == {"phone"}
+    forged = KeptToken(sha256=digest(evil).hex(), since=0, console=ConsoleRole.CONTROL)
+    file.write(Kept(default=forged, tokens={"phone": forged, "more": forged}))
+    known = tokens(file, handed_over=handed[-1])
     await known.learn()
-    assert len(gone) == 2
+    assert [known.match(each) for each in (default, phone, evil)] == [Visitor(), bearer("phone", None), None]
+    assert known.doubts(evil)
+    with pytest.raises(TokenTrouble, match="only its digest is kept"):
+        await known.shown_default()
 
 
-async def test_a_new_value_under_an_old_name_is_another_token(file: TokenFile) -> None:
-    gone: list[Visitor] = []
-    known = tokens(file, ())
-    known.on_revoked = gone.append
-    first = file.add("phone", None, 0.0)
-    await known.learn()
-    file.revoke("phone")
-    second = file.add("phone", None, 0.0)
-    await known.learn()
-    assert gone == [bearer("phone", None)]
-    assert (known.match(first), known.match(second)) == (None, bearer("phone", None))
-
-
-async def test_a_damaged_file_neither_lets_anybody_in_nor_locks_anybody_out(
+async def test_a_doubted_token_counts_once_an_operator_has_confirmed_it(
     file: TokenFile, log: list[str]
 ) -> None:
-    known = tokens(file, ())
-    value = file.add("phone", None, 0.0)
+    before = tokens(file)
+    await before.learn()
+    default, phone = await before.shown_default(), await before.add("phone", None)
+    known = tokens(file)
     await known.learn()
+    assert "tokens of an earlier daemon let nobody in" in log[-1]
+    assert (known.match(default), known.match(phone)) == (None, None)
+    assert known.doubts(default)
+    assert not known.doubts("wrong")
+    await known.confirm("phone")
+    assert (known.match(default), known.match(phone)) == (None, bearer("phone", None))
+    await known.confirm(None)
+    assert known.match(default) == Visitor()
+    for name in (None, "phone"):
+        with pytest.raises(TokenTrouble, match="wait"):
+            await known.confirm(name)
+    assert file.read() == known.kept
+
+
+async def test_a_doubted_default_makes_room_for_the_one_that_an_operator_wants_to_see(file: TokenFile) -> None:
+    before = tokens(file)
+    await before.learn()
+    known = tokens(file)
+    await known.learn()
+    value = await known.shown_default()
+    assert known.match(value) == Visitor()
+    assert known.match(await before.shown_default()) is None
+    assert known.doubted.default is None
+
+
+async def test_a_damaged_file_lets_nobody_in_and_is_not_written_over(file: TokenFile, log: list[str]) -> None:
+    await tokens(file).learn()
     file.path.write_text("nonsense")
+    known = tokens(file)
     await known.learn()
     assert "is damaged" in known.problem
     assert "is damaged" in log[-1]
-    assert known.match(value)
-    file.path.unlink()
+    with pytest.raises(TokenTrouble, match="is damaged"):
+        await known.add("phone", None)
+    assert kept_in(file) == b"nonsense"
+
+
+async def test_there_are_not_more_than_a_request_can_be_compared_with(file: TokenFile) -> None:
+    one = KeptToken(sha256="0" * 64, since=0)
+    many = Kept(tokens={f"t{number}": one for number in range(MAX_TOKENS)})
+    known = tokens(file, handed_over=encoded(many))
     await known.learn()
-    assert (known.problem, known.match(value)) == ("", None)
+    with pytest.raises(TokenTrouble, match=f"there are {MAX_TOKENS} tokens already"):
+        await known.add("one-more", None)
 
 
 def test_when_each_was_last_shown_is_remembered(file: TokenFile) -> None:
