@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -49,9 +49,11 @@ if TYPE_CHECKING:
 SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL, calling.CALL_READ_ONLY)
 
-DEFAULT_RESULTS = 5
-"""Tools found by default: each is listed with its schema, and of 20, as in seed 000, nearly all would be read
-for nothing; if the first five do not help, other words find more than the next fifteen."""
+DEFAULT_RESULTS = 20
+"""Tools found by default, as in seed 000, each with a line."""
+
+DEFAULT_LISTED = 5
+"""Tools listed with their schemas, unless another number is asked for: most of 20 would be read for nothing."""
 
 MAX_RESULTS = 100
 """Most tools in one answer, whatever was asked for: what is found is listed with its schema from then on."""
@@ -77,8 +79,8 @@ NOTHING_FITS = (
 )
 """The note of an answer in which no tool fits better than by chance."""
 
-UNLISTED = "The schemas of the last ones did not fit: search for one of them by its name to have it listed."
-"""The note of an answer that found more than can be listed at once."""
+UNLISTED = "The last ones are not listed: search for one of them by its name to have its schema."
+"""The note of an answer that found more than is listed at once."""
 
 EXAMPLE = '{"query": "read a file"} or {"category": "NAME"}'
 
@@ -171,7 +173,10 @@ def _search(view: View, asked: _SearchArguments, *, patient: bool) -> Action:
 def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], asked: _SearchArguments) -> Reply:
     """As much of what was found as fits; the tools whose schemas fit are listed from now on."""
     room = room_of(view)
-    listed = fitting(((str(number), each) for number, each in enumerate(_definitions(view, findings))), room)
+    best = islice(
+        _definitions(view, findings), DEFAULT_LISTED if asked.max_results == DEFAULT_RESULTS else None
+    )
+    listed = fitting(((str(number), each) for number, each in enumerate(best)), room)
     while True:
         structured = _structured(view, findings, entries, asked, len(listed))
         text = _text(findings, structured, len(view.offer.categories))

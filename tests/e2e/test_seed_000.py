@@ -111,7 +111,7 @@ def test_the_definition_of_the_search_has_the_seeds_parameters_and_defaults(defe
     assert properties["query"]["default"] == ""
     assert properties["category"]["type"] == ["string", "null"]
     assert properties["include_descriptions"]["default"] is True
-    assert properties["max_results"]["default"] == 5
+    assert properties["max_results"]["default"] == 20
 
 
 # --- search_tools --------------------------------------------------------------------------------------------
@@ -184,14 +184,14 @@ def test_several_phrasings_find_more_than_either(deferred: Any) -> None:
     assert set(both) == {"rename_symbol", "list_dir"}
 
 
-def test_without_arguments_everything_is_searched_and_five_are_shown(deferred: Any) -> None:
+def test_without_arguments_everything_is_searched_and_twenty_are_shown(deferred: Any) -> None:
     plain, spelled = deferred(
         call("search_tools"),
-        call("search_tools", query="", category=None, include_descriptions=True, max_results=5),
+        call("search_tools", query="", category=None, include_descriptions=True, max_results=20),
     ).results
 
     # Of 29 tools the shipped categories switch off three, and replace_symbol_body for one profile only.
-    assert len(found(plain)) == 5
+    assert len(found(plain)) == 20
     assert plain["structured"]["total"] == len(SERENA_2_1_DESKTOP_APP) - 3
     assert plain == spelled
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -14,6 +14,9 @@ from daemon.surfaces.base import AwaitListing, Forward, Loading, Reply, View
 from daemon.surfaces.search import CATEGORY_CHARACTERS, MAX_RESULTS, SearchSurface
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
+
+if TYPE_CHECKING:
+    from daemon.facts import Fact
 
 SURFACE = SearchSurface()
 CONFIG: dict[str, Any] = {
@@ -166,8 +169,21 @@ def test_a_need_that_nothing_fits_is_told_so_with_the_categories_that_there_are(
     assert action.loading == Loading(leaving=())
 
 
-def test_five_are_found_unless_more_are_asked_for() -> None:
-    assert (len(found()), len(found(max_results=6))) == (5, 6)
+def test_twenty_are_found_and_five_listed_unless_a_number_is_asked_for() -> None:
+    facts: list[Fact] = [
+        status("shell"),
+        listed("shell"),
+        status("serena"),
+        listed("serena", *(f"read_{n}" for n in range(30))),
+    ]
+    view = view_of(after(BEFORE, facts))
+    for asked, lines, listing in (({}, 20, 5), ({"max_results": 6}, 6, 6), ({"cursor": "20"}, 10, 5)):
+        action = act(SURFACE, view, "search_tools", asked)
+        assert isinstance(action, Reply)
+        tools = msgspec.json.decode(action.result)["structuredContent"]["tools"]
+        assert [each.get("listed", True) for each in tools] == [True] * listing + [False] * (lines - listing)
+        assert action.loading is not None
+        assert len(action.loading.tools) == listing
 
 
 def test_a_query_finds_by_name_and_description_and_stays_in_its_category() -> None:
