@@ -69,12 +69,13 @@ async def test_a_fault_of_one_entry_fails_its_server_alone_at_the_start_and_at_a
         await home.wait_ready("a", "c")
         await home.wait_state("b", ServerState.FAILED)
         pid = home.pids()["c"]
-        await home.reload({"mcpServers": {"a": faulty, "b": ECHO, "c": ECHO}})
+        waiting = {**ECHO, "env": {"KEY": "${SET_NOWHERE}"}}
+        await home.reload({"mcpServers": {"a": waiting, "b": ECHO, "c": ECHO}})
         await home.wait_ready("b", "c")
         await home.wait_state("a", ServerState.FAILED)
         failed = home.tree.registry.catalog.value.servers["a"]
         assert failed.status.cause is Cause.CONFIGURATION
-        assert "expected true or false" in failed.status.reason
+        assert failed.status.cause_data["variable"] == "SET_NOWHERE"
         # What it listed before is known, and cannot be called.
         assert failed.tools
         assert home.pids()["c"] == pid
