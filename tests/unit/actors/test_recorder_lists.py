@@ -79,6 +79,16 @@ async def test_what_a_server_has_beside_tools_is_known_before_it_is_up(tmp_path:
         assert version_of(path) == version, "nor is it written again"
 
 
+async def test_that_a_server_has_no_prompts_is_known_before_it_is_up(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    async with life(a_daemon(path, "one")) as stage:
+        await stage.lists("a", "read")
+        await lists(stage, Kind.PROMPT)
+        await stage.written()
+    async with life(a_daemon(path, "two")) as stage:
+        assert known(stage) == {Kind.PROMPT: []}, "nobody waits for this list"
+
+
 async def test_of_two_servers_the_one_that_had_a_uri_first_keeps_it(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     async with life(a_daemon(path, "one", "b")) as stage:
