@@ -15,10 +15,11 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients.capabilities import NOTHING as NO_CAPABILITIES
 from daemon.clients.capabilities import answerable
 from daemon.clients.logging_levels import asked_level
-from daemon.clients.refusals import concerns_client, read_refusal, without_secrets
+from daemon.clients.refusals import concerns_client, read_refusal, with_author, without_secrets
 from daemon.errors import CallError, InternalError, UpstreamCallError
 from daemon.surfaces.answers import error_result
 
@@ -285,7 +286,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
             or (self.request.modern and concerns_client(error, self.others))
             or self.request.session.selection.servers
         ):
-            self.calls.refuse(self, *without_secrets(error, redact), UpstreamCallError.code)
+            try:
+                refusal = with_author(upstream.of, without_secrets(error, redact))
+            except UnsafeQuestion as unsafe:
+                self.lost(UpstreamCallError(f"server {upstream.of} asks what no user is shown: {unsafe}"))
+                return
+            self.calls.refuse(self, *refusal, UpstreamCallError.code)
         else:
             self.lost(read_refusal(error, redact))
 

@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 
 from daemon.authorization.messages import DeviceCode, Done, Failed
 from daemon.authorization.running import LoginRefused
+from daemon.catalog.authorship import OURS
 from daemon.causes import CURED_BY_LOGIN
 from daemon.clients.capabilities import NOTHING, has
 from daemon.clients.elicitations import COMPLETE
@@ -258,7 +259,7 @@ def _params(server: Server, page: LoginPage | DeviceCode, elicitation: str | Non
     """The params of the elicitation (MCP, `elicitation/create`, mode `url`)."""
     code = f" and type the code {page.code}" if isinstance(page, DeviceCode) else ""
     place = urlsplit(page.url).netloc
-    text = f"Server {server.name} wants you to log in at {place}{code}. What was called goes on then."
+    text = f"{OURS}server {server.name} wants you to log in at {place}{code}. What was called goes on then."
     params = {"mode": "url", "message": text, "url": page.url}
     # 2025-11-25 wants an id, 2026-07-28 has none.
     return Raw(msgspec.json.encode(params if elicitation is None else {**params, "elicitationId": elicitation}))

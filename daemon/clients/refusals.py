@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from daemon.catalog.authorship import authored_elicitation
+from daemon.clients.elicitations import REQUIRED
 from daemon.errors import UpstreamCallError
 from daemon.wire.envelope import INVALID_PARAMS
 from daemon.wire.error_objects import read_error
@@ -28,6 +30,19 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
     code, message, data = without_secrets(error, redact)
     told = {"code": code, "message": message, "data": data}
     return UpstreamCallError(f"the server refused the call: {message} ({code})", upstream=told)
+
+
+def with_author(server: str, refusal: tuple[int, str, object]) -> tuple[int, str, object]:
+    """A refusal whose URLs name the server that sends users there (`elicitations.REQUIRED`).
+
+    Raises:
+        UnsafeQuestion: a URL is not to be shown.
+    """
+    code, message, data = refusal
+    if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):
+        return refusal
+    asked = [authored_elicitation(server, each) for each in data["elicitations"] if isinstance(each, dict)]
+    return code, message, {**data, "elicitations": asked}
 
 
 def without_secrets(error: Buffer, redact: Callable[[str], str]) -> tuple[int, str, object]:

@@ -15,10 +15,12 @@ import msgspec
 import trio
 from msgspec import UNSET, Raw
 
+from daemon.catalog.authorship import UnsafeQuestion, authored
 from daemon.clients.input_required import (
     ASKING,
     FIRST_PAUSE,
     LONGEST_PAUSE,
+    REQUESTS,
     RESPONSES,
     STATE,
     Round,
@@ -42,6 +44,9 @@ MAX_ROUNDS = 10
 """Rounds of one call, as the SDKs of MCP have it: a server that always needs more is not asked for ever."""
 
 
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
 class InputRounds:
     """The rounds of one client's calls."""
 
@@ -61,8 +66,6 @@ class InputRounds:
 
     def goes_on(self, call: ClientCall, result: Buffer) -> bool:
         """Deal with a result that asks for input: begin a round if its client cannot be answered so."""
-        if call.request.modern and call.convert is None and call.agreed is None:
-            return False
         try:
             needed = input_required_by(result)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -74,8 +77,11 @@ class InputRounds:
         if call.agreed is not None and call.request.modern:
             self._context.agreed.note(owner_of(call), call.agreed)
         if call.request.modern:
-            # Not what the call would give: it passes as it is.
-            call.calls.finish(call, result, "ok")
+            # Not what the call would give: it passes as it is, but for the words that name the server.
+            try:
+                call.calls.finish(call, _authored(_server(call), result, needed), "ok")
+            except UnsafeQuestion as error:
+                call.lost(InputRefused(f"server {_server(call)} asks what no user is shown: {error}"))
             return True
         self._act_after(call, partial(self._take, call, needed))
         return True
@@ -141,6 +147,10 @@ class _Answers:
         """Ask a call's client for one of them."""
         if method not in ASKED_OF_CLIENTS:
             self.failed(method, "no client can be asked that")
+        try:
+            params = authored(self._server, method, params)
+        except UnsafeQuestion as error:
+            self.failed(method, f"no user is shown it: {error}")
         if self._failure is None:
             request = PeerRequest(method, params, _Answer(self, key, method))
             request.server = self._server
@@ -197,6 +207,23 @@ class _Answer:
 
     def report(self, params: dict[str, Raw]) -> None:
         """Nothing: a server of this era cannot be told before it is called again."""
+
+
+def _authored(server: str, result: Buffer, needed: InputRequired) -> bytes:
+    """A result that asks a client for input, with the words that name the server."""
+    members = _decode_members(result)
+    asked = {
+        key: {
+            "method": each.method,
+            "params": Raw(b"{}")
+            if each.params is UNSET
+            else authored(server, each.method, Raw(bytes(each.params))),
+        }
+        for key, each in (needed.inputRequests or {}).items()
+    }
+    if asked:
+        members[REQUESTS] = Raw(msgspec.json.encode(asked))
+    return msgspec.json.encode(members)
 
 
 def _server(call: ClientCall) -> str:

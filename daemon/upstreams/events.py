@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from daemon.catalog.authorship import UnsafeQuestion, authored
 from daemon.causes import Cause, Reason
 from daemon.counting.measures import STDERR_LINE, Noise, StderrTail
 from daemon.errors import ProtocolFault
@@ -19,6 +20,7 @@ from daemon.upstreams.access import UpstreamAccess
 from daemon.upstreams.held_subscription import HeldSubscription
 from daemon.upstreams.instances.declaring import roots_of
 from daemon.upstreams.runlog import RunLog
+from daemon.wire.envelope import INVALID_PARAMS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -148,6 +150,12 @@ class UpstreamEvents(UpstreamAccess):
         request.server = self.name
         if request.method == LIST_ROOTS:
             request.otherwise = self.roots
+        try:
+            request.params = authored(self.name, request.method, request.params)
+        except UnsafeQuestion as error:
+            self.log.say("WARNING", f"asks what no user is shown ({request.method}): {error}")
+            request.refuse(INVALID_PARAMS, f"mcpd does not pass this question on: {error}")
+            return
         if (owner := self._audience.owner_of(request)) is not None:
             owner.asked(request)
             return

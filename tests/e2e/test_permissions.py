@@ -124,7 +124,9 @@ def test_the_user_of_the_client_that_calls_is_asked(daemon: Daemon, place: str, 
         assert not result.get("isError"), result
         (asked,) = client.asked
         assert asked["method"] == "elicitation/create"
-        assert asked["params"]["message"].startswith('fs/write wants to run with {"path":"/x","text":"hidden ')
+        assert asked["params"]["message"].startswith(
+            'mcpd asks: fs/write wants to run with {"path":"/x","text":"hidden '
+        )
         assert "\u202e" not in asked["params"]["message"]
         client.run("move")
         assert len(client.asked) == 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw, Struct
 
+from daemon.catalog.authorship import OURS
 from daemon.catalog.permissions import annotations_of, rule_for
 from daemon.safety.escape import legible
 
@@ -73,7 +74,7 @@ def question(
     """
     choices = [str(each) for each in UserChoice if session or each is not UserChoice.SESSION]
     name = legible(f"{tool.server}/{tool.name}".translate(_LINE_ENDS))
-    text = f"{name} wants to run with {_shown(bytes(arguments), redact)}\n{_reason(tool, profile)}"
+    text = f"{OURS}{name} wants to run with {_shown(bytes(arguments), redact)}\n{_reason(tool, profile)}"
     schema = {
         "type": "object",
         "properties": {MEMBER: {"type": "string", "title": "Your choice", "enum": choices}},

@@ -68,7 +68,8 @@ async def test_a_client_is_asked_and_the_call_sent_again_with_its_answer(nursery
     client = guest.client
     needs(stage, await called(stage, client, other=[1]), {"who": "elicitation/create"})
     asked = await answer(client)
-    assert (asked["method"], asked["params"]) == ("elicitation/create", QUESTION)
+    told = {**QUESTION, "message": f"Server alpha asks: {QUESTION['message']}"}
+    assert (asked["method"], asked["params"]) == ("elicitation/create", told)
     sent = await stage.alpha.wait_sent(2)
     assert b'"requestState":' + STATE in b"".join(map(bytes, sent.call.params))
     assert members(sent) == {

@@ -53,7 +53,7 @@ async def test_a_call_is_sent_when_its_user_agrees_and_the_next_is_asked_about_a
         await call(client, surface, request_id)
         question = await asked(client)
         message = question["params"]["message"]
-        assert message.startswith('alpha/echo wants to run with {"x":1}\n')
+        assert message.startswith('mcpd asks: alpha/echo wants to run with {"x":1}\n')
         assert len(stage.alpha.sent) == request_id - 1
         await reply(client, question, accept())
         sent = await stage.alpha.wait_sent(request_id)

@@ -46,7 +46,7 @@ def asked(
 def test_server_tool_and_arguments_are_shown_and_what_can_be_chosen() -> None:
     params = asked(b'{\n  "path": "/x", "deep": {"list": [1, 2]}\n}')
     assert params["message"].splitlines() == [
-        'fs/write wants to run with {"path":"/x","deep":{"list":[1,2]}}',
+        'mcpd asks: fs/write wants to run with {"path":"/x","deep":{"list":[1,2]}}',
         "Annotations: destructive, open-world. Rule of profile default: fs/*, read-only: false.",
     ]
     schema = params["requestedSchema"]
@@ -81,7 +81,7 @@ def test_why_the_user_is_asked_stands_behind_the_call(annotations: Any, rules: A
 def test_arguments_stand_on_one_line_however_they_are_written(size: int) -> None:
     arguments = b'{"text":\n\n\r\n\t"a\\nb",\n\n\n"more":"%b"}' % (b"x" * size)
     first, *rest = asked(arguments)["message"].split("\n")
-    assert first.startswith("fs/write wants to run with ")
+    assert first.startswith("mcpd asks: fs/write wants to run with ")
     assert ('a\\nb"' in first, "\r" in first, len(rest)) == (True, False, 1)
 
 
@@ -112,7 +112,7 @@ def test_long_arguments_are_cut_and_it_is_said_how_long_they_are(length: int) ->
     message = asked(arguments)["message"]
     assert len(message) < MAX_SHOWN + 300
     assert message.startswith(
-        f"fs/write wants to run with arguments of {len(arguments):,} bytes, of which this is"
+        f"mcpd asks: fs/write wants to run with arguments of {len(arguments):,} bytes, of which this is"
     )
     assert '"path"' in message
 
