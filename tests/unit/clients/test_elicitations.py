@@ -84,7 +84,11 @@ async def test_a_call_that_needs_a_url_first_is_refused_as_its_server_does(nurse
     await called(stage, client)
     stage.refuse(stage.alpha.sent[0], required("e1", "e2"))
     refused = (await client.get())["error"]
-    assert refused == json.loads(required("e1", "e2"))
+    told = json.loads(required("e1", "e2"))
+    for each in told["data"]["elicitations"]:
+        # Under the server's name: a client shows it as mcpd's.
+        each["message"] = f"Server alpha asks: {each.get('message', '')}"
+    assert refused == told
     complete(stage, {"elicitationId": "e2"})
     assert (await client.get())["method"] == COMPLETE
 
