@@ -16,10 +16,10 @@ from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, 
 from daemon.surfaces.base import Action, AwaitListing, Reply, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
+    DESCRIBING_PROPERTIES,
     NO_CATEGORIES,
     DescribeArguments,
     describe_category,
-    describing_properties,
     find_category,
     shown,
 )
@@ -178,22 +178,16 @@ def _line(category: dict[str, Any]) -> str:
     return f"- **{category['name']}**{described}\n  Tools: {names}{more}"
 
 
-_LISTS = "List the categories of tools with what is in them"
+_LISTS = "List tool categories"
 
 
 def _list_definition(description: str) -> bytes:
-    return meta_tool(LIST, "List tool categories", description, {})
+    return meta_tool(LIST, description, {})
 
 
 _LIST_DEFINITION = _list_definition(f"{_LISTS}.")
 
 _DEFINITIONS = (
-    meta_tool(
-        GET,
-        "Load a category's tools",
-        "Get the definitions of all tools in a category: what each does and which arguments it takes.",
-        describing_properties(f"A category's name, as {LIST} gives it."),
-        ("category",),
-    ),
+    meta_tool(GET, "Get a category's tools and their arguments.", DESCRIBING_PROPERTIES, ("category",)),
     calling.call_tool_definition(f"{GET} tells its arguments."),
 )

@@ -60,16 +60,11 @@ class DescribeArguments(msgspec.Struct, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-def describing_properties(category: str) -> dict[str, object]:
-    """The schemas of `DescribeArguments` without the cursor, given the description of `category`."""
-    return {
-        "category": {"type": "string", "description": category},
-        "toolNames": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Only these tools; all of them if left out.",
-        },
-    }
+DESCRIBING_PROPERTIES: dict[str, object] = {
+    "category": {"type": "string"},
+    "toolNames": {"type": "array", "items": {"type": "string"}},
+}
+"""The schemas of `DescribeArguments` without the cursor."""
 
 
 def find_category(view: View, name: str) -> ToolCategory:

@@ -14,7 +14,7 @@ from daemon.protocol import tool_head
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
 from daemon.surfaces.arguments.wrapping import Wrapper
 from daemon.surfaces.base import AwaitListing, Forward, Target, renamed
-from daemon.surfaces.describing import definition, meta_tool, starting, unlisted
+from daemon.surfaces.describing import RUNS_ANYTHING, definition, meta_tool, starting, typed, unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -114,12 +114,8 @@ def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
 
 def call_tool_definition(find_with: str) -> bytes:
     """The definition of `call_tool`, raw JSON; `find_with` says where names and arguments are found."""
-    properties = {
-        "tool_name": {"type": "string", "description": "The tool."},
-        "arguments": {"type": "object", "description": "Its arguments; {} if it takes none."},
-    }
     described = f"Run a tool by name. {find_with}"
-    return meta_tool(CALL_TOOL, "Run a tool", described, properties, tuple(properties), reads_only=False)
+    return meta_tool(CALL_TOOL, described, typed(ARGUMENTS), tuple(ARGUMENTS), hints=RUNS_ANYTHING)
 
 
 def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offered | AwaitListing:

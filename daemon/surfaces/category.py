@@ -20,15 +20,15 @@ from daemon.surfaces.arguments.wrapping import Wrapper
 from daemon.surfaces.base import Action, AwaitListing, Target, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
+    DESCRIBING_PROPERTIES,
     DescribeArguments,
     category_lines,
     describe_category,
-    describing_properties,
     find_category,
     member_key,
     shown,
 )
-from daemon.surfaces.describing import meta_tool
+from daemon.surfaces.describing import RUNS_ANYTHING, meta_tool, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,22 +176,14 @@ def _get_definition(view: View) -> bytes:
     described = (
         f"Load the definitions of a category's tools, to run them with {CALL}.\n\n{category_lines(view)}"
     )
-    properties = describing_properties("One of those above.")
-    return meta_tool(GET, "Load a category's tools", described, properties, ("category",))
+    return meta_tool(GET, described, DESCRIBING_PROPERTIES, ("category",))
 
-
-_CALL_PROPERTIES = {
-    "category": {"type": "string", "description": "The category of the tool."},
-    "name": {"type": "string", "description": "The tool, as get-category-tools names it."},
-    "args": {"type": "object", "description": "The tool's own arguments; {} if it takes none."},
-}
 
 _CALL_DEFINITION = meta_tool(
     CALL,
-    "Run a tool of a category",
-    "Run a tool of a category. Steps: 1. load the category's definitions with get-category-tools;"
-    " 2. call this with the category, the tool's name and its arguments.",
-    _CALL_PROPERTIES,
-    tuple(_CALL_PROPERTIES),
-    reads_only=False,
+    f"Run a tool of a category. Steps: 1. load the category's definitions with {GET};"
+    " 2. call this with the category, the tool's name there and its own arguments.",
+    typed(ARGUMENTS),
+    tuple(ARGUMENTS),
+    hints=RUNS_ANYTHING,
 )

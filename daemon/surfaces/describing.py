@@ -46,9 +46,16 @@ _EMPTY = frozenset({b"null", b"{}", b"[]", b'""'})
 _ANNOTATIONS = msgspec.json.Decoder(dict[str, Any])
 
 
-_READS = {"readOnlyHint": True, "openWorldHint": False}
-_RUNS_ANYTHING = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
-"""The hints of a meta-tool that runs tools of servers: some of them may do anything (MCP, tool annotations)."""
+READS_HERE = {"readOnlyHint": True, "openWorldHint": False}
+"""The hints of a meta-tool that changes nothing and reaches nothing beyond this machine (MCP,
+tool annotations).
+
+What is a default is left out, and so are titles: the list is paid for with each session."""
+READS = {"readOnlyHint": True}
+"""The hints of a meta-tool that runs servers' tools which only read: the tools may reach anything."""
+RUNS_ANYTHING = {"destructiveHint": True}
+"""The hints of a meta-tool that runs any tool of a server. True is the default; a client that runs unasked
+whatever says nothing of itself is still told."""
 
 Described = tuple[str, "Tool", str]
 """The name to call a tool by, the tool, and its description."""
@@ -70,12 +77,11 @@ class Page:
 
 def meta_tool(
     name: str,
-    title: str,
     description: str,
     properties: Mapping[str, object],
     required: Sequence[str] = (),
     *,
-    reads_only: bool = True,
+    hints: Mapping[str, bool] = READS_HERE,
 ) -> bytes:
     """The definition of a meta-tool as it is listed, raw JSON.
 
@@ -84,13 +90,11 @@ def meta_tool(
 
     Args:
         name: the tool's name.
-        title: its title, for people.
         description: its description, for models.
         properties: the schemas of its arguments.
         required: the arguments that must be given.
-        reads_only: whether it changes nothing and reaches nothing beyond this machine; otherwise it runs tools.
+        hints: its annotations.
     """
-    reading = _READS if reads_only else _RUNS_ANYTHING
     return msgspec.json.encode(
         {
             "name": name,
@@ -100,10 +104,15 @@ def meta_tool(
                 "properties": properties,
                 **({"required": required} if required else {}),
             },
-            "annotations": {"title": title, **reading},
+            "annotations": hints,
             "_meta": ALWAYS_LOAD,
         }
     )
+
+
+def typed(arguments: Mapping[str, str]) -> dict[str, object]:
+    """The schemas of arguments whose names say what they are, given their types."""
+    return {name: {"type": kind} for name, kind in arguments.items()}
 
 
 def definition(tool: Tool, description: str) -> dict[str, object]:

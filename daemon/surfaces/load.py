@@ -334,7 +334,6 @@ def _server_definition(view: View) -> bytes:
     lines = roomy_lines(entries, view.means.index_characters, rest) if servers else "none are configured"
     return meta_tool(
         SERVER,
-        "Find MCP servers",
         "Find MCP servers by need or keyword. Returns each one's summary and a line per tool."
         f"\n\nServers:\n{lines}",
         {"name": {"type": "string", "description": "A need, keywords or a server's name."}},
@@ -344,7 +343,6 @@ def _server_definition(view: View) -> bytes:
 
 _TOOL_DEFINITION = meta_tool(
     TOOL,
-    "Load MCP tools",
     "Load tools: returns their schemas and makes them callable by name. Several at once save round trips.",
     {
         "names": {

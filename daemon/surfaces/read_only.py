@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from daemon.catalog.permissions import annotations_of
 from daemon.errors import InvalidArguments
-from daemon.surfaces.base import ALWAYS_LOAD, Forward
+from daemon.surfaces.base import Forward
+from daemon.surfaces.describing import READS, meta_tool, typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +39,8 @@ class ReadOnlyCalls:
         self._surface = surface
         self._call = call
         self._own = name
-        self._definition = _definition(name, call, properties)
+        described = f"Prefer this to {call} for tools with readOnlyHint: true."
+        self._definition = meta_tool(name, described, typed(properties), tuple(properties), hints=READS)
 
     def instructions(self, view: View) -> str:
         """Those of the surface."""
@@ -93,20 +93,3 @@ class ReadOnlyCalls:
             server=forward.server,
             call=self._call,
         )
-
-
-def _definition(name: str, call: str, properties: Mapping[str, str]) -> bytes:
-    """The tool as it is listed. Where servers' tools reach is not known here: they may reach anything."""
-    return msgspec.json.encode(
-        {
-            "name": name,
-            "description": f"Prefer this to {call} for tools with readOnlyHint: true.",
-            "inputSchema": {
-                "type": "object",
-                "properties": {key: {"type": kind} for key, kind in properties.items()},
-                "required": list(properties),
-            },
-            "annotations": {"title": "Run a tool that only reads", "readOnlyHint": True, "openWorldHint": True},
-            "_meta": ALWAYS_LOAD,
-        }
-    )

@@ -125,7 +125,6 @@ _decode_contents = msgspec.json.Decoder(_Contents).decode
 
 _DEFINITION = meta_tool(
     READ,
-    "Read a resource",
     "Read a resource by its URI: one that a tool's result links to, or that a server is known to have.",
     {"uri": {"type": "string", "description": "The resource's URI, as it was given."}},
     ("uri",),

@@ -311,7 +311,6 @@ def _search_definition(categories: tuple[str, ...], said: str) -> bytes:
     """`search_tools` for a profile with these categories, and what is said of their tools."""
     return meta_tool(
         SEARCH,
-        "Search tools",
         "Find tools by need, keyword, name or category. What is found can be called by its name, with"
         f" its schema in the list of tools.{f' For example: {said}.' if said else ''}",
         {

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownCategory, UnknownTool
+from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.states import ServerState
 from daemon.surfaces.base import AwaitListing, Forward
 from daemon.surfaces.browse import MAX_NAMES, BrowseSurface
+from daemon.surfaces.table import SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
 
@@ -49,9 +51,17 @@ def test_only_a_few_words_of_the_list_depend_on_what_there_is() -> None:
     (listing, *others), (bare, *same) = SURFACE.list_tools(VIEW), SURFACE.list_tools(view_of(catalog_of({})))
     assert others == same
     assert listing == bare.replace(
-        b"what is in them.", b"what is in them: history (What changed.), files (Files.)."
+        b"tool categories.", b"tool categories: history (What changed.), files (Files.)."
     )
     assert SURFACE.awaits(VIEW) == ()
+
+
+@pytest.mark.parametrize(("read_only_call", "tokens"), [(True, 300), (False, 240)])
+def test_its_list_stays_the_smallest(read_only_call: bool, tokens: int) -> None:
+    profile = {"readOnlyCall": read_only_call}
+    view = view_of(catalog_of({"profiles": {"default": profile}}))
+    size = sum(len(each) + len(",") for each in SURFACES["browse"].list_tools(view))
+    assert size <= BYTES_PER_TOKEN * tokens
 
 
 def test_all_categories_are_listed_with_descriptions_and_names_of_tools() -> None:
