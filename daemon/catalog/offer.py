@@ -24,8 +24,10 @@ from daemon.catalog.chosen import Choices
 from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.lazy import Lazily, Table
 from daemon.catalog.offered import offered
+from daemon.catalog.openai_schemas import shown_parts
 from daemon.catalog.rules import ProfileRules
 from daemon.catalog.templates import Template
+from daemon.config.model import SchemaForm
 from daemon.config.permission import Permission
 from daemon.kit.latest import keep_latest
 from daemon.model import Kind
@@ -57,6 +59,8 @@ class Offered:
     """The profile's description of it, else the category's, else the server's."""
     asks: bool = False
     """Whether the profile has it called only if the client's user agrees."""
+    form: SchemaForm = SchemaForm.ORIGINAL
+    """How its input schema is listed."""
 
     @property
     def key(self) -> ToolKey:
@@ -64,15 +68,16 @@ class Offered:
         return self.tool.server, self.tool.name
 
     def listed(self, name: str | None = None) -> bytes:
-        """The tool object of `tools/list`: the server's own bytes, unless the name or the description differ.
+        """The tool object of `tools/list`: the server's own bytes, unless name, description or schema differ.
 
         Args:
             name: the name to list it by; None for its own.
         """
         name = self.name if name is None else name
-        if name == self.tool.name and self.description == self.tool.description:
+        parts = shown_parts(self.tool, self.form)
+        if parts is self.tool.parts and (name, self.description) == (self.tool.name, self.tool.description):
             return self.tool.raw
-        members: dict[str, object] = {key: Raw(value) for key, value in self.tool.parts.items()}
+        members: dict[str, object] = {key: Raw(value) for key, value in parts.items()}
         return msgspec.json.encode({**members, "name": name, "description": self.description})
 
 
@@ -190,7 +195,8 @@ class Offer:
             description = self.rules.describe(tool, member)
         given = self._catalog.names.given.get(key, name)
         asks = self.rules.permission(key) is Permission.ASK
-        return Offered(tool=tool, name=given, category=category, description=description, asks=asks)
+        form = self._profile.schemas
+        return Offered(tool=tool, name=given, category=category, description=description, asks=asks, form=form)
 
     def _still_offered(self, before: Offer) -> dict[ToolKey, Offered]:
         """The offered tools of `before` that are surely still right."""
@@ -209,7 +215,8 @@ class Offer:
     def _listing_of(self, server: str, tools: Mapping[str, Tool]) -> Iterator[bytes]:
         """The listing of one server: nearly always the bytes that it sent."""
         given = self._catalog.names.given
-        plain = bool(self._catalog.chosen) or (server in self.rules.whole and not self.rules.has_texts)
+        untold = bool(self._catalog.chosen) or (server in self.rules.whole and not self.rules.has_texts)
+        plain = untold and self._profile.schemas is SchemaForm.ORIGINAL
         return (
             tool.raw if plain and given.get((server, name), name) == name else self.tools[server, name].listed()
             for name, tool in tools.items()

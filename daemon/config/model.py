@@ -54,6 +54,7 @@ __all__ = [
     "Profile",
     "Restart",
     "RestartType",
+    "SchemaForm",
     "Search",
     "Seconds",
     "Server",
@@ -111,6 +112,13 @@ class EraWish(StrEnum):
     AUTO = "auto"
     HANDSHAKE = "handshake"
     MODERN = "modern"
+
+
+class SchemaForm(StrEnum):
+    """How the schemas of tools' arguments are shown."""
+
+    ORIGINAL = "original"
+    OPENAI = "openai"
 
 
 @attrs.frozen(kw_only=True)
@@ -270,6 +278,8 @@ class Profile:
     permissions: tuple[PermissionRule, ...] = ()
     """Which calls are allowed, asked about or denied; the first rule that fits a tool wins, and without one its
     calls are allowed."""
+    schemas: SchemaForm = SchemaForm.ORIGINAL
+    """original: input schemas as servers write them; openai: without what OpenAI's tool format refuses."""
     read_only_call: bool = True
     """false: `category`, `browse` and `search` have no second call tool, for tools that only read."""
     limits: ProfileLimits = attrs.field(factory=ProfileLimits)

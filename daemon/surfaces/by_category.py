@@ -162,7 +162,7 @@ def _definitions_of_some(
     # The rest is named, so that the model does not have to remember it; a third of the room is some 400 names.
     most = (room_of(view) - _beside(meta)) // 3
     longest = _left(len(names), _call(tool, meta["category"], toolNames=names_within(names, most)))
-    page = paged(tools, room_of(view) - _beside({**meta, **longest}), start)
+    page = paged(view, tools, room_of(view) - _beside({**meta, **longest}), start)
     if page.left:
         rest = names_within(names[page.end :], most)
         meta |= _left(page.left, _call(tool, meta["category"], toolNames=rest))
@@ -173,7 +173,7 @@ def _definitions_of_all(
     view: View, tools: Sequence[Described], start: int, meta: dict[str, Any], tool: str
 ) -> Reply:
     """The definitions of all tools if they fit into one answer; otherwise a line for each."""
-    page = paged(tools, room_of(view) - _beside(meta))
+    page = paged(view, tools, room_of(view) - _beside(meta))
     if page.left:
         some = [name for name, _tool, _description in tools[start : start + NAMED_IN_NOTE]]
         call = _call(tool, meta["category"], toolNames=some)
@@ -186,7 +186,7 @@ def _definitions_of_all(
         if page.left:
             meta |= _left(page.left, _call(tool, meta["category"], cursor=str(page.end)))
     elif start:
-        page = paged(tools, room_of(view), start)
+        page = paged(view, tools, room_of(view), start)
     return _described(page, tools, meta)
 
 

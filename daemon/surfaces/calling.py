@@ -176,7 +176,7 @@ def refuse_changed(view: View, tool: Tool, name: str, description: str) -> None:
         key=key,
         tool=cut(name, MAX_QUOTED),
         server=tool.server,
-        definition=definition(tool, description),
+        definition=definition(view, tool, description),
     )
 
 

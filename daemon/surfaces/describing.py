@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from daemon.catalog.definitions import compact
+from daemon.catalog.openai_schemas import shown_parts
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.model import Kind
 from daemon.safety.legible import legible_schema
@@ -115,12 +116,13 @@ def typed(arguments: Mapping[str, str]) -> dict[str, object]:
     return {name: {"type": kind} for name, kind in arguments.items()}
 
 
-def definition(tool: Tool, description: str) -> dict[str, object]:
+def definition(view: View, tool: Tool, description: str) -> dict[str, object]:
     """A tool for a model: `{description, inputSchema, outputSchema?, annotations?, schemaHash}`."""
+    parts = shown_parts(tool, view.profile.schemas)
     schemas = {
-        key: Raw(legible_schema(compact(tool.parts[key])))
+        key: Raw(legible_schema(compact(parts[key])))
         for key in _SCHEMAS
-        if key in tool.parts and tool.parts[key] not in _EMPTY
+        if key in parts and parts[key] not in _EMPTY
     }
     annotations = _annotations(tool.parts.get("annotations", b"{}"))
     return {
@@ -142,15 +144,16 @@ def _annotations(raw: bytes) -> Raw | None:
     return Raw(legible_schema(msgspec.json.encode(said))) if said else None
 
 
-def paged(tools: Sequence[Described], room: int, start: int = 0) -> Page:
+def paged(view: View, tools: Sequence[Described], room: int, start: int = 0) -> Page:
     """The definitions of as many tools as fit; at least one, which could not be called otherwise.
 
     Args:
+        view: the view of the session.
         tools: all tools.
         room: bytes for the definitions.
         start: how many tools to skip.
     """
-    defined = ((name, definition(tool, description)) for name, tool, description in tools[start:])
+    defined = ((name, definition(view, tool, description)) for name, tool, description in tools[start:])
     return _page(fitting(defined, room), start, len(tools))
 
 

@@ -276,10 +276,10 @@ def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
 def _loaded(view: View, wanted: Wanted) -> Reply:
     tools = [(name, each.tool, each.description) for name, each in wanted.tools.items()]
     beside = size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, ())})
-    page = paged(tools, room_of(view) - beside)
+    page = paged(view, tools, room_of(view) - beside)
     if page.left:
         beside = size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, tuple(wanted.tools))})
-        page = paged(tools, room_of(view) - beside)
+        page = paged(view, tools, room_of(view) - beside)
     left = [name for name in wanted.tools if name not in page.tools]
     keys = tuple(wanted.tools[name].key for name in page.tools)
     answer = result({"tools": page.tools, "meta": _told(view, wanted, page.tools, left)})

@@ -17,6 +17,7 @@ import msgspec
 
 from daemon.catalog.loaded import Source
 from daemon.catalog.offer import MAX_OFFERS
+from daemon.catalog.openai_schemas import shown_meta_tool
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
@@ -126,7 +127,8 @@ class SearchSurface:
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The meta-tools, the core tools, and what this session has found."""
         found = (as_listed(view, each, META_TOOLS) for each in self.listed(view))
-        return (_search_definition(view.offer.categories, topics(view)), _CALL_DEFINITION, *found)
+        own = _search_definition(view.offer.categories, topics(view))
+        return (shown_meta_tool(own, view.profile.schemas), _CALL_DEFINITION, *found)
 
     def listed(self, view: View) -> Sequence[Offered]:
         """The core tools and what was found, each once."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.config.model import Category, Profile, Server, StartMode, TransportType
+from daemon.config.model import Category, Profile, SchemaForm, Server, StartMode, TransportType
 from daemon.config.permission import Annotations, Permission, PermissionRule
 from daemon.config.structure import keys, read
 from daemon.config.tuning import ProfileLimits
@@ -157,6 +157,7 @@ def test_every_key_of_a_profile_is_read() -> None:
         "prompts": False,
         "resources": False,
         "readResource": True,
+        "schemas": "openai",
         "readOnlyCall": False,
         "permissions": [{"match": "s/t", "annotations": {"destructive": True}, "then": "ask"}],
         "deferredLoading": True,
@@ -184,6 +185,7 @@ def test_every_key_of_a_profile_is_read() -> None:
         prompts=False,
         resources=False,
         read_resource=True,
+        schemas=SchemaForm.OPENAI,
         read_only_call=False,
         permissions=(
             PermissionRule(match="s/t", annotations=Annotations(destructive=True), then=Permission.ASK),

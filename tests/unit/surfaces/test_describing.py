@@ -30,6 +30,7 @@ def plain(value: object) -> Any:
 
 
 def test_a_definition_holds_what_a_caller_needs_and_nothing_empty() -> None:
+    view = view_of(BEFORE)
     full = tool(
         "a",
         "x",
@@ -41,7 +42,7 @@ def test_a_definition_holds_what_a_caller_needs_and_nothing_empty() -> None:
         _meta={"a": 1},
         icons=[],
     )
-    assert plain(definition(full, "shown")) == {
+    assert plain(definition(view, full, "shown")) == {
         "description": "shown",
         "inputSchema": {"type": "object"},
         "outputSchema": {"type": "object"},
@@ -49,7 +50,7 @@ def test_a_definition_holds_what_a_caller_needs_and_nothing_empty() -> None:
         "schemaHash": full.schema_hash[:12],
     }
     bare = tool("a", "x", outputSchema=None, annotations={})
-    assert list(plain(definition(bare, ""))) == ["description", "inputSchema", "schemaHash"]
+    assert list(plain(definition(view, bare, ""))) == ["description", "inputSchema", "schemaHash"]
 
 
 LARGE = [
@@ -63,7 +64,7 @@ ROOM = 32_000
 def test_what_exceeds_one_answer_comes_in_parts_that_hold_every_tool_once() -> None:
     seen: list[str] = []
     while len(seen) < len(LARGE):
-        page = paged(LARGE, ROOM, len(seen))
+        page = paged(view_of(BEFORE), LARGE, ROOM, len(seen))
         assert len(msgspec.json.encode(page.tools)) <= ROOM
         seen += page.tools
         assert (page.end, page.left, page.whole) == (len(seen), len(LARGE) - len(seen), True)
@@ -72,7 +73,7 @@ def test_what_exceeds_one_answer_comes_in_parts_that_hold_every_tool_once() -> N
 
 def test_one_tool_that_is_too_large_comes_alone() -> None:
     huge = tool("a", "huge")
-    page = paged([("huge", huge, "x" * ROOM * 2), ("next", huge, "")], ROOM)
+    page = paged(view_of(BEFORE), [("huge", huge, "x" * ROOM * 2), ("next", huge, "")], ROOM)
     assert list(page.tools) == ["huge"]
     assert page.left == 1
 

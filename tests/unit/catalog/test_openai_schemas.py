@@ -1,0 +1,174 @@
+"""Input schemas for profiles with `"schemas": "openai"`: each rule, and every place where a schema is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from daemon.catalog.openai_schemas import FORMATS, MAX_BYTES, REFUSED, openai_schema
+from daemon.surfaces.table import READING
+from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
+from tests.unit.surfaces.samples import answer, view_of
+
+WHOLE = {"type": "number", "multipleOf": 1}
+STRING = {"type": "string"}
+
+RULES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"type": "integer"}, WHOLE),
+    ({"type": "integer", "multipleOf": 5}, {"type": "number", "multipleOf": 5}),
+    ({"type": ["string", "null"], "default": None}, STRING),
+    ({"type": ["integer", "null"]}, WHOLE),
+    ({"type": ["number", "null"]}, {"type": "number"}),
+    ({"type": ["boolean", "string"]}, {"anyOf": [{"type": "boolean"}, STRING]}),
+    ({"type": ["integer", "number"]}, {"type": "number"}),
+    (
+        {"type": ["string", "array"], "items": {"type": "integer"}, "title": "t"},
+        {"title": "t", "anyOf": [STRING, {"type": "array", "items": WHOLE}]},
+    ),
+    ({"enum": [1, 2]}, {**WHOLE, "enum": [1, 2]}),
+    ({"enum": [True, 1]}, {"enum": [True, 1]}),
+    ({"type": ["string", "null"], "enum": ["a", None]}, {**STRING, "enum": ["a"]}),
+    ({"anyOf": [STRING, {"type": "null"}], "description": "d"}, {**STRING, "description": "d"}),
+    (
+        {"anyOf": [{"type": "array", "items": STRING}, {"type": "null"}]},
+        {"type": "array", "items": STRING},
+    ),
+    ({"oneOf": [{"type": "integer"}, {"type": "integer"}]}, WHOLE),
+    ({"anyOf": [{"type": "integer"}, {"type": "number"}]}, {"type": "number"}),
+    ({"oneOf": [{"const": "a"}, {"const": "b"}]}, {"anyOf": [{"const": "a"}, {"const": "b"}]}),
+    ({"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}, {"$ref": "#/$defs/a"}),
+    (
+        {
+            "allOf": [
+                {"type": "object", "properties": {"a": STRING}, "required": ["a"]},
+                {"properties": {"b": {"type": "integer"}}, "required": ["b"]},
+            ]
+        },
+        {"type": "object", "properties": {"a": STRING, "b": WHOLE}, "required": ["b", "a"]},
+    ),
+    ({"type": "array"}, {"type": "array", "items": {}}),
+    ({"type": "array", "items": True}, {"type": "array", "items": {}}),
+    (
+        {"type": "array", "prefixItems": [STRING, {"type": "integer"}], "items": False},
+        {"type": "array", "items": {"anyOf": [STRING, WHOLE]}},
+    ),
+    ({"type": "array", "items": [STRING, STRING]}, {"type": "array", "items": STRING}),
+    (
+        {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1},
+        {"type": "object", "additionalProperties": WHOLE},
+    ),
+    (
+        {"type": "object", "patternProperties": {"^x": STRING}, "additionalProperties": False},
+        {"type": "object"},
+    ),
+    ({**STRING, "format": "uri", "minLength": 1}, {**STRING, "minLength": 1}),
+    ({**STRING, "format": "date-time"}, {**STRING, "format": "date-time"}),
+    ({**STRING, "not": {"const": ""}, "if": {}, "then": {}}, STRING),
+]
+
+
+def shown(schema: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = msgspec.json.decode(openai_schema(msgspec.json.encode(schema)))
+    return made
+
+
+@pytest.mark.parametrize(("written", "expected"), RULES)
+def test_each_rule_replaces_what_is_refused(written: dict[str, Any], expected: dict[str, Any]) -> None:
+    """In a property, and in a definition that something refers to; a second time changes nothing."""
+    for place in ("properties", "$defs"):
+        made = shown({"type": "object", "properties": {}, place: {"type": written}})
+        assert made[place]["type"] == expected
+        assert shown(made) == made
+        assert list(refused(made, top=True)) == []
+
+
+def test_options_and_values_at_the_top_leave_their_properties_side_by_side() -> None:
+    options = [
+        {"properties": {"a": STRING}, "required": ["a"]},
+        {"properties": {"b": STRING}, "required": ["b"]},
+    ]
+    written = {"type": "object", "properties": {"c": STRING}, "oneOf": options, "enum": [{}]}
+    assert shown(written) == {"type": "object", "properties": {"a": STRING, "b": STRING, "c": STRING}}
+    assert shown({"type": "object"}) == {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{ "type": "object", "properties": {"a": {"type": "string"}} }',
+        b'{"type":"object","properties":{"integer":{"enum":["integer"]}}}',
+        b'{"anyOf":5}',
+        b'{"anyOf":{"type":"integer"},"allOf":[3]',
+        b'{"properties":[1],"allOf":[{"properties":{"a":true}}]}',
+        b'{"format":["a"],"type":"integer"}',
+        b'{"items":' * 5000 + b"{}" + b"}" * 5000,
+        b'{"type":"integer","description":"%b"}' % (b"x" * MAX_BYTES),
+    ],
+    ids=["fine", "by name only", "number", "cut", "list", "format", "deep", "long"],
+)
+def test_what_holds_nothing_refused_or_cannot_be_converted_keeps_its_bytes(raw: bytes) -> None:
+    assert openai_schema(raw) is raw
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": ["integer", "null"]}, "u": {"oneOf": [STRING, {"type": "array"}]}},
+}
+OUTPUT = {"type": "object", "properties": {"n": {"type": ["integer", "null"]}}}
+
+
+def view(form: str, surface: str = "full") -> Any:
+    profile = {"surface": surface, "schemas": form, "autoLoad": True, "coreTools": ["fs/count"]}
+    config = {"mcpServers": servers("fs"), "profiles": {"default": {**profile, "readResource": True}}}
+    count = tool("fs", "count", inputSchema=SCHEMA, outputSchema=OUTPUT)
+    return view_of(after(catalog_of(config), [status("fs"), listed("fs", count)]))
+
+
+@pytest.mark.parametrize("surface", READING)
+def test_no_list_of_any_surface_holds_what_is_refused(surface: str) -> None:
+    """Nor do the meta-tools; what clients check results with stays as it is."""
+    tools = [msgspec.json.decode(raw) for raw in READING[surface].list_tools(view("openai", surface))]
+    assert [list(refused(each["inputSchema"], top=True)) for each in tools] == [[]] * len(tools)
+    if surface in {"full", "search"}:
+        assert tools[-1]["outputSchema"] == OUTPUT
+
+
+def test_without_the_key_the_list_holds_the_servers_own_bytes() -> None:
+    seen = view("original")
+    tools = READING["full"].list_tools(seen)
+    assert tools[-1] is seen.offer.all[0].tool.raw
+
+
+@pytest.mark.parametrize(
+    ("surface", "name", "arguments"),
+    [
+        ("category", "get-category-tools", {"category": "fs"}),
+        ("browse", "get_tools", {"category": "fs", "toolNames": ["count"]}),
+        ("load", "load_mcp_tool", {"names": ["count"]}),
+    ],
+)
+def test_a_described_tool_is_shown_so_too_with_the_hash_of_its_servers_definition(
+    surface: str, name: str, arguments: dict[str, Any]
+) -> None:
+    seen = view("openai", surface)
+    described = answer(READING[surface], seen, name, arguments)["tools"]["count"]
+    assert described["inputSchema"]["properties"]["n"] == WHOLE
+    assert seen.offer.all[0].tool.schema_hash.startswith(described["schemaHash"])
+
+
+def refused(schema: Any, *, top: bool = False) -> Any:
+    """What OpenAI's tool format refuses in a schema."""
+    kind, own = str(schema.get("type")), {"anyOf", "enum"} if top else set()
+    yield from (REFUSED | {"oneOf", "allOf", "prefixItems"} | own) & set(schema)
+    if kind.startswith(("[", "integer")) or (top and kind != "object"):
+        yield kind
+    if schema.get("format", "date") not in FORMATS:
+        yield schema["format"]
+    if (kind == "array" and "items" not in schema) or (top and "properties" not in schema):
+        yield f"{kind} alone"
+    yield from (each for each in schema.get("anyOf", ()) if each.get("type") == "null")
+    inner = [*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else ())]
+    for each in (*inner, *schema.get("properties", {}).values(), *schema.get("$defs", {}).values()):
+        yield from refused(each)
