@@ -153,8 +153,8 @@ class Server:
     enabled: bool = True
     """false: never started, its tools are not offered, its ${...} are not looked up."""
     start: StartMode = StartMode.EAGER
-    """eager: started with the daemon; lazy: with the first call to one of its tools, as is always so where
-    clients do not share an instance."""
+    """eager: started with the daemon; lazy: with the first call to one of its tools. Where clients do not share
+    an instance, each starts with its first client, and lazy keeps mcpd from listing the tools once before."""
     share: Share | None = None
     """all: one instance for everybody; workspace: one for each directory that clients work in; session: one
     for each session; when absent: workspace if ${workspace} stands in command, args, env or cwd, else all."""

@@ -285,7 +285,6 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
         return None
     if server.shared_by is not Share.ALL:
         faults += eager_faults(raw, trail)
-        server = attrs.evolve(server, start=StartMode.LAZY)
     cwd = server.cwd and _absolute(server.cwd, sources.base)
     return attrs.evolve(server, substituted=found, credentials=credentials, cwd=cwd)
 

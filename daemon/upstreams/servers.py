@@ -22,6 +22,7 @@ from daemon.host import paths
 from daemon.processes.marks import efforts
 from daemon.safety.redact import REASON
 from daemon.supervision.supervisor import Supervisor
+from daemon.upstreams.instances.first_lists import keep_listing
 from daemon.upstreams.instances.instanced import InstancedServer
 from daemon.upstreams.instances.resting import keep_ending
 from daemon.upstreams.server_actors import ServerActors, Surrounding
@@ -117,6 +118,7 @@ class Servers(Generic[A]):
             nursery.start_soon(self._keep_following, self._catalog)
             nursery.start_soon(self._actors.run)
             nursery.start_soon(keep_ending, self.upstreams, self._actors)
+            nursery.start_soon(keep_listing, self.upstreams, self._newest)
             await self.supervisor.run()
 
     async def apply(self, config: Config) -> Plan:

@@ -41,6 +41,9 @@ UNUSED_LEAST = 1.0
 """Seconds without use from which an instance may make room for another: what has just been given to a call is
 about to be woken for it."""
 
+FIRST_LIST = "mcpd: "
+"""The owner of an instance that only lists (`instances.first_lists`): it makes room for any client's."""
+
 A = TypeVar("A", bound=SupervisedServer)
 
 
@@ -233,6 +236,10 @@ class ServerInstances(Generic[A]):
         most = self.server.limits.instances
         if len(self.running) < most:
             return
+        for each in self.running.values():
+            if each.owner == FIRST_LIST:
+                self.end(each, "a client needed an instance")
+                return
         latest = trio.current_time() - UNUSED_LEAST
         unused = [each for each in self.running.values() if each.use.at <= latest and not each.actor.is_busy]
         owners = [each.owner for each in self.running.values()]

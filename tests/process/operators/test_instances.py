@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CONFIG: dict[str, Any] = {
     "mcpServers": {
-        "s": {**scripted(tools=["pid"]), "share": "session"},
-        "w": {**scripted(tools=["pid"]), "share": "workspace"},
+        "s": {**scripted(tools=["pid"]), "share": "session", "start": "lazy"},
+        "w": {**scripted(tools=["pid"]), "share": "workspace", "start": "lazy"},
     },
     "metrics": {"enabled": True},
 }

@@ -97,7 +97,8 @@ def test_a_share_that_is_none_is_a_fault() -> None:
 
 
 def test_instances_of_clients_own_are_never_started_with_the_daemon() -> None:
-    assert server_of({**UV, "share": "session"}).start is StartMode.LAZY
+    assert server_of({**UV, "share": "session"}).start is StartMode.EAGER
+    assert server_of({**UV, "share": "session", "start": "lazy"}).start is StartMode.LAZY
     assert server_of({**UV, "share": "all"}).start is StartMode.EAGER
 
 

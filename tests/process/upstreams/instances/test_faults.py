@@ -45,7 +45,7 @@ def first_doing(what: str) -> dict[str, object]:
     """A server that first does this (shell) in its directory."""
     command, arguments = str(ECHO["command"]), list(ECHO["args"])
     script = ["-c", f'{what}\nexec "$@"', "sh", command, *arguments]
-    return {"command": "/bin/sh", "args": script, "share": "workspace", "restart": SOON}
+    return {"command": "/bin/sh", "args": script, "share": "workspace", "start": "lazy", "restart": SOON}
 
 
 def state_of(home: House) -> ServerState:

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from daemon.actors.upstream import UpstreamActor
     from tests.fakes_upstream import Client
 
-OWN: dict[str, Any] = {**scripted(tools=["pid", "echo", "sleep", "act"]), "share": "session"}
-SHARED: dict[str, Any] = {**OWN, "share": "all"}
+OWN: dict[str, Any] = {**scripted(tools=["pid", "echo", "sleep", "act"]), "share": "session", "start": "lazy"}
+"""Not listed before its clients (`test_first_lists`): the instances here are theirs."""
+SHARED: dict[str, Any] = {**OWN, "share": "all", "start": "eager"}
 BY_DIRECTORY: dict[str, Any] = {**OWN, "share": "workspace"}
 
 
@@ -113,6 +114,7 @@ async def test_an_instance_works_in_the_directory_of_its_clients(tmp_path: Path)
     record = tmp_path / "record"
     entry = {
         **scripted(record=str(record)),
+        "start": "lazy",
         "env": {"WHERE": "${workspace}/x"},
         "limits": {"instances": 2},
     }
@@ -155,7 +157,7 @@ async def test_a_server_is_told_what_its_own_client_can_do_and_gets_the_workspac
     tmp_path: Path,
 ) -> None:
     record = tmp_path / "record"
-    entry = {**scripted(record=str(record), requests=["roots/list"]), "share": "session"}
+    entry = {**scripted(record=str(record), requests=["roots/list"]), "share": "session", "start": "lazy"}
     async with house(tmp_path, of(s=entry)) as home:
         await up(home, workspace="/tmp", capabilities={"elicitation": {}, "experimental": {"x": 1}})
 
