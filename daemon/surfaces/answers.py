@@ -140,6 +140,21 @@ def size_of(value: object) -> int:
     return len(msgspec.json.encode(value))
 
 
+def with_text(text: str, answered: bytes | memoryview | msgspec.Raw) -> bytes:
+    """A tool's result with a text after its own content; a result without content comes back as it is."""
+    try:
+        members = _decode_members(answered)
+        content = _decode_items(members["content"])
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return bytes(answered)
+    added = msgspec.Raw(msgspec.json.encode({"type": "text", "text": text}))
+    return msgspec.json.encode({**members, "content": [*content, added]})
+
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
 def cut(text: str, room: int) -> str:
     """A text cut to at most `room` bytes, encoded as JSON."""
     if size_of(text) <= room:

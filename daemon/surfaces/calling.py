@@ -243,15 +243,19 @@ def moved_away(name: str, offered: Offered, new: str, advice: str, **more: objec
         advice: what to do.
         **more: further details of the error.
     """
-    server = offered.tool.server
     return UnknownTool(
-        f"server {server} has renamed {quoted(name)}: it is called {new} now. {advice}",
+        f"{renaming(name, offered, new)} {advice}",
         tool=cut(name, MAX_QUOTED),
-        server=server,
+        server=offered.tool.server,
         renamedTo=new,
         closest=[new],
         **more,
     )
+
+
+def renaming(name: str, offered: Offered, new: str) -> str:
+    """The sentence about a tool that its server has renamed; arguments as for `moved_away`."""
+    return f"server {offered.tool.server} has renamed {quoted(name)}: it is called {new} now."
 
 
 def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:

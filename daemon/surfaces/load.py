@@ -6,8 +6,10 @@ request, a whole schema for a tool that is loaded. Loaded tools are listed, and 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 
 from daemon.catalog.loaded import Source
@@ -31,6 +33,7 @@ from daemon.surfaces.answers import (
     share_of,
     size_of,
     some_of,
+    with_text,
 )
 from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View, is_as_shown, renamed
 from daemon.surfaces.describing import meta_tool, paged, position, starting, unavailable, unlisted, unlisted_of
@@ -110,7 +113,8 @@ class LoadSurface:
         if name == TOOL:
             return _load_tool(view, decode_arguments(arguments, _ToolArguments, TOOL_EXAMPLE), patient=patient)
         try:
-            found = _moved(view, name) or calling.find(view, name, patient=patient)
+            moved = _moved(view, name)
+            found = moved or calling.find(view, name, patient=patient)
         except ToolChanged as changed:
             if view.auto_load or changed.key not in view.loaded:
                 raise
@@ -120,9 +124,15 @@ class LoadSurface:
         known = view.loaded.tools.get(found.key)
         if known is not None and known.verdict.valid:
             return calling.direct(found, arguments)
-        if view.auto_load:
-            return calling.direct(found, arguments, Loading(tools=(found.key,), source=Source.AUTO))
-        raise _not_loaded(view, found)
+        if moved is None and not view.auto_load:
+            raise _not_loaded(view, found)
+        forward = calling.direct(found, arguments, Loading(tools=(found.key,), source=Source.AUTO))
+        if moved is None:
+            return forward
+        # Said once: from then on, the tool is loaded.
+        return attrs.evolve(
+            forward, convert=partial(with_text, calling.renaming(name, found, _name(view, found)))
+        )
 
 
 def _moved(view: View, name: str) -> Offered | None:
@@ -135,7 +145,7 @@ def _moved(view: View, name: str) -> Offered | None:
     if moved is None:
         return None
     old, offered = moved
-    if view.auto_load and is_as_shown(view, old, offered.tool):
+    if (view.auto_load or old in view.loaded) and is_as_shown(view, old, offered.tool):
         return offered
     new, known = _name(view, offered), view.loaded.tools.get(offered.key)
     if known is not None and known.verdict.valid:

@@ -64,8 +64,8 @@ LINES: dict[str, dict[str, list[str]]] = {
     },
     "12.2.4 after a refresh what was loaded is judged anew": {
         "e2e/test_sessions.py": [
-            "test_a_tool_that_is_lost_leaves_the_list_is_announced_and_refused",
-            "test_a_tool_that_has_changed_is_refused_once_and_runs_as_it_is_then",
+            "test_a_tool_that_is_lost_leaves_the_list_is_announced_and_answered",
+            "test_a_tool_that_has_changed_is_refused_until_it_is_loaded_again",
         ],
         "e2e/test_changes.py": [
             "test_a_server_that_comes_back_with_another_list_runs_nothing_in_its_old_form",
@@ -108,7 +108,7 @@ LINES: dict[str, dict[str, list[str]]] = {
         "e2e/test_kills.py": ["test_no_kill_loses_what_was_acknowledged_or_spoils_the_file"],
     },
     "13.4 nothing stale is used after a tool was deleted, disabled or changed": {
-        "e2e/test_sessions.py": ["test_a_tool_that_is_lost_leaves_the_list_is_announced_and_refused"],
+        "e2e/test_sessions.py": ["test_a_tool_that_is_lost_leaves_the_list_is_announced_and_answered"],
         "e2e/test_changes.py": [
             "test_a_server_may_change_at_every_reconnect",
             "test_a_change_during_a_list_is_listed_again_before_anything_is_called",

@@ -96,16 +96,21 @@ def test_what_a_profile_preloads_is_listed_and_called_from_the_start() -> None:
         assert [*daemon.loaded("k")] == ["s/read", "t/look"]
 
 
-def test_with_auto_load_the_old_name_of_a_renamed_tool_runs() -> None:
-    config = configured(profiles={"default": {"surface": "load", "autoLoad": True}})
+@pytest.mark.parametrize("auto_load", [False, True])
+def test_the_old_name_of_a_renamed_tool_runs_and_its_answer_says_so_once(auto_load: bool) -> None:
+    config = configured(profiles={"default": {"surface": "load", "autoLoad": auto_load}})
     with running(config) as daemon:
         daemon.ready()
         with daemon.client().hello(session="k") as client:
             client.load("read")
             daemon.changes("s", {**READ, "name": "read_file"}, WRITE)
             eventually(lambda: daemon.loaded("k")["s/read"]["status"] == "invalid_renamed", daemon.said)
-            assert client.call("read", {"path": "x"})["content"][0]["text"] == '{"path": "x"}'
+            told = "server s has renamed 'read': it is called read_file now."
+            content = client.call("read", {"path": "x"})["content"]
+            assert [each["text"] for each in content] == ['{"path": "x"}', told]
             assert client.listed() == [*META_TOOLS, "read_file"]
+            content = client.call("read", {"path": "y"})["content"]
+            assert [each["text"] for each in content] == ['{"path": "y"}']
             eventually(lambda: "call load_mcp_tool(read) in k " in daemon.said(), daemon.said)
             assert "epoch 2: its tools have changed: 1 came (read_file); 1 went (read)" in daemon.said()
         assert {name: each["source"] for name, each in daemon.loaded("k").items()} == {
@@ -257,11 +262,11 @@ CASES = [
     ),
     Case(
         "invalid_renamed",
-        "UnknownTool",
+        "",
         lambda daemon: daemon.changes("s", {**READ, "name": "read_file"}, WRITE),
         as_it_was,
         "server s calls it read_file now",
-        "it is called read_file now. Load it: load_mcp_tool(",
+        "server s has renamed 'read': it is called read_file now.",
         "Load it under its new name: read_file.",
     ),
     Case(
@@ -286,7 +291,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.status for case in CASES])
-def test_a_tool_that_is_lost_leaves_the_list_is_announced_and_refused(daemon: Daemon, case: Case) -> None:
+def test_a_tool_that_is_lost_leaves_the_list_is_announced_and_answered(daemon: Daemon, case: Case) -> None:
     key = f"lost by {case.status}"
     as_it_was(daemon)
     with daemon.client().hello(session=key) as one, daemon.client().hello(session=key) as two:
@@ -309,19 +314,22 @@ def test_a_tool_that_is_lost_leaves_the_list_is_announced_and_refused(daemon: Da
         assert one.listed() == [*META_TOOLS, "read", "look"]
         assert daemon.loaded(key)["s/read"]["status"] == "valid"
         case.change(daemon)
-        error = refused(one)
-        assert error["code"] == case.code
-        assert case.told in error["message"]
+        answer = one.call("read", {"path": "x"})
+        assert answer["isError"] is bool(case.code)
+        assert answer["content"][-1]["text"].startswith(case.code)
+        assert case.told in answer["content"][-1]["text"]
         case.undo(daemon)
 
 
-def test_a_tool_that_has_changed_is_refused_once_and_runs_as_it_is_then(daemon: Daemon) -> None:
+def test_a_tool_that_has_changed_is_refused_until_it_is_loaded_again(daemon: Daemon) -> None:
     as_it_was(daemon)
     with daemon.client().hello(session="once") as client:
         client.load("read")
         daemon.changes("s", OTHER, WRITE)
         shown = refused(client)["definition"]
         assert shown["inputSchema"] == OTHER["inputSchema"]
+        assert refused(client)["load"] == {"name": "load_mcp_tool", "arguments": {"names": ["read"]}}
+        client.load("read")
         assert client.call("read", {"file": "x"})["isError"] is False
         assert client.listed() == [*META_TOOLS, "read"]
     whole = daemon.loaded("once")["s/read"]["schemaHash"]

@@ -239,20 +239,11 @@ async def test_only_the_tools_of_the_page_that_was_sent_count_as_shown(nursery: 
     assert error_of(await answer_to(client, 2))["code"] == "ToolChanged"
 
 
-async def test_a_renamed_tool_is_refused_with_its_new_name(nursery: trio.Nursery) -> None:
-    stage = stage_of("load")
-    client = await stage.client(nursery)
-    await describe(client, "load")
-    stage.lists("alpha", tool("shout", description="Does echo."), "add")
-    await call(client, "load")
-    error = error_of(await answer_to(client, 2))
-    assert (error["code"], error["renamedTo"]) == ("UnknownTool", "shout")
-
-
-async def test_with_auto_load_a_renamed_tool_runs_under_its_new_name_also_from_a_line(
-    nursery: trio.Nursery,
+@pytest.mark.parametrize("auto_load", [False, True])
+async def test_a_renamed_tool_runs_under_its_new_name_also_from_a_line(
+    nursery: trio.Nursery, auto_load: bool
 ) -> None:
-    stage = Stage(profiles={"default": {"surface": "load", "autoLoad": True}})
+    stage = Stage(profiles={"default": {"surface": "load", "autoLoad": auto_load}})
     client = await stage.client(nursery)
     await describe(client, "load")
     await call(client, "load")

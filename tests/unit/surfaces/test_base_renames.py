@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
 from daemon.errors import ToolChanged, ToolNotLoaded, UnknownTool
@@ -29,6 +31,7 @@ OTHER = tool("git", "history", description="Shows something else.")
 OLD, NEW = ("git", "git_log"), ("git", "history")
 BEFORE = after(catalog_of(CONFIG), [listed("git", LOG, "add")])
 MOVED = after(BEFORE, [listed("git", HISTORY, "add")])
+DIFFERS = after(MOVED, [listed("git", OTHER, "add")])
 
 
 def loaded(each: Tool = LOG, verdict: Verdict | None = None) -> Loaded:
@@ -73,19 +76,19 @@ def test_only_what_was_shown_or_loaded_and_has_another_name_alone_is_as_it_was()
 
 
 def test_the_refusal_of_the_old_name_holds_the_call_that_loads_the_new_one() -> None:
-    error = refused(SURFACE, seen(), "git_log", {}, UnknownTool)
+    error = refused(SURFACE, seen(DIFFERS), "git_log", {}, UnknownTool)
     assert error.message == (
         "server git has renamed 'git_log': it is called history now. Load it:"
         ' load_mcp_tool({"names":["history"]}), then call history.'
     )
     assert error.details["renamedTo"] == "history"
     load: Any = error.details["load"]
-    assert list(answer(SURFACE, seen(), load["name"], load["arguments"])["tools"]) == ["history"]
+    assert list(answer(SURFACE, seen(DIFFERS), load["name"], load["arguments"])["tools"]) == ["history"]
 
 
 def test_what_is_loaded_under_its_new_name_is_called_by_it() -> None:
-    both = loaded().adding([(HISTORY, 2)], Source.MANUAL, 2.0)
-    error = refused(SURFACE, seen(of=both), "git_log", {}, UnknownTool)
+    both = loaded().adding([(OTHER, 2)], Source.MANUAL, 2.0)
+    error = refused(SURFACE, seen(DIFFERS, of=both), "git_log", {}, UnknownTool)
     assert error.message.endswith("It is loaded: call history.")
 
 
@@ -95,22 +98,27 @@ def test_the_old_name_loads_the_new_tool() -> None:
     assert reply.loading == Loading(tools=(NEW,))
 
 
-def test_with_auto_load_a_call_to_the_old_name_runs_and_loads_the_new_one() -> None:
-    action = act(SURFACE, seen(profile="auto"), "git_log", b'{"n":1}')
+@pytest.mark.parametrize("profile", ["default", "auto"])
+def test_a_call_to_the_old_name_runs_loads_the_new_one_and_says_so_once(profile: str) -> None:
+    action = act(SURFACE, seen(profile=profile), "git_log", b'{"n":1}')
     assert isinstance(action, Forward)
     assert (action.server, action.name, bytes(action.arguments)) == ("git", "history", b'{"n":1}')
     assert action.loading == Loading(tools=(NEW,), source=Source.AUTO)
+    assert action.convert is not None
+    told = {"type": "text", "text": "server git has renamed 'git_log': it is called history now."}
+    said = json.loads(action.convert(b'{"content":[{"type":"x"}],"structuredContent":{"a":1.50}}'))
+    assert said == {"content": [{"type": "x"}, told], "structuredContent": {"a": 1.5}}
+    assert action.convert(b'{"task":{}}') == b'{"task":{}}'
     both = loaded().adding([(HISTORY, 2)], Source.AUTO, 2.0)
-    again = act(SURFACE, seen(profile="auto", of=both), "git_log", b"{}")
+    again = act(SURFACE, seen(profile=profile, of=both), "git_log", b"{}")
     assert isinstance(again, Forward)
-    assert (again.name, again.loading) == ("history", None)
+    assert (again.name, again.loading, again.convert) == ("history", None, None)
 
 
 def test_with_auto_load_nothing_runs_that_is_not_what_was_shown() -> None:
-    changed = after(MOVED, [listed("git", OTHER, "add")])
     assert (
         "it is called history now"
-        in refused(SURFACE, seen(changed, "auto"), "git_log", {}, UnknownTool).message
+        in refused(SURFACE, seen(DIFFERS, "auto"), "git_log", {}, UnknownTool).message
     )
     refused(SURFACE, seen(MOVED, "auto", of=Loaded()), "git_log", {}, UnknownTool)
 
