@@ -65,7 +65,7 @@ async def _without_descriptors(it: Arena, visitors: Visitors) -> AsyncIterator[N
     silent = [await visitors.silent() for _ in range(4 * SPARE)]
     try:
         await until(
-            lambda: "Too many open files" in it.daemon.said(), it.daemon.said, seconds=BOUND, every=LOOK_SECONDS
+            lambda: "kept for operators" in it.daemon.said(), it.daemon.said, seconds=BOUND, every=LOOK_SECONDS
         )
         yield
     finally:

@@ -33,8 +33,8 @@ async def test_requests_are_answered_one_after_the_other(autojump_clock: trio.te
             for number in range(3):
                 response = await visit.client.ask("POST", f"/a/{number}?q=1", body=b"hello")
                 assert (response.status, response.body) == (200, b"/a/%d hello" % number)
-            response = await visit.client.ask("GET", "/%7Eme")
-            assert response.body == b"/~me "
+            response = await visit.client.ask("GET", "/%7Eme/%7Eyou")
+            assert response.body == b"/%7Eme/~you "
             assert "connection" not in response.headers
 
 
