@@ -200,6 +200,11 @@ class UpstreamLost(CallError):
 
     code = "UpstreamLost"
 
+    def at(self, server: str) -> UpstreamLost:
+        """The same error, for a model: it names the server and says what to do next."""
+        text = f"server {server}: {self.message}. Check what the call was to do before you call again."
+        return UpstreamLost(text, **{**self.details, "server": server})
+
 
 class UpstreamTimeout(CallError):
     """The server did not answer in time: whether the call was executed is unknown."""

@@ -151,8 +151,7 @@ class UpstreamActor(UpstreamEvents):
         self._lifecycle.ending(reason)
         self._shut()
         for _key, exchange in self._connection.expire(idle=0.0, total=0.0):
-            text = f"server {self.name}: {reason.text}; whether the call ran is unknown"
-            exchange.lost(UpstreamLost(text, server=self.name))
+            exchange.lost(UpstreamLost(f"{reason.text}; whether the call ran is unknown"))
         self._context.outbox.flush()
 
     async def _connect(self, lifecycle: Lifecycle) -> None:

@@ -20,7 +20,7 @@ from daemon.clients.capabilities import NOTHING as NO_CAPABILITIES
 from daemon.clients.capabilities import answerable
 from daemon.clients.logging_levels import asked_level
 from daemon.clients.refusals import concerns_client, read_refusal, with_author, without_secrets
-from daemon.errors import CallError, InternalError, UpstreamCallError
+from daemon.errors import CallError, InternalError, UpstreamCallError, UpstreamLost
 from daemon.surfaces.answers import error_result
 
 if TYPE_CHECKING:
@@ -297,6 +297,8 @@ class ClientCall(Struct, eq=False, kw_only=True):
 
     def lost(self, error: CallError) -> None:
         """Answer the client with why there is no result and what to do."""
+        if isinstance(error, UpstreamLost) and self.upstream is not None:
+            error = error.at(self.upstream.name)
         try:
             result = error_result(error)
         except (TypeError, ValueError, RecursionError) as fault:

@@ -53,7 +53,7 @@ async def drain(sessions: Mapping[int, Calling], servers: Mapping[str, Queueing]
     _give_back(sessions)
     for server in servers.values():
         server.close_line()
-    gone = UpstreamLost("mcpd is shutting down; whether the call ran is unknown. Reconnect and check.")
+    gone = UpstreamLost("mcpd is shutting down (reconnect); whether the call ran is unknown")
     for session in list(sessions.values()):
         session.lose_calls(gone)
 

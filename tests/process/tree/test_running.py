@@ -112,7 +112,8 @@ async def test_the_end_answers_calls_in_flight_and_leaves_no_child(
         home.stop.set()
         error = error_of(await client.get())
         assert error["code"] == "UpstreamLost"
-        assert "shutting down" in error["message"]
+        assert error["message"].startswith("server s: mcpd is shutting down")
+        assert error["message"].endswith(". Check what the call was to do before you call again.")
         assert trio.current_time() - began >= DRAIN_SECONDS
         assert await client.is_closed()
     assert not any(is_alive(pid) for pid in pids)
