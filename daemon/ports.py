@@ -238,6 +238,13 @@ class Instances(Protocol):
             Overloaded: there are as many as may be, and all are at work.
         """
 
+    def take_loss(self, holder: Holder) -> str:
+        """Why the instance has ended that a client's session used before its present one, told once.
+
+        Returns:
+            "after N s without use" or "to make room"; empty if the session has lost nothing, or knows.
+        """
+
     def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
         """Note that nobody is left of a session: what it has for itself waits for it a while, and then ends.
 

@@ -194,6 +194,7 @@ class Dispatch:
                 self._later(self._act_after, call, partial(own.find_workspace, call.request.id))
                 return False
             upstream = instance
+            forward = own.telling(forward) if own.losses else forward
         if upstream.second is not None and not call.request.modern:
             upstream = upstream.second
         call.upstream = upstream
@@ -277,7 +278,7 @@ class Dispatch:
             if action.ask is not None and not self._approvals.may_send(call, action.ask, action.arguments):
                 return False
             # Its server may have renamed it in the meantime.
-            call.refer(action, call.params[-1])
+            call.refer(session.instances.telling(action), call.params[-1])
         elif call.method == protocol.CALL_TOOL and session.selection.profile.permissions:
             # What it was to be called by now means something else: it cannot be judged as what it was.
             text = f"{call.label} is not called by this name any more. Nothing was sent: call it again."

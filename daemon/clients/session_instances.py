@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+import attrs
 
 from daemon.clients.capabilities import declared_in
 from daemon.errors import CallError
 from daemon.ports import Holder
+from daemon.protocol import CALL_TOOL
+from daemon.surfaces.answers import with_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionContext
     from daemon.clients.session_state import SessionState
     from daemon.ports import Upstream
+    from daemon.surfaces.base import Forward
+    from daemon.wire.envelope import Buffer
 
 
 class SessionInstances:
@@ -34,6 +41,8 @@ class SessionInstances:
         self._context = context
         self.known: dict[str, tuple[Upstream, int]] = {}
         """By server, each with the version of the workspace that it was found for."""
+        self.losses: dict[str, str] = {}
+        """Why the instance before the present one has ended, by server, until the next answer says so."""
 
     def of(self, upstream: Upstream) -> Upstream | None:
         """The instance of a server; None if the workspace must be found first, or the call judged again.
@@ -53,19 +62,43 @@ class SessionInstances:
         if not workspace.is_known:
             return None
         try:
-            found = upstream.instances.of(self._holder())
+            found = upstream.instances.of(holder := self._holder())
         except CallError:
             if workspace.fault:
                 # Its client may put that right, and is not to be told the same for ever.
                 workspace.changed()
             raise
         self.known[upstream.of] = found, workspace.version
+        if loss := upstream.instances.take_loss(holder):
+            self.losses[upstream.of] = loss
         client.uses(found)
         # Which level its log has, and what is followed there, may depend on this client from now on.
         self._context.audience.look_at(found.name)
         # What it lists may be something else than what the call was judged by.
         catalog = self._context.catalog.value
         return found if found.own_catalog(catalog) is catalog else None
+
+    def telling(self, forward: Forward) -> Forward:
+        """Where a call goes, with an answer that says what its session has lost at that server, if anything."""
+        if forward.server not in self.losses or forward.method != CALL_TOOL:
+            return forward
+        return attrs.evolve(forward, convert=partial(self._tell_loss, forward))
+
+    def _tell_loss(self, forward: Forward, result: Buffer) -> bytes:
+        server = forward.server
+        plain = bytes(result) if forward.convert is None else forward.convert(result)
+        # Another call in flight may have been answered with it.
+        why = self.losses.get(server)
+        if why is None:
+            return plain
+        text = (
+            f"mcpd: {server} was started afresh for this session (it had been ended {why}); what it held"
+            " (pages, files open, memory) is gone."
+        )
+        told = with_text(text, plain)
+        if told != plain:
+            del self.losses[server]
+        return told
 
     def own_catalog(self, catalog: Catalog) -> Catalog:
         """A catalog with what its own instances list, where that is something else."""

@@ -13,6 +13,7 @@ from daemon.causes import Cause
 from daemon.errors import Overloaded, UpstreamUnavailable
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.history.event import Event, EventKind
+from daemon.kit.latest import keep_latest
 from daemon.states import ServerState
 from daemon.upstreams.instances.choosing import configured, key_of, label_of, told_session
 from daemon.upstreams.instances.own_lists import OwnLists
@@ -43,6 +44,10 @@ about to be woken for it."""
 
 FIRST_LIST = "mcpd: "
 """The owner of an instance that only lists (`instances.first_lists`): it makes room for any client's."""
+
+MAX_LOSSES = 1024
+"""Sessions that are still to be told why the instance that they used has ended: more than use one server in a
+day, at some hundred bytes each."""
 
 A = TypeVar("A", bound=SupervisedServer)
 
@@ -105,6 +110,8 @@ class ServerInstances(Generic[A]):
         """Whether it is the server of its name; another one was configured since if not."""
         self.begun = self.ended = self._restarts = 0
         """How many there have been, how many of these are no more, and how often those were restarted."""
+        self._losses: dict[tuple[Hashable, Key], str] = {}
+        """Why an instance has ended, by the sessions that used it and its key."""
         self._actors = actors
         self._run = run
         self._stats = stats
@@ -130,8 +137,15 @@ class ServerInstances(Generic[A]):
         found.use.note()
         return found.actor
 
+    def take_loss(self, holder: Holder) -> str:
+        """Why a client's last instance has ended, told once (`ports.Instances.take_loss`)."""
+        return self._losses.pop((holder.session, key_of(self.server, holder)), "")
+
     def session_ended(self, session: Hashable, *, soon: bool = False) -> None:
         """Note that the last connection of a session has left (`ports.Instances.session_ended`)."""
+        if not isinstance(session, str):
+            # Only a session with a key can come back; any other one is not to be kept in memory.
+            self._losses = {each: why for each, why in self._losses.items() if each[0] != session}
         for each in self.running.values():
             each.users.discard(session)
             if each.key[0] == session:
@@ -155,6 +169,8 @@ class ServerInstances(Generic[A]):
                 continue
             if left or each.use.due <= now:
                 if not each.actor.is_busy:
+                    if not left:
+                        self._note_loss(each, f"after {each.use.seconds:g} s without use")
                     self.end(each, "its session has ended" if left else f"unused for {each.use.seconds:g} s")
                     continue
                 # What it is busy with is use; but whoever has left does not come back for it.
@@ -253,7 +269,14 @@ class ServerInstances(Generic[A]):
             wait = round(BUSY_SECONDS * 1000)
             raise Overloaded(text, server=self.server.name, bound="limits.instances", retryAfterMs=wait)
         longest = min(unused, key=lambda each: each.use.at)
+        self._note_loss(longest, "to make room")
         self.end(longest, "unused for longer than any other, and another client needed an instance")
+
+    def _note_loss(self, instance: RunningInstance[A], why: str) -> None:
+        """Have the sessions that used an instance be told why it ends; without a call it held nothing."""
+        if instance.actor.stats.calls:
+            for session in instance.users:
+                keep_latest(self._losses, (session, instance.key), why, MAX_LOSSES)
 
     def _note(self, kind: EventKind, instance: str, session: str, text: str = "") -> None:
         event = Event(kind=kind, server=self.server.name, instance=instance, session=session, text=text)

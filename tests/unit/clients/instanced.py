@@ -31,6 +31,8 @@ class TestInstances:
     running: dict[Hashable, FakeUpstream] = attrs.field(factory=dict)
     left: list[Hashable] = attrs.field(factory=list)
     """Sessions of which nobody was left, each time."""
+    losses: dict[Hashable, str] = attrs.field(factory=dict)
+    """Why the instances of sessions have ended that were not told yet."""
     begun: int = 0
     ended: int = 0
 
@@ -55,9 +57,14 @@ class TestInstances:
             self.stage.upstreams[name] = made
         return self.running[key]
 
-    def end(self, instance: FakeUpstream) -> None:
-        """End an instance for good."""
+    def take_loss(self, holder: Holder) -> str:
+        """Why the last instance of a client has ended (`ports.Instances.take_loss`)."""
+        return self.losses.pop(holder.session, "")
+
+    def end(self, instance: FakeUpstream, why: str = "") -> None:
+        """End an instance for good; `why` is what its session is told."""
         instance.is_gone = True
+        self.losses.update((key, why) for key, each in self.running.items() if each is instance and why)
         del self.stage.upstreams[instance.name]
         self.running = {key: each for key, each in self.running.items() if each is not instance}
         self.stage.context.audience.gone(instance.name)

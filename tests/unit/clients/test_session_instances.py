@@ -131,6 +131,34 @@ async def test_an_instance_that_has_ended_is_replaced_by_another(stage: Stage, n
     assert len(first.sent) == 1
 
 
+async def test_the_first_answer_with_content_says_that_the_instance_is_another_one(
+    stage: Stage, nursery: trio.Nursery
+) -> None:
+    instances = divided(stage)
+    client = await stage.client(nursery)
+    first = await newest(client, instances, 1)
+    stage.answer(first.sent[-1])
+    await client.get()
+    instances.end(first, "after 600 s without use")
+    second = await newest(client, instances, 2)
+    stage.answer(second.sent[-1], b'{"task":{"taskId":"t"}}')
+    assert (await client.get())["result"].keys() == {"task"}
+    # Of two in flight one is told.
+    for request_id in (3, 4):
+        await ask_echo(client, request_id)
+    await second.wait_sent(3)
+    for sent in second.sent[1:]:
+        stage.answer(sent, b'{"x":1.0, "content":[{"type":"text","text":"pong"}],"isError":true}')
+    told, other = [(await client.get())["result"] for _ in range(2)]
+    pong = {"type": "text", "text": "pong"}
+    assert other == {"x": 1.0, "content": [pong], "isError": True}
+    text = (
+        "mcpd: alpha was started afresh for this session (it had been ended after 600 s without use); what it"
+        " held (pages, files open, memory) is gone."
+    )
+    assert told == {**other, "content": [pong, {"type": "text", "text": text}]}
+
+
 async def test_a_call_that_waits_for_an_instance_that_is_replaced_waits_for_the_next(
     stage: Stage, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

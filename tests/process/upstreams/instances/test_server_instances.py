@@ -85,6 +85,12 @@ async def text_of(client: Client, server: str = "s", tool: str = "pid", **argume
     return text
 
 
+async def contents_of(client: Client) -> list[str]:
+    """The texts in the answer to a call."""
+    await client.call("s", "pid", {})
+    return [each["text"] for each in (await client.get())["result"]["content"]]
+
+
 async def gone(home: House, *actors: str) -> None:
     await until(
         lambda: not set(actors) & home.tree.servers.actors.keys(), lambda: str(names(home)), seconds=PATIENCE
@@ -195,6 +201,39 @@ async def test_an_instance_that_nobody_uses_is_ended_and_the_next_call_has_anoth
         await until(lambda: not is_alive(pid), lambda: str(pid), seconds=PATIENCE)
         assert home.tree.registry.catalog.value.servers["s"].tools
         assert (await up(home)).pid != pid
+
+
+@pytest.mark.parametrize(
+    ("share", "why"),
+    [
+        ("session", "after 300 s without use"),
+        ("workspace", "after 300 s without use"),
+        ("session", "to make room"),
+    ],
+)
+async def test_the_first_answer_of_an_instance_says_what_its_session_has_lost(
+    nursery: trio.Nursery, tmp_path: Path, mock_clock: MockClock, share: str, why: str
+) -> None:
+    mock_clock.rate = 1
+    entry = {**OWN, "share": share, "idle": 300, "limits": {"instances": 1}}
+    async with house(tmp_path, of(s=entry)) as home:
+        client = await home.connect(nursery)
+        assert len(await contents_of(client)) == 1
+        (actor,) = instanced(home).instances.running.values()
+        mock_clock.jump(UNUSED_LEAST if why == "to make room" else 301)
+        if why == "to make room":
+            await up(home, session="another", number=9)
+            mock_clock.jump(UNUSED_LEAST)
+        await until(lambda: actor.actor.is_gone, lambda: "", seconds=PATIENCE)
+        _, told = await contents_of(client)
+        assert told == (
+            f"mcpd: s was started afresh for this session (it had been ended {why}); what it held (pages,"
+            " files open, memory) is gone."
+        )
+        assert len(await contents_of(client)) == 1
+        # Who has not used it before has lost nothing.
+        mock_clock.jump(301)
+        assert len(await contents_of(await home.connect(nursery))) == 1
 
 
 async def test_an_instance_with_a_call_in_flight_is_not_ended(
