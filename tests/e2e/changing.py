@@ -326,7 +326,13 @@ class Guest(RawClient):
             return Outcome("", said["version"], said["announced"])
         error = result["structuredContent"]["error"]
         if error["code"] == "ToolChanged":
-            self.shown = version_of(error["definition"])
+            version = self.shown = version_of(error["definition"])
+            if self.surface == "load":
+                self.look()
+            return Outcome("ToolChanged", version)
+        if error["code"] == "ToolNotLoaded" and self.surface == "load":
+            # Of calls that were sent together the first one is told what has changed; the tool is loaded again.
+            self.look()
             return Outcome("ToolChanged", self.shown)
         return Outcome(error["code"], None)
 

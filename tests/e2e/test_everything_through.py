@@ -105,9 +105,14 @@ def _plain(name: str, result: Any) -> str:
     return OF_TASKS.sub("?", TIME.sub("TIME", text))
 
 
+def _unsigned(text: str) -> str:
+    """What a server asks without the words that say which server asks."""
+    return text.replace("Server everything asks: ", "")
+
+
 def _differences(directly: Json, through: Json) -> dict[str, tuple[str, str]]:
     wanted = {name: _plain(name, result) for name, result in directly["results"].items()}
-    got = {name: _plain(name, result) for name, result in through["results"].items()}
+    got = {name: _unsigned(_plain(name, result)) for name, result in through["results"].items()}
     return {name: (each, got.get(name, "nothing")) for name, each in wanted.items() if each != got.get(name)}
 
 
@@ -118,7 +123,7 @@ def test_a_client_of_the_handshake_era_gets_what_it_gets_directly(seen: Json) ->
 def test_a_client_of_the_handshake_era_is_asked_and_told_what_it_is_directly(seen: Json) -> None:
     directly, through = seen["directly"], seen["handshake"]
     asked = [_plain("", each) for each in directly["asked"]]
-    assert [_plain("", each) for each in through["asked"]] == asked
+    assert [_unsigned(_plain("", each)) for each in through["asked"]] == asked
     of_calls = {
         "notifications/resources/updated",
         "notifications/resources/list_changed",
