@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
-from daemon.config.model import EraWish
+from daemon.config.model import EraWish, TransportType
 from daemon.errors import (
     Busy,
     ConnectionLost,
@@ -139,7 +139,8 @@ class UpstreamActor(UpstreamEvents):
         """
         self._lifecycle = lifecycle
         self.log.begin(failing=self.child.status.value.attempt > 0)
-        self._greeter.begin(self.server.era, self._context.introduced(self.of))
+        spawns = self.server.type is TransportType.STDIO
+        self._greeter.begin(self.server.era, self._context.introduced(self.of), may_die=spawns)
         await self._connect(lifecycle)
 
     def end(self, reason: Reason) -> None:

@@ -4,7 +4,8 @@ The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all tha
 connection that then took `initialize`; some with another error code than they should, so any error means "the
 older era". The era is remembered, also by the next daemon (`catalog.introduction`): many servers write a page
 to stderr when they are probed in vain. A run that ends during the probe is a failed run like any other, and the
-next run goes without the probe, in case the probe was what the server died of.
+next run of a program goes without the probe, in case the probe was what the server died of. An era that was
+found so is not remembered by the next daemon: the run may have ended for another reason.
 """
 
 from __future__ import annotations
@@ -97,13 +98,16 @@ class Greeter:
         self._info = ""
         self._timeouts_in_a_row = 0
         self._probing, self._may_probe = False, True
+        self._died_probed = False
+        """Whether the last run ended during the probe."""
 
-    def begin(self, wish: EraWish = EraWish.AUTO, remembered: bytes = b"") -> None:
+    def begin(self, wish: EraWish = EraWish.AUTO, remembered: bytes = b"", *, may_die: bool = True) -> None:
         """Prepare for a new connection.
 
         Args:
             wish: the era that the configuration names.
             remembered: what the server has said of itself before (`catalog.introduction`).
+            may_die: whether the server is a program that mcpd starts, which a probe may end.
         """
         self._may_probe = wish is not EraWish.HANDSHAKE
         if wish is not EraWish.AUTO:
@@ -111,7 +115,8 @@ class Greeter:
             return
         if self._era is None:
             self._era, self._info = era_in(remembered)
-        self._probing = self._era is Era.MODERN or (self._era is None and not self._probing)
+        self._probing = self._era is Era.MODERN or (self._era is None and not (may_die and self._died_probed))
+        self._died_probed = False
 
     async def greet(self, connection: UpstreamConnection, timeouts: Timeouts, *, installs: bool) -> Greeting:
         """Open the connection in the era that the server speaks.
@@ -124,7 +129,11 @@ class Greeter:
         Raises:
             StartTimeout, ProtocolFault, UpstreamLost: as `initialize`.
         """
-        greeting = await probe(connection, timeouts.probe) if self._probing else None
+        try:
+            greeting = await probe(connection, timeouts.probe) if self._probing else None
+        except UpstreamLost:
+            self._died_probed = True
+            raise
         if greeting is None:
             try:
                 greeting = await initialize(connection, self.limit(timeouts, installs=installs))
@@ -156,7 +165,10 @@ class Greeter:
         if self._era is Era.HANDSHAKE and self._info not in {"", info}:
             self._era = None
             return greeting
+        is_certain = self._probing or self._era is not None or greeting.era is Era.MODERN
         self._era, self._info = greeting.era, info
+        if not is_certain:
+            return greeting
         return attrs.evolve(greeting, introduction=told)
 
 

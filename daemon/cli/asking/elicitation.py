@@ -83,10 +83,10 @@ def _form(server: str, message: str, schema: object, person: Person) -> Json:
     try:
         fields = fields_of(schema)
     except Unaskable as error:
-        person.say(f"{visible(server)} asks: {_told(message)}")
+        person.say(f"{visible(server)} asks: {_said(server, message)}")
         person.say(f"  Declined: this form cannot be asked here, because {visible(str(error))}.")
         raise Declined from None
-    person.say(f"{person.loud(visible(server))} asks: {_told(message)}")
+    person.say(f"{person.loud(visible(server))} asks: {_said(server, message)}")
     if not fields:
         _confirm(person, f"Agree? [y/N, {DECLINE}] ", default=False)
         return {}
@@ -125,14 +125,19 @@ def _ask(field: Field, person: Person) -> object:
             person.say(f"  {visible(str(error)).capitalize()}.")
 
 
+def _said(server: str, message: str) -> str:
+    """A message for a terminal that names the server itself, without the daemon's words for the same."""
+    return _told(message.removeprefix(f"Server {server} asks: "))
+
+
 def _url(server: str, message: str, url: object, person: Person, browse: Callable[[str], bool]) -> Json:
     parts = _page(url)
     if parts is None:
-        person.say(f"{visible(server)} asks: {_told(message)}")
+        person.say(f"{visible(server)} asks: {_said(server, message)}")
         person.say(f"  Declined: {visible(str(url)[:MAX_TEXT])} is no address of a page on the web.")
         raise Declined
     host = parts.hostname or ""
-    person.say(f"{person.loud(visible(server))} asks you to open a page: {_told(message)}")
+    person.say(f"{person.loud(visible(server))} asks you to open a page: {_said(server, message)}")
     before, _, after = parts.geturl().partition(parts.netloc)
     around = parts.netloc.rpartition(parts.netloc.rpartition("@")[2])
     person.say(f"  {before}{around[0]}{person.loud(around[1])}{after}")

@@ -112,7 +112,9 @@ for server in ("a", "b"):
 
 @pytest.mark.parametrize("style", ["text", "journal", "json"])
 def test_a_record_of_many_calls_is_a_line_for_each_about_its_session(style: str) -> None:
-    code = """logger.bind(calls=[(3, "a/b", 0.001, "ok"), (7, "c/d hunter2", 1.5, "UnknownTool")]).info("2")"""
+    code = """
+logger.bind(calls=[(3, "a/b", 0.001, "ok", 0), (7, "c/d hunter2", 1.5, "UnknownTool", 0)]).info("2")
+"""
     first, second = logged(style, code, "hunter2").splitlines()
     if style == "json":
         found = [json.loads(each) for each in (first, second)]
@@ -128,9 +130,9 @@ def test_a_record_of_many_calls_is_a_line_for_each_about_its_session(style: str)
 
 @pytest.mark.parametrize("style", ["text", "journal", "json"])
 def test_a_name_that_a_client_made_up_forges_no_line(style: str) -> None:
-    code = (
-        r"""logger.bind(calls=[(1, 'a\n"b"\\x1b[2J\u202e', 0, "UnknownTool"), (2, "c/d", 0, "ok")]).info("2")"""
-    )
+    code = r"""
+logger.bind(calls=[(1, 'a\n"b"\\x1b[2J\u202e', 0, "UnknownTool", 0), (2, "c/d", 0, "ok", 0)]).info("2")
+"""
     first, second = logged(style, code).splitlines()
     shown = r'call a\x0a"b"\x1b[2J\u202e 0.0 ms UnknownTool'
     assert (json.loads(first)["message"] if style == "json" else first).endswith(shown)
@@ -140,7 +142,9 @@ def test_a_name_that_a_client_made_up_forges_no_line(style: str) -> None:
 @pytest.mark.parametrize("style", ["text", "journal", "json"])
 @pytest.mark.parametrize("name", ["x", "ä", "\\x1b", "\\U000e0041", "\\U0001f600"])
 def test_a_call_by_a_very_long_name_is_a_short_line(style: str, name: str) -> None:
-    code = f"""logger.bind(calls=[(1, "{name}" * 100_000, 0, "UnknownTool"), (2, "c/d", 0, "ok")]).info("2")"""
+    code = f"""
+logger.bind(calls=[(1, "{name}" * 100_000, 0, "UnknownTool", 0), (2, "c/d", 0, "ok", 0)]).info("2")
+"""
     first, second = logged(style, code).splitlines()
     said = json.loads(first)["message"] if style == "json" else first
     label = said.partition("call ")[2].partition(" 0.0 ms UnknownTool")[0]
@@ -168,7 +172,7 @@ except ValueError:
 def test_what_is_as_long_as_a_line_may_be_is_whole() -> None:
     assert "x" * 8192 + "end" in logged("text", """logger.info("stderr: {}end", "x" * 8192)""")
     label = "a" * (LABEL_BYTES - 2) + "/b"
-    said = logged("text", f"""logger.bind(calls=[(1, "{label}", 0, "ok")]).info("1")""")
+    said = logged("text", f"""logger.bind(calls=[(1, "{label}", 0, "ok", 0)]).info("1")""")
     assert f"call {label} 0.0 ms" in said
 
 

@@ -235,7 +235,7 @@ def test_what_is_at_home_is_found_there(beside: Path) -> None:
     [
         {"command": "nope", "enabled": False},
         {"url": "https://example.org/mcp"},
-        {"command": "bin/server", "cwd": "${workspace}"},
+        {"command": "bin/server", "cwd": "${workspace}", "workspacePrograms": True},
     ],
 )
 def test_what_is_not_started_by_name_is_not_looked_for(entry: dict[str, Any], programs: str) -> None:
@@ -324,7 +324,7 @@ def test_what_a_server_keeps_for_its_clients_is_told_with_what_to_write(line: st
 def test_a_path_in_the_directory_of_a_client_is_not_looked_for(beside: Path, programs: str) -> None:
     environ = {"PATH": programs, "HOME": str(beside)}
     for entry in (
-        {"command": "${workspace}/bin/serve"},
+        {"command": "${workspace}/bin/serve", "workspacePrograms": True},
         {"command": "node", "args": ["${workspace}/serve.js", "--root=${workspace}"]},
         {"command": "node", "args": ["./serve.js"], "cwd": "${workspace}"},
     ):

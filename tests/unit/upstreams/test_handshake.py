@@ -285,3 +285,21 @@ async def test_a_server_that_was_probed_in_vain_is_probed_again_once_it_is_anoth
         assert [said for said, _ in connection.said if not said.startswith("notifications/")] == wanted
         remembered = greeting.introduction
     assert era_in(remembered)[0] is Era.HANDSHAKE
+
+
+@pytest.mark.parametrize("may_die", [True, False])
+async def test_only_a_program_is_taken_for_one_that_dies_of_the_probe(*, may_die: bool) -> None:
+    greeter = Greeter()
+    greeter.begin(may_die=may_die)
+    with pytest.raises(UpstreamLost):
+        await greeter.greet(
+            TableConnection(server__discover=[UpstreamLost("gone")]), Timeouts(), installs=False
+        )
+    connection = TableConnection(server__discover=[refusal()], initialize=[INITIALIZED])
+    greeter.begin(may_die=may_die)
+    greeting = await greeter.greet(connection, Timeouts(), installs=False)
+    asked = [said for said, _ in connection.said if not said.startswith("notifications/")]
+    assert asked == (["initialize"] if may_die else ["server/discover", "initialize"])
+    assert era_in(greeting.introduction)[0] is (None if may_die else Era.HANDSHAKE), (
+        "only what was probed is kept"
+    )

@@ -93,7 +93,7 @@ def test_a_server_that_clients_do_not_share_says_how_many_of_it_there_may_be(hou
     house.servers(
         a={"command": "tool", "share": "session", "limits": {"instances": 3}},
         b={"command": "tool", "args": ["${workspace}"]},
-        c={"command": "${workspace}/bin/c"},
+        c={"command": "${workspace}/bin/c", "workspacePrograms": True},
     )
     assert [each.what for each in check(house.look()) if each.level is Level.OK] == [
         f"a: {tool}, one for each session, at most 3 at a time",

@@ -20,7 +20,9 @@ def status(state: ServerState, **more: object) -> ServerStatus:
 
 
 def test_without_an_instance_that_runs_a_server_is_dormant() -> None:
-    assert overall([], BEFORE, run=7, now=9.0) == ServerStatus(state=DORMANT, since=1.0, incarnation=7)
+    assert overall([], BEFORE, run=7, now=9.0) == ServerStatus(
+        state=DORMANT, since=1.0, incarnation=7, of_instance=True
+    )
     resting = [status(DORMANT), status(ServerState.STOPPING, reason="unused")]
     assert overall(resting, BEFORE, run=7, now=9.0).state is DORMANT
 
