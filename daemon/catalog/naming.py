@@ -54,6 +54,8 @@ class Names:
     """The configured servers: no name of one's tool reads as a reference to another's."""
     spelling: Spelling = attrs.field(default=TOOLS, repr=False)
     """How names are spelt, and of what they are."""
+    shared: bool = False
+    """Whether other daemons give names, too, to tools of servers that are not configured here."""
 
     def name_of(self, key: ToolKey) -> str:
         """What a client calls a tool."""
@@ -83,16 +85,47 @@ class Names:
         names = (self.given.get(key), self.beside.get(key))
         return max((self._since(name) for name in names if name), default=self.begun)
 
-    def records(self) -> Iterator[GivenName]:
-        """The names to store: those that can no longer go to another tool."""
+    def records(self, held: Mapping[str, GivenName]) -> Iterator[GivenName]:
+        """The names to store: those that can no longer go to another tool, and are not held.
+
+        Args:
+            held: the stored names of this kind, which make no record: of tens of thousands, most are held.
+        """
         for table, beside in ((self.given, False), (self.beside, True)):
             for key, name in table.items():
+                was = held.get(name)
+                if was is not None and was.key == key and was.beside is beside:
+                    continue
                 if key not in self.provisional:
                     yield GivenName(
                         name=name, key=key, kind=self.spelling.kind, beside=beside, since=self._since(name)
                     )
 
-    def remembering(self, names: Iterable[GivenName]) -> Names:
+    def without(self, servers: Container[str], now: float) -> Names:
+        """With the names of servers that have left free again; the same object if they had none.
+
+        A shared store may hold them for another daemon, so there they stay.
+
+        Args:
+            servers: the servers that have left the configuration.
+            now: since when a name that is given from here on is valid, in seconds since the epoch.
+        """
+        given = {key: name for key, name in self.given.items() if key[0] not in servers}
+        if self.shared or len(given) == len(self.given):
+            return self
+        beside = {key: name for key, name in self.beside.items() if key in given}
+        owners = {name: key for table in (given, beside) for key, name in table.items()}
+        return attrs.evolve(
+            self,
+            owners=owners,
+            given=given,
+            beside=beside,
+            provisional=self.provisional & given.keys(),
+            begun=max(self.begun, now),
+            remembered={name: self._since(name) for name in owners},
+        )
+
+    def remembering(self, names: Iterable[GivenName], *, shared: bool = False) -> Names:
         """With names of earlier runs; those given in this run may have been shown, so they stay."""
         given = {key: name for key, name in self.given.items() if key not in self.provisional}
         beside = {key: name for key, name in self.beside.items() if key in given}
@@ -114,6 +147,7 @@ class Names:
             beside=beside,
             provisional=frozenset(),
             remembered=remembered,
+            shared=shared,
         )
 
     def _since(self, name: str) -> float:
@@ -202,6 +236,7 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
         remembered={name: since for name, since in names.remembered.items() if name in owners},
         servers=configured,
         spelling=spelling,
+        shared=names.shared,
     )
     return names if made == names else made
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from operator import is_
 from typing import TYPE_CHECKING
 
-import attrs
-
 from daemon.catalog.naming import NO_NAMES
 from daemon.model import Kind
 
@@ -27,7 +25,7 @@ class NameNotes:
 
     def __init__(self) -> None:
         """Start with no stored names."""
-        self._held: dict[tuple[Kind, str], GivenName] = {}
+        self._held: dict[Kind, dict[str, GivenName]] = {}
         self._settled: tuple[Names, ...] = ()
         self._shared = False
 
@@ -38,7 +36,8 @@ class NameNotes:
             names: all stored names.
             shared: whether other daemons give names, too, which are not taken back here.
         """
-        self._held = {(each.kind, each.name): each for each in names}
+        self._held = {}
+        self.were_written(names, ())
         self._shared = shared
         self._settled = ()
 
@@ -54,10 +53,15 @@ class NameNotes:
         given = tuple(
             each
             for names in tables
-            for each in names.records()
-            if not self._is_held(each) and _can_be_kept(each)
+            for each in names.records(self._held.get(names.spelling.kind, {}))
+            if _can_be_kept(each)
         )
-        gone = tuple(each for each in self._held.values() if self._is_gone(each, now.get(each.kind, NO_NAMES)))
+        gone = tuple(
+            each
+            for kind, held in self._held.items()
+            for each in held.values()
+            if self._is_gone(each, now.get(kind, NO_NAMES))
+        )
         if not (given or gone):
             self._settled = tables
         return given, gone
@@ -65,16 +69,13 @@ class NameNotes:
     def were_written(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
         """Note that the store has been written."""
         for each in gone:
-            self._held.pop((each.kind, each.name), None)
-        self._held.update({(each.kind, each.name): each for each in given})
+            self._held.get(each.kind, {}).pop(each.name, None)
+        for each in given:
+            self._held.setdefault(each.kind, {})[each.name] = each
 
     def _is_gone(self, held: GivenName, names: Names) -> bool:
         owner = names.owners.get(held.name)
         return owner is None if self._shared else owner != held.key
-
-    def _is_held(self, name: GivenName) -> bool:
-        held = self._held.get((name.kind, name.name))
-        return held is not None and attrs.evolve(held, since=name.since) == name
 
 
 def names_in(catalog: Catalog) -> Mapping[Kind, Names]:

@@ -63,6 +63,8 @@ class ListReader:
         self._warnings = Warnings(server.name, kind)
         self.is_declared = True
         """Whether the server declares that it has such a list."""
+        self.size = 0
+        """The length of the latest list, with what is not usable."""
         self._should_offer = kind is Kind.TOOL
         self._has_listed = False
         self._incarnation = 0
@@ -104,6 +106,7 @@ class ListReader:
         looked = await trio.to_thread.run_sync(
             looked_through, self._kind, self._server.name, raws, self._redact
         )
+        self.size = len(raws)
         self._warnings.of(looked)
         self._tell(self._listed(looked))
         self._has_listed |= bool(looked.usable)

@@ -27,6 +27,13 @@ DEBOUNCE = 0.1
 """Seconds between two listings that a server asks for: real ones announce a change up to four times in a row.
 Doubled after each that failed: there are servers that refuse every listing they ask for."""
 
+LONG = 1_000
+"""Entries of a list that costs everybody's turn to take in: to fold 10,000 takes some 50 ms."""
+
+LONG_DEBOUNCE = 1.0
+"""`DEBOUNCE` after a long list. Doubled after each while the server goes on to announce changes, and below
+`CURRENT_PATIENCE`, as a call that needs the list ends what was doubled."""
+
 RELIST_AFTER_FAILURE = 30.0
 """Seconds until a listing that failed, or was empty so far, is tried again; the connection stays up."""
 
@@ -112,6 +119,8 @@ class Listing:
             UpstreamUnavailable: there is no such list within `CURRENT_PATIENCE`.
         """
         needed = self._needed
+        if self.is_stale:
+            self._needed_now.set()
         if self._outcome.value[1]:
             # The last listing failed and the next one is not due, but a call needs it now.
             self._ask_now()
@@ -228,8 +237,12 @@ class Listing:
             self._asked, self._needed_now = trio.Event(), trio.Event()
             problem = await self.list_now()
             report(self.standing.problem)
-            pause = min(2 * pause, RELIST_AFTER_FAILURE) if problem else DEBOUNCE
+            least = LONG_DEBOUNCE if self._reader.size > LONG else DEBOUNCE
+            grows = bool(problem) or least > DEBOUNCE
+            pause = min(max(2 * pause, least), RELIST_AFTER_FAILURE) if grows else least
             self.standing = self.standing.expecting(self._wall() + pause + RELIST_AFTER_FAILURE)
-            await trio.sleep(DEBOUNCE)
-            with trio.move_on_after(pause - DEBOUNCE):
+            await trio.sleep(least)
+            with trio.move_on_after(pause - least):
                 await self._needed_now.wait()
+            if not (problem or self._asked.is_set()):
+                pause = DEBOUNCE

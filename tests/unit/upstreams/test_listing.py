@@ -19,6 +19,8 @@ from daemon.upstreams.list_reader import EMPTY
 from daemon.upstreams.listing import (
     CURRENT_PATIENCE,
     DEBOUNCE,
+    LONG,
+    LONG_DEBOUNCE,
     RELIST_AFTER_FAILURE,
     Listing,
     ListingStatus,
@@ -128,6 +130,38 @@ async def announce(scene: Scene) -> None:
     while True:
         scene.listing.is_asked_for()
         await trio.sleep(DEBOUNCE / 2)
+
+
+async def test_a_long_list_that_changes_all_the_time_is_read_less_and_less(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.tools = [f"t{number}" for number in range(LONG + 1)]
+    await scene.start(nursery)
+    nursery.start_soon(announce, scene)
+    await trio.sleep(200)
+    gaps = [later - earlier for earlier, later in pairwise(scene.connection.listed[1:])]
+    assert gaps[:3] == pytest.approx([LONG_DEBOUNCE, 2 * LONG_DEBOUNCE, 4 * LONG_DEBOUNCE])
+    assert gaps[-1] == pytest.approx(RELIST_AFTER_FAILURE)
+    # A call of one of its tools needs the list, and gets it.
+    count = len(scene.connection.listed)
+    await scene.listing.wait_current()
+    assert len(scene.connection.listed) > count
+    assert LONG_DEBOUNCE < CURRENT_PATIENCE
+
+
+async def test_a_long_list_that_was_quiet_is_read_at_once(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scene = Scene()
+    scene.connection.tools = [f"t{number}" for number in range(LONG + 1)]
+    await scene.start(nursery)
+    for _ in range(4):
+        began = trio.current_time()
+        scene.listing.is_asked_for()
+        await scene.listing.wait_current()
+        assert trio.current_time() == began
+        await trio.sleep(2 * LONG_DEBOUNCE)
 
 
 async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(
