@@ -54,8 +54,6 @@ class Names:
     """The configured servers: no name of one's tool reads as a reference to another's."""
     spelling: Spelling = attrs.field(default=TOOLS, repr=False)
     """How names are spelt, and of what they are."""
-    shared: bool = False
-    """Whether other daemons give names, too, to tools of servers that are not configured here."""
 
     def name_of(self, key: ToolKey) -> str:
         """What a client calls a tool."""
@@ -101,31 +99,7 @@ class Names:
                         name=name, key=key, kind=self.spelling.kind, beside=beside, since=self._since(name)
                     )
 
-    def without(self, servers: Container[str], now: float) -> Names:
-        """With the names of servers that have left free again; the same object if they had none.
-
-        A shared store may hold them for another daemon, so there they stay.
-
-        Args:
-            servers: the servers that have left the configuration.
-            now: since when a name that is given from here on is valid, in seconds since the epoch.
-        """
-        given = {key: name for key, name in self.given.items() if key[0] not in servers}
-        if self.shared or len(given) == len(self.given):
-            return self
-        beside = {key: name for key, name in self.beside.items() if key in given}
-        owners = {name: key for table in (given, beside) for key, name in table.items()}
-        return attrs.evolve(
-            self,
-            owners=owners,
-            given=given,
-            beside=beside,
-            provisional=self.provisional & given.keys(),
-            begun=max(self.begun, now),
-            remembered={name: self._since(name) for name in owners},
-        )
-
-    def remembering(self, names: Iterable[GivenName], *, shared: bool = False) -> Names:
+    def remembering(self, names: Iterable[GivenName]) -> Names:
         """With names of earlier runs; those given in this run may have been shown, so they stay."""
         given = {key: name for key, name in self.given.items() if key not in self.provisional}
         beside = {key: name for key, name in self.beside.items() if key in given}
@@ -147,7 +121,6 @@ class Names:
             beside=beside,
             provisional=frozenset(),
             remembered=remembered,
-            shared=shared,
         )
 
     def _since(self, name: str) -> float:
@@ -236,7 +209,6 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
         remembered={name: since for name, since in names.remembered.items() if name in owners},
         servers=configured,
         spelling=spelling,
-        shared=names.shared,
     )
     return names if made == names else made
 

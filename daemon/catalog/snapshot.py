@@ -187,7 +187,7 @@ def _with_recalled_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
     """With the names of earlier runs; those of servers that are no longer configured are free again."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
     tables = (catalog.names, catalog.prompt_names, catalog.uris)
-    recalled = [names.remembering(kept, shared=fact.shared) for names in tables]
+    recalled = [names.remembering(kept) for names in tables]
     if all(now == was for now, was in zip(recalled, tables, strict=True)):
         return catalog
     return _assembled(_with_names(catalog, *recalled))
@@ -208,9 +208,6 @@ def _with_config(catalog: Catalog, config: Config, now: float) -> Catalog:
     }
     departed = {name: epoch for name, epoch in epochs.items() if name not in servers and epoch}
     after = attrs.evolve(catalog, config=config, servers=servers, departed=departed)
-    if left := catalog.servers.keys() - servers.keys():
-        tables = (catalog.names, catalog.prompt_names, catalog.uris)
-        after = _with_names(after, *(names.without(left, now) for names in tables))
     return _risen(catalog, _assembled(after, catalog))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daemon.catalog import naming
 from daemon.catalog.snapshot import begin, with_settled_names
-from daemon.facts import Configured, NamesRecalled
+from daemon.facts import NamesRecalled
 from daemon.model import GivenName
 from daemon.states import ServerState
 from tests.unit.catalog.samples import after, catalog_of, failed, listed, servers, status
@@ -179,23 +179,6 @@ def test_a_name_whose_server_is_not_configured_any_more_is_free_and_new_to_every
     catalog = after(BEFORE, [NamesRecalled(names=(gone,)), listed("a", "x")])
     assert names(catalog) == {"a": ["x"]}
     assert catalog.names.since(("a", "x")) == 1000.0
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_names_of_a_server_that_leaves_are_let_go_and_new_to_everybody(*, shared: bool) -> None:
-    known = NamesRecalled(names=(attrs.evolve(OF_B, key=("b", "old"), name="old"),), shared=shared)
-    catalog = after(BEFORE, [known, *STARTING, listed("a", "x"), listed("b", "y")])
-    config = catalog.config
-    kept = {name: server for name, server in config.mcp_servers.items() if name != "b"}
-    left = after(catalog, [Configured(config=attrs.evolve(config, mcp_servers=kept), now=2000.0)])
-    # Another daemon on the same store may still have that server.
-    assert any(key[0] == "b" for key in left.names.given) is shared
-    assert any(key[0] == "b" for key in left.names.owners.values()) is shared
-    back = after(left, [listed("a", "x", "y")])
-    assert back.names.since(("a", "x")) == 1000.0
-    assert (back.names.name_of(("a", "y")), back.names.since(("a", "y"))) == (
-        ("a__y", 1000.0) if shared else ("y", 2000.0)
-    )
 
 
 def test_a_name_of_another_daemons_server_is_not_to_be_had() -> None:
