@@ -4,8 +4,7 @@ The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all tha
 connection that then took `initialize`; some with another error code than they should, so any error means "the
 older era". The era is remembered, also by the next daemon (`catalog.introduction`): many servers write a page
 to stderr when they are probed in vain. A run that ends during the probe is a failed run like any other, and the
-next run of a program goes without the probe, in case the probe was what the server died of. An era that was
-found so is not remembered by the next daemon: the run may have ended for another reason.
+next run of a program goes without the probe, in case the probe was what the server died of.
 """
 
 from __future__ import annotations
@@ -165,10 +164,7 @@ class Greeter:
         if self._era is Era.HANDSHAKE and self._info not in {"", info}:
             self._era = None
             return greeting
-        is_certain = self._probing or self._era is not None or greeting.era is Era.MODERN
         self._era, self._info = greeting.era, info
-        if not is_certain:
-            return greeting
         return attrs.evolve(greeting, introduction=told)
 
 

@@ -67,7 +67,8 @@ def servers(directory: Path, kept: Path) -> dict[str, Json]:
         "filesystem": node_server("server-filesystem", str(directory)),
         "thinking": node_server("server-sequential-thinking"),
         "memory": {**node_server("server-memory"), "env": {"MEMORY_FILE_PATH": str(kept)}},
-        "everything": {**node_server("server-everything"), "share": "session"},
+        # Lazy: else its first list is that of an instance which is nobody's.
+        "everything": {**node_server("server-everything"), "share": "session", "start": "lazy"},
         "playwright": playwright(directory.parent),
     }
 

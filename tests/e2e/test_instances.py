@@ -54,8 +54,11 @@ def test_with_one_instance_for_all_everything_crosses(projects: tuple[Path, Path
 
 def test_with_instances_of_their_own_nothing_crosses(projects: tuple[Path, Path]) -> None:
     with pages() as site, windows(divided(servers(projects[0])), projects) as (daemon, one, two):
-        assert {each["state"] for each in daemon.ask("status")["servers"].values()} == {"dormant"}
-        # Whoever lists has them started: until then nobody knows what they have.
+        # Each has been listed once, by an instance that is nobody's.
+        eventually(
+            lambda: {each["state"] for each in daemon.ask("status")["servers"].values()} == {"dormant"},
+            daemon.said,
+        )
         eventually(lambda: set(one.listed()) >= TOOLS, daemon.said)
         assert Pair(one, two, site).crossed() == set(), daemon.said()
 
