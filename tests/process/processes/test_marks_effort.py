@@ -16,7 +16,7 @@ def server(code):
     marks.started(mark, child.pid)
     return mark, child
 
-BURN = "import time\\nwhile time.process_time() < 0.3: pass\\n"
+BURN = "import time\\nwhile time.process_time() < 0.35: pass\\n"
 """
 
 
