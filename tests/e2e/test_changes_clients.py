@@ -148,11 +148,12 @@ def test_a_client_that_listens_sees_a_loaded_tool_leave_its_list_and_come_back(
     kind, process = clients
     load = call("load_mcp_tool", names=TOOLS)
     change = [call(name, **arguments) for name, arguments in painter.change()]
-    steps = [LIST, load, CHANGED, LIST, *change, CHANGED, LIST, call("paint"), CHANGED, LIST, call("paint")]
+    back = [load, CHANGED, LIST, call("paint")]
+    steps = [LIST, load, CHANGED, LIST, *change, CHANGED, LIST, call("paint"), *back]
 
     seen = session(daemon, process, way, "load", *steps, **kind.job)
 
-    _, _, _, loaded, _, _, _, changed, refused, _, again, called = seen.results
+    _, _, _, loaded, _, _, _, changed, refused, _, _, again, called = seen.results
     assert names(loaded)[2:] == TOOLS
     assert names(changed)[2:] == TOOLS[1:]
     assert refusal(refused)["code"] == "ToolChanged"
@@ -170,10 +171,13 @@ def test_a_client_that_does_not_listen_is_told_once_with_the_new_definition_and_
     before = f"Paints in {painter.version} colours."
     change = [wrapped(surface, name, arguments) for name, arguments in painter.change()]
     use = wrapped(surface, "paint", {})
+    # On `load` a changed tool is loaded again.
+    again = looks(surface) if surface == "load" else []
 
-    seen = session(daemon, process, way, surface, *looks(surface), *change, use, use, **kind.deaf)
+    seen = session(daemon, process, way, surface, *looks(surface), *change, use, *again, use, **kind.deaf)
 
-    *looked, _, _, refused, called = seen.results
+    results = seen.results[: -1 - len(again)]
+    (*looked, _, _, refused), called = results, seen.results[-1]
     assert shown(looked[-1].get("structured") or looked[-1]) == before
     error = refusal(refused)
     assert (error["code"], error["tool"], error["server"]) == ("ToolChanged", "paint", "painter")
