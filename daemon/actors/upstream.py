@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
-from daemon.config.model import EraWish, TransportType
+from daemon.config.model import EraWish
 from daemon.errors import (
     Busy,
     ConnectionLost,
@@ -139,8 +139,8 @@ class UpstreamActor(UpstreamEvents):
         """
         self._lifecycle = lifecycle
         self.log.begin(failing=self.child.status.value.attempt > 0)
-        spawns = self.server.type is TransportType.STDIO
-        self._greeter.begin(self.server.era, self._context.introduced(self.of), may_die=spawns)
+        last = self.child.status.last.cause
+        self._greeter.begin(self.server.era, self._context.introduced(self.of), last=last)
         await self._connect(lifecycle)
 
     def end(self, reason: Reason) -> None:

@@ -4,7 +4,7 @@ The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all tha
 connection that then took `initialize`; some with another error code than they should, so any error means "the
 older era". The era is remembered, also by the next daemon (`catalog.introduction`): many servers write a page
 to stderr when they are probed in vain. A run that ends during the probe is a failed run like any other, and the
-next run of a program goes without the probe, in case the probe was what the server died of.
+next run goes without the probe, in case the probe was what the server died of: not if nobody was reached.
 """
 
 from __future__ import annotations
@@ -72,6 +72,9 @@ class Greeting:
         return {LISTS[kind].wish: True for kind in Kind if self.announces(kind)}
 
 
+DEATHS = frozenset({Cause.CONNECTION_LOST, Cause.ENDED, Cause.EXITED, Cause.KILLED})
+"""Ends of a run that a probe may have brought about; a server that could not be connected to was not probed."""
+
 ABOUT_CHARACTERS = 2000
 """Characters kept of what a server says about itself: only the first sentence is shown, and instructions may be
 long."""
@@ -100,13 +103,15 @@ class Greeter:
         self._died_probed = False
         """Whether the last run ended during the probe."""
 
-    def begin(self, wish: EraWish = EraWish.AUTO, remembered: bytes = b"", *, may_die: bool = True) -> None:
+    def begin(
+        self, wish: EraWish = EraWish.AUTO, remembered: bytes = b"", *, last: Cause | None = None
+    ) -> None:
         """Prepare for a new connection.
 
         Args:
             wish: the era that the configuration names.
             remembered: what the server has said of itself before (`catalog.introduction`).
-            may_die: whether the server is a program that mcpd starts, which a probe may end.
+            last: why the last run ended; None before the first run.
         """
         self._may_probe = wish is not EraWish.HANDSHAKE
         if wish is not EraWish.AUTO:
@@ -114,7 +119,9 @@ class Greeter:
             return
         if self._era is None:
             self._era, self._info = era_in(remembered)
-        self._probing = self._era is Era.MODERN or (self._era is None and not (may_die and self._died_probed))
+        self._probing = self._era is Era.MODERN or (
+            self._era is None and not (self._died_probed and last in DEATHS)
+        )
         self._died_probed = False
 
     async def greet(self, connection: UpstreamConnection, timeouts: Timeouts, *, installs: bool) -> Greeting:

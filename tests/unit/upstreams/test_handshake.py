@@ -287,17 +287,21 @@ async def test_a_server_that_was_probed_in_vain_is_probed_again_once_it_is_anoth
     assert era_in(remembered)[0] is Era.HANDSHAKE
 
 
-@pytest.mark.parametrize("may_die", [True, False])
-async def test_only_a_program_is_taken_for_one_that_dies_of_the_probe(*, may_die: bool) -> None:
+@pytest.mark.parametrize(
+    ("last", "is_probed"), [(Cause.CONNECTION_LOST, False), (Cause.EXITED, False), (Cause.REFUSED, True)]
+)
+async def test_only_a_server_that_was_reached_can_have_died_of_the_probe(
+    last: Cause, *, is_probed: bool
+) -> None:
     greeter = Greeter()
-    greeter.begin(may_die=may_die)
+    greeter.begin()
     with pytest.raises(UpstreamLost):
         await greeter.greet(
             TableConnection(server__discover=[UpstreamLost("gone")]), Timeouts(), installs=False
         )
     connection = TableConnection(server__discover=[refusal()], initialize=[INITIALIZED])
-    greeter.begin(may_die=may_die)
+    greeter.begin(last=last)
     greeting = await greeter.greet(connection, Timeouts(), installs=False)
     asked = [said for said, _ in connection.said if not said.startswith("notifications/")]
-    assert asked == (["initialize"] if may_die else ["server/discover", "initialize"])
+    assert asked == (["server/discover", "initialize"] if is_probed else ["initialize"])
     assert era_in(greeting.introduction)[0] is Era.HANDSHAKE
