@@ -101,7 +101,8 @@ class HttpLine:
         """Send one; what comes of it comes while the caller goes on."""
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
         connection = self._connected("POST", body, self._headers(message))
-        if message.get("method") == "initialize":
+        # Connections keep no order among each other: a notification has arrived before what follows it is sent.
+        if message.get("method") == "initialize" or "id" not in message:
             self._take(connection)
         else:
             _in_a_thread(lambda: self._take(connection))
