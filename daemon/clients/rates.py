@@ -58,7 +58,9 @@ class CallRates:
         Raises:
             Overloaded: it would wait longer than the server's `timeouts.queue`.
         """
-        entry, now = config.mcp_servers[server], self._clock()
+        entry, now = config.mcp_servers.get(server), self._clock()
+        if entry is None:  # A reload is removing it: nothing will be sent there.
+            return 0.0
         limits = {
             ("server", server): entry.limits.calls_per_minute,
             ("profile", profile.name): profile.limits.calls_per_minute,

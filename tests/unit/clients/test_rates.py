@@ -37,6 +37,7 @@ def test_ten_seconds_worth_goes_at_once_and_the_rest_a_call_at_a_time() -> None:
     assert caught.value.details["bound"] == "limits.callsPerMinute of server a"
     assert caught.value.details["retryAfterMs"] == 1000
     assert rates.take(config, profile, "b") == 0, "it has no limit"
+    assert rates.take(config, profile, "gone") == 0, "a reload is removing it"
     now += 4
     assert rates.take(config, profile, "a") == 2, "what was refused has spent nothing"
 
