@@ -33,6 +33,7 @@ def main(argv: list[str]) -> int:
         "name": options.name,
         "profiles": options.profile,
         "console": options.console,
+        "workspaces": options.workspace,
     }
 
     def act() -> int:
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
             "mcpd token",
             'export MCPD_TOKEN="$(mcpd token)"',
             "mcpd token new ci --profile reader",
+            "mcpd token new agent --workspace '/srv/checkouts/*'",
             "mcpd token new wall-display --console read",
             "mcpd token list",
             "mcpd token confirm ci",
@@ -70,6 +72,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("action", nargs="?", choices=ACTIONS, default="show", help="default: show")
     made.add_argument("name", metavar="NAME", nargs="?", help="of the token to make, confirm or revoke")
+    _add_rights(made)
+    made.add_argument(
+        "--default",
+        action="store_true",
+        help="confirm the one without a name; or revoke it, and a new one takes its place",
+    )
+    add_json(made)
+    add_control(made)
+    return made
+
+
+def _add_rights(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--profile",
         metavar="P",
@@ -84,13 +98,13 @@ def _parser() -> argparse.ArgumentParser:
         " neither)",
     )
     made.add_argument(
-        "--default",
-        action="store_true",
-        help="confirm the one without a name; or revoke it, and a new one takes its place",
+        "--workspace",
+        metavar="GLOB",
+        action="append",
+        help="directories that clients with the new token may name as workspaces, * standing for any"
+        " characters, ~/ for the home of the daemon's user; may be repeated, quote it for your shell (default:"
+        " none)",
     )
-    add_json(made)
-    add_control(made)
-    return made
 
 
 def _check_usage(made: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -104,6 +118,7 @@ def _check_usage(made: argparse.ArgumentParser, options: argparse.Namespace) -> 
     for given, name, places in (
         (options.profile, "--profile", ("new",)),
         (options.console, "--console", ("new",)),
+        (options.workspace, "--workspace", ("new",)),
         (options.default, "--default", ("confirm", "revoke")),
         (options.json, "--json", ("list",)),
     ):
@@ -137,10 +152,11 @@ def _in_words(token: dict[str, Any]) -> str:
     profiles = "all profiles" if token["profiles"] is None else ", ".join(token["profiles"])
     origin = "configured" if token["since"] is None else f"made {_day(token['since'])}"
     role = f"; the console, to {token['console']}" if token.get("console") else ""
+    places = f"; workspaces {', '.join(token['workspaces'])}" if token.get("workspaces") else ""
     seen = f", last used {_day(token['lastUsed'])}" if token["lastUsed"] else ""
     name = token["name"]
     wanted = "" if token["counts"] else f"; COUNTS NOT until `mcpd token confirm {name or '--default'}`"
-    return f"{name or UNNAMED}: {profiles}{role}; {origin}{seen}{wanted}"
+    return f"{name or UNNAMED}: {profiles}{role}{places}; {origin}{seen}{wanted}"
 
 
 def _day(seconds: float) -> str:

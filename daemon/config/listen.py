@@ -95,9 +95,10 @@ class Listen:
 
 
 def without_values(http: HttpListen | None) -> list[dict[str, object]] | None:
-    """Name and profiles of each configured token, for reports; None if tokens are left to mcpd."""
+    """What each configured token may do, for reports; None if tokens are left to mcpd."""
     if http is None or http.tokens is None:
         return None
     if isinstance(http.tokens, str):
-        return [{"name": None, "profiles": None, "console": None}]
-    return [{"name": each.name, "profiles": each.profiles, "console": each.console} for each in http.tokens]
+        return [{"name": None, "profiles": None, "console": None, "workspaces": None}]
+    shown = ("name", "profiles", "console", "workspaces")
+    return [{key: getattr(token, key) for key in shown} for token in http.tokens]

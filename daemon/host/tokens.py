@@ -52,6 +52,9 @@ class KeptToken(msgspec.Struct, frozen=True, rename="camel"):
     """The profiles that it may use; None: all."""
     console: ConsoleRole | None = None
     """What it may do in the console; None: nothing."""
+    workspaces: tuple[str, ...] = ()
+    """Globs of the directories that its clients may name as workspaces. It has no say for the one without a
+    name, whose clients may name any."""
 
 
 class Kept(msgspec.Struct, frozen=True, rename="camel"):
@@ -119,11 +122,16 @@ class TokenFile:
         """Replace the file.
 
         Raises:
-            TokenTrouble: it cannot be written.
+            TokenTrouble: it cannot be written, or could not be read again.
         """
+        content = msgspec.json.format(encoded(kept)) + b"\n"
+        if len(content) > MAX_FILE:
+            raise TokenTrouble(
+                f"{self.path} would be over {MAX_FILE >> 20} MiB: revoke tokens, or name fewer workspaces"
+            )
         try:
             private_directory(self.directory)
-            private_files.replace(self.path, msgspec.json.format(encoded(kept)) + b"\n")
+            private_files.replace(self.path, content)
         except OSError as error:
             raise TokenTrouble(f"{error.filename or self.path} cannot be written: {error.strerror}") from None
 

@@ -117,7 +117,13 @@ class Access(Protocol):
     async def renew_default(self) -> None:
         """Replace the one without a name."""
 
-    async def add(self, name: str, profiles: tuple[str, ...] | None, console: ConsoleRole | None = None) -> str:
+    async def add(
+        self,
+        name: str,
+        profiles: tuple[str, ...] | None,
+        console: ConsoleRole | None = None,
+        workspaces: tuple[str, ...] = (),
+    ) -> str:
         """Make one with a name; returns its value."""
 
     async def confirm(self, name: str | None) -> None:

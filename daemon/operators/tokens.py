@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from loguru import logger
 
-from daemon.config.listen import (
-    ConsoleRole,
-    without_values,
-)
+from daemon.config.listen import ConsoleRole, without_values
 from daemon.config.listen_rules import TOKEN_NAME
 from daemon.errors import InvalidArguments
 from daemon.kit.wording import quoted, suggestion
@@ -38,6 +35,8 @@ class TokenParams(msgspec.Struct):
     """The profiles that a new one may use; None: all."""
     console: ConsoleRole | None = None
     """What a new one may do in the console; None: nothing."""
+    workspaces: tuple[str, ...] = ()
+    """Globs of the directories that clients of a new one may name as workspaces."""
 
 
 async def tokens(context: OperatorContext, params: TokenParams) -> dict[str, object]:
@@ -88,8 +87,11 @@ async def _act(context: OperatorContext, access: Access, params: TokenParams) ->
                 raise InvalidArguments(f"unknown profile {quoted(profile)}{suggestion(profile, known)}")
         if any(each["name"] == name for each in without_values(context.config.listen.http) or ()):
             raise Refused(f"the configuration has a token {quoted(name)}: choose another name")
+        for glob in params.workspaces:
+            if not glob.startswith(("/", "~/", "*")):
+                raise InvalidArguments(f"{quoted(glob)} fits no directory: begin it with /, ~/ or *")
         profiles = tuple(dict.fromkeys(params.profiles)) if params.profiles else None
-        return await access.add(name, profiles, params.console)
+        return await access.add(name, profiles, params.console, params.workspaces)
     return None
 
 
@@ -111,6 +113,7 @@ def _listed(context: OperatorContext, access: Access | None) -> Iterator[dict[st
                 "name": name or None,
                 "profiles": token.profiles,
                 "console": token.console,
+                "workspaces": token.workspaces if name else None,
                 "from": "mcpd",
                 "since": token.since,
                 "counts": counts,

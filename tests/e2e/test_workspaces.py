@@ -245,6 +245,33 @@ def test_a_tokens_client_stays_in_its_profile_in_whoevers_directory_it_works(pla
                 assert door.status() == 403, path
 
 
+def test_a_token_that_mcpd_makes_names_only_directories_that_it_was_made_with(places: list[str]) -> None:
+    port, listen = listening()
+    entry = {"command": sys.executable, "args": ["-c", WHERE, "${workspace}"]}
+    config = {
+        "mcpServers": {"where": entry},
+        "profiles": {"default": {"surface": "full"}},
+        "listen": listen,
+    }
+    with running(config) as daemon, RawHttp(port) as http:
+
+        def called(token: str, place: str) -> Json:
+            asked = modern("tools/call", {**CALL, "name": "where"}, Mcpd_Workspace=quote(place))
+            http.send(asked.replace(TOKEN.encode(), token.encode()))
+            answer: Json = http.json()
+            return answer
+
+        bare = daemon.run("token", "new", "bare").split()[-1]
+        globs = [word for place in places[:2] for word in ("--workspace", place)]
+        made = daemon.run("token", "new", "made", *globs).split()[-1]
+        for token, place in ((bare, places[0]), (made, places[2])):
+            refused = called(token, place)["result"]["structuredContent"]["error"]
+            assert (refused["code"], "may not work in" in refused["message"]) == ("NoWorkspace", True)
+        assert [told(called(made, each))["cwd"] for each in places[:2]] == places[:2]
+        listed = daemon.run("token", "list")
+        assert f"made: all profiles; workspaces {', '.join(places[:2])}; made " in listed
+
+
 def test_a_client_whose_directory_has_no_program_keeps_nobody_else_out(places: list[str]) -> None:
     program = Path(places[1], "serve")
     program.write_text(f"#!{sys.executable}\n{WHERE}")

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 Capture = pytest.CaptureFixture[str]
 
-ONE = {"profiles": None, "console": None, "from": "mcpd", "since": 0.0, "counts": True, "lastUsed": None}
+ONE = {
+    "profiles": None,
+    "console": None,
+    "workspaces": None,
+    "from": "mcpd",
+    "since": 0.0,
+    "counts": True,
+    "lastUsed": None,
+}
 ANSWER: dict[str, Any] = {"http": "127.0.0.1:7337", "value": None, "tokens": [], "problem": ""}
 
 
@@ -25,8 +33,14 @@ ANSWER: dict[str, Any] = {"http": "127.0.0.1:7337", "value": None, "tokens": [],
     [
         ([], {"action": "show"}),
         (
-            ["new", "ci", "--profile", "a", "--profile", "b", "--console", "read"],
-            {"action": "new", "name": "ci", "profiles": ["a", "b"], "console": "read"},
+            ["new", "ci", "--profile", "a", "--profile", "b", "--console", "read", "--workspace", "/a/*"],
+            {
+                "action": "new",
+                "name": "ci",
+                "profiles": ["a", "b"],
+                "console": "read",
+                "workspaces": ["/a/*"],
+            },
         ),
     ],
 )
@@ -60,7 +74,7 @@ def test_the_list_says_of_each_whether_it_counts(control: Controls, capsys: Capt
     told = [
         {**ONE, "name": None, "counts": False},
         {**ONE, "name": "ci", "profiles": ["a", "b"], "console": "read", "lastUsed": 60.0},
-        {**ONE, "name": "old", "from": "configuration", "since": None},
+        {**ONE, "name": "old", "workspaces": ["/a/*", "~/b"], "from": "configuration", "since": None},
     ]
     control({"tokens": {**ANSWER, "tokens": told}})
     assert main(["list"]) == 0
@@ -69,7 +83,7 @@ def test_the_list_says_of_each_whether_it_counts(control: Controls, capsys: Capt
     assert first.endswith("COUNTS NOT until `mcpd token confirm --default`")
     assert second.startswith("ci: a, b; the console, to read; made ")
     assert "last used" in second
-    assert third == "old: all profiles; configured"
+    assert third == "old: all profiles; workspaces /a/*, ~/b; configured"
     assert main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"tokens": told, "problem": ""}
 
@@ -100,6 +114,7 @@ def test_without_a_daemon_the_way_to_one_is_said(
         ["list", "ci"],
         ["list", "--profile", "a"],
         ["revoke", "ci", "--console", "read"],
+        ["revoke", "ci", "--workspace", "/a"],
         ["new", "ci", "--default"],
         ["show", "--json"],
     ],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KEPT = Kept(
     default=KeptToken(sha256="0" * 64, since=1.0),
-    tokens={"ci": KeptToken(sha256="1" * 64, since=2.0, profiles=("review", "default"))},
+    tokens={"ci": KeptToken(sha256="1" * 64, since=2.0, profiles=("review", "default"), workspaces=("/a/*",))},
 )
 
 
@@ -83,6 +83,14 @@ def test_a_file_that_is_no_file_of_tokens_is_not_read_whole(file: TokenFile) -> 
     file.path.write_bytes(b" " * (MAX_FILE + 1))
     with pytest.raises(TokenTrouble, match="larger than 1 MiB"):
         file.read()
+
+
+def test_no_file_is_written_that_would_be_too_large_to_read(file: TokenFile) -> None:
+    file.write(KEPT)
+    wide = KeptToken(sha256="2" * 64, since=3.0, workspaces=("/" + "x" * MAX_FILE,))
+    with pytest.raises(TokenTrouble, match="name fewer workspaces"):
+        file.write(Kept(tokens={"ci": wide}))
+    assert file.read() == KEPT
 
 
 def test_a_file_that_others_can_write_lets_nobody_in(file: TokenFile) -> None:

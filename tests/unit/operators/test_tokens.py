@@ -43,7 +43,8 @@ async def test_without_http_there_are_none_and_the_way_to_it_is_said(tmp_path: P
 
 async def test_one_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None:
     where = await context(tmp_path, {})
-    made = await tokens(where, TokenParams(action="new", name="ci", profiles=("reader", "reader")))
+    asked = TokenParams(action="new", name="ci", profiles=("reader", "reader"), workspaces=("/srv/*", "~/x"))
+    made = await tokens(where, asked)
     value = made["value"]
     assert isinstance(value, str)
     told = await tokens(where, TokenParams())
@@ -51,12 +52,14 @@ async def test_one_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None
     expected = {
         "profiles": None,
         "console": None,
+        "workspaces": None,
         "from": "mcpd",
         "since": 7.0,
         "counts": True,
         "lastUsed": None,
     }
-    assert told["tokens"] == [{"name": None, **expected}, {"name": "ci", **expected, "profiles": ("reader",)}]
+    ci = {"name": "ci", **expected, "profiles": ("reader",), "workspaces": ("/srv/*", "~/x")}
+    assert told["tokens"] == [{"name": None, **expected}, ci]
     shown = await tokens(where, TokenParams(action="show"))
     assert shown == {**told, "value": shown["value"]}
     assert (await tokens(where, TokenParams(action="revoke")))["value"] is None
@@ -72,6 +75,7 @@ async def test_one_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None
         (TokenParams(action="new", name="a b"), InvalidArguments, "a token's name is"),
         (TokenParams(action="new"), Refused, "mcpd token new NAME"),
         (TokenParams(action="new", name="x", profiles=("raeder",)), InvalidArguments, "did you mean"),
+        (TokenParams(action="new", name="x", workspaces=("srv/*",)), InvalidArguments, "fits no directory"),
         (TokenParams(action="new", name="ci"), Refused, "choose another name"),
         (TokenParams(action="show"), Refused, "the configuration has tokens"),
         (TokenParams(action="revoke", name="ci"), McpdError, "change it there"),
@@ -81,9 +85,13 @@ async def test_one_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None
 async def test_what_cannot_be_done_says_what_can(
     tmp_path: Path, params: TokenParams, kind: type[Exception], said: str
 ) -> None:
-    where = await context(tmp_path, {"tokens": [{"name": "ci", "value": VALUE, "profiles": ["reader"]}]})
+    where = await context(
+        tmp_path,
+        {"tokens": [{"name": "ci", "value": VALUE, "profiles": ["reader"], "workspaces": ["/srv/ci"]}]},
+    )
     with pytest.raises(kind, match=said):
         await tokens(where, params)
     told = await tokens(where, TokenParams())
-    assert [(each["name"], each["from"]) for each in told["tokens"]] == [("ci", "configuration")]  # type: ignore[attr-defined]
+    listed = [(each["name"], each["from"], each["workspaces"]) for each in told["tokens"]]  # type: ignore[attr-defined]
+    assert listed == [("ci", "configuration", ("/srv/ci",))]
     assert VALUE not in json.dumps(told)

@@ -173,14 +173,26 @@ class Tokens:
         await self._change(lambda kept, doubted: (_with(kept, default=made), _with(doubted, default=None)))
         self._default = value
 
-    async def add(self, name: str, profiles: tuple[str, ...] | None, console: ConsoleRole | None = None) -> str:
+    async def add(
+        self,
+        name: str,
+        profiles: tuple[str, ...] | None,
+        console: ConsoleRole | None = None,
+        workspaces: tuple[str, ...] = (),
+    ) -> str:
         """Make a token with a name; returns its value, which is kept nowhere.
 
         Raises:
             TokenTrouble: there is one of that name, there are too many, or the file cannot be written.
         """
         value = self._new_value()
-        made = KeptToken(sha256=digest(value).hex(), since=self._wall(), profiles=profiles, console=console)
+        made = KeptToken(
+            sha256=digest(value).hex(),
+            since=self._wall(),
+            profiles=profiles,
+            console=console,
+            workspaces=workspaces,
+        )
 
         def with_it(kept: Kept, doubted: Kept) -> tuple[Kept, Kept]:
             if name in {**kept.tokens, **doubted.tokens}:
@@ -264,7 +276,8 @@ class Tokens:
         if self._keeps_default and kept.default is not None:
             yield KnownToken(bytes.fromhex(kept.default.sha256), Visitor())
         for name, token in kept.tokens.items():
-            yield KnownToken(bytes.fromhex(token.sha256), bearer(name, token.profiles, token.console))
+            visitor = bearer(name, token.profiles, token.console, token.workspaces)
+            yield KnownToken(bytes.fromhex(token.sha256), visitor)
 
 
 _with = msgspec.structs.replace

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from daemon.clients.doors.http.tokens import Tokens, bearer
 from daemon.clients.visitor import Visitor
@@ -139,14 +140,17 @@ async def test_what_was_handed_over_counts_and_what_only_the_file_says_is_doubte
     handed: list[bytes] = []
     before = tokens(file, hand_over=handed.append)
     await before.learn()
-    default, phone, evil = await before.shown_default(), await before.add("phone", None), "e" * 40
+    default, evil = await before.shown_default(), "e" * 40
+    phone = await before.add("phone", None, None, ("/srv/phone",))
     kept = decoded(handed[-1])
     assert set(kept.tokens) == {"phone"}
     forged = KeptToken(sha256=digest(evil).hex(), since=0, console=ConsoleRole.CONTROL)
-    file.write(Kept(default=forged, tokens={"phone": forged, "more": forged}))
+    wider = structs.replace(kept.tokens["phone"], workspaces=("*",))
+    file.write(Kept(default=forged, tokens={"phone": wider, "more": forged}))
     known = tokens(file, handed_over=handed[-1])
     await known.learn()
-    assert [known.match(each) for each in (default, phone, evil)] == [Visitor(), bearer("phone", None), None]
+    theirs = bearer("phone", None, None, ("/srv/phone",))
+    assert [known.match(each) for each in (default, phone, evil)] == [Visitor(), theirs, None]
     assert known.doubts(evil)
     with pytest.raises(TokenTrouble, match="only its digest is kept"):
         await known.shown_default()
