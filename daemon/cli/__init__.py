@@ -91,8 +91,8 @@ _ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable
 """Commands that end or take something: a word is no misspelling of one unless hardly a letter is wrong."""
 _HARDLY_WRONG = 0.87
 
-_MODULES = {"import": "import_servers"}
-"""Where a command's module cannot have its name, which is a word of Python's."""
+_MODULES = {"import": "daemon.cli.import_servers", "run": "daemon.main.run"}
+"""Commands whose module is another than the one of their name here."""
 
 EX_USAGE = 2
 """Wrong usage, as argparse reports it."""
@@ -161,7 +161,7 @@ def _dispatch(argv: list[str]) -> int:
 
 def module_of(command: str) -> str:
     """The module that implements a command."""
-    return f"daemon.cli.{_MODULES.get(command, command)}"
+    return _MODULES.get(command, f"daemon.cli.{command}")
 
 
 def _asked_by_shell() -> bool:
@@ -172,7 +172,7 @@ def _asked_by_shell() -> bool:
 
 
 def _collect_nothing() -> None:
-    """Put off collecting garbage until the daemon serves (`lifetime`): it takes an eighth of a start."""
+    """Put off collecting garbage until the daemon serves (`main.lifetime`): it takes an eighth of a start."""
     import gc  # noqa: PLC0415 - as above
 
     gc.disable()

@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     if options.config and options.file:
         made.error("name one configuration, F or --config F")
     # Here, so that `--help` does not pay 70 ms for attrs and cattrs.
-    from daemon.cli.advice import warnings  # noqa: PLC0415
+    from daemon.checks.advice import warnings  # noqa: PLC0415
     from daemon.config.parse import load_with_notes  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415
     from daemon.host.paths import config_file  # noqa: PLC0415

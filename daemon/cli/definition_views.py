@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from daemon.cli.terminal import Screen, draw, grid, paragraph, safe, size
+from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
+from daemon.kit.wording import short_size
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _resource(each: Json, screen: Screen) -> str:
     definition: Json = each["definition"]
     name, kind, count = definition.get("title") or definition.get("name"), definition.get("mimeType"), None
     if isinstance(definition.get("size"), int):
-        count = size(definition["size"])
+        count = short_size(definition["size"])
     told = [", ".join(str(part) for part in (name, kind, count) if part)]
     told.append(first_sentence(definition.get("description")))
     mark = _marked(each)

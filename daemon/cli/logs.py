@@ -1,6 +1,6 @@
 """`mcpd logs`: what a server wrote to its stderr, as far as the daemon keeps it; asking starts nothing.
 
-`--daemon` shows the daemon's own log (`cli.daemon_log`).
+`--daemon` shows the daemon's own log (`main.daemon_log`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import ask_with, guarded, print_answer
 from daemon.cli.events import EventLines, moment
-from daemon.cli.following import follow, news, note
+from daemon.cli.following import end_without_reader, follow, news, note
 from daemon.cli.options import add_control, add_follow, add_json, add_last, parser
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
@@ -93,9 +93,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _show_daemons(options: argparse.Namespace) -> int:
-    from daemon.cli import daemon_log  # noqa: PLC0415 - it knows of systemd, which servers' lines do without
+    from daemon.main import daemon_log  # noqa: PLC0415 - it knows of systemd, which servers' lines do without
 
     control = options.control or str(control_socket(os.environ, options.socket))
+    if options.follow:
+        end_without_reader()
     return daemon_log.show(control, last=options.last, follow=options.follow)
 
 

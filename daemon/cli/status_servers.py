@@ -9,8 +9,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from daemon.cli.status_lists import KINDS, columns, faults
-from daemon.cli.terminal import ROOMY, grid, milliseconds, paragraph, safe, size
-from daemon.kit.wording import span
+from daemon.cli.terminal import ROOMY, grid, milliseconds, paragraph, safe
+from daemon.kit.wording import short_size, span
 from daemon.safety.escape import visible
 from daemon.states import COMING, WELL
 
@@ -138,7 +138,7 @@ def _cells(server: Json, now: float) -> dict[str, str]:
         "err": str(recent.get("errors") or "-"),
         "p50/p95": _latency(recent),
         "restarts": str(server["restarts"] or "-"),
-        "memory": size(server["rssBytes"]),
+        "memory": short_size(server["rssBytes"]),
         "pid": "-" if server["pid"] is None else str(server["pid"]),
         "idle": "" if idle is None else span(idle / 1000, parts=1),
     }

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from daemon.kit.wording import KIB
+from daemon.kit.wording import TWO_DIGITS
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ UNBOUNDED = 10_000
 
 ROOMY = 100
 """From this width on there is room for two spaces between columns."""
-
-TWO_DIGITS = 10
-"""From this value on a number is precise enough without decimals."""
 
 
 class Screen(NamedTuple):
@@ -90,17 +87,6 @@ def paragraph(text: str, *, indent: int, style: str = "") -> Table:
     block.add_column(overflow="fold")
     block.add_row("", safe(text, style))
     return block
-
-
-def size(count: int | None) -> str:
-    """A number of bytes as `512B`, `96K` or `1.5G`; `-` when unknown."""
-    if count is None:
-        return "-"
-    value, units = float(count), iter("BKMGT")
-    unit = next(units)
-    while value >= KIB and (larger := next(units, None)) is not None:
-        value, unit = value / KIB, larger
-    return f"{value:.0f}{unit}" if unit in "BK" or value >= TWO_DIGITS else f"{value:.1f}{unit}"
 
 
 def milliseconds(value: float | None) -> str:

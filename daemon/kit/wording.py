@@ -29,6 +29,8 @@ _TIMES = (
 )
 """From how many seconds on a length of time is told in which unit, and in which smaller one."""
 
+TWO_DIGITS = 10
+"""From this value on a number is precise enough without decimals."""
 _TENTHS = 10
 """Seconds below which tenths of them say something."""
 
@@ -113,6 +115,17 @@ def bytes_in_words(count: int) -> str:
     while value >= KIB and unit < len(UNITS) - 1:
         value, unit = value / KIB, unit + 1
     return f"{value:.2f}".rstrip("0").rstrip(".") + f" {UNITS[unit]}"
+
+
+def short_size(count: int | None) -> str:
+    """A number of bytes as `512B`, `96K` or `1.5G`; `-` when unknown."""
+    if count is None:
+        return "-"
+    value, units = float(count), iter("BKMGT")
+    unit = next(units)
+    while value >= KIB and (larger := next(units, None)) is not None:
+        value, unit = value / KIB, larger
+    return f"{value:.0f}{unit}" if unit in "BK" or value >= TWO_DIGITS else f"{value:.1f}{unit}"
 
 
 def span(seconds: float, parts: int = 2) -> str:

@@ -29,10 +29,10 @@ ENDS_WITHIN = 60.0
 
 MCPD = """
 import daemon.cli
-from daemon.cli import lifetime
+from daemon.main import lifetime
 from daemon.host import logs
 from daemon import tree
-from daemon.cli import run
+from daemon.main import run
 from daemon.state import store
 
 main = daemon.cli.main

@@ -95,7 +95,7 @@ def test_a_daemon_with_an_ordinary_configuration_does_not_begin_by_loading(
 @pytest.fixture(scope="module")
 def loaded() -> frozenset[str]:
     """What is loaded once the daemon is wired."""
-    modules = "daemon.cli.run, daemon.cli.lifetime, daemon.host.logs, daemon.state.store"
+    modules = "daemon.main.run, daemon.main.lifetime, daemon.host.logs, daemon.state.store"
     script = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, timeout=60, capture_output=True, text=True

@@ -34,7 +34,7 @@ STAY = """
 import trio
 from trio.testing import MockClock
 from daemon.processes.own import spare
-from daemon.cli.lifetime import HEAP_SECONDS, _Life
+from daemon.main.lifetime import HEAP_SECONDS, _Life
 from daemon.wire.frames import LineBuffer
 
 def take_in():

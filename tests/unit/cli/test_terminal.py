@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.text import Text
 
-from daemon.cli.terminal import UNBOUNDED, Screen, draw, grid, milliseconds, paragraph, safe, size
+from daemon.cli.terminal import UNBOUNDED, Screen, draw, grid, milliseconds, paragraph, safe
+from daemon.kit.wording import short_size
 
 
 class Tty(io.StringIO):
@@ -47,7 +48,7 @@ def test_a_pipe_has_no_width_unless_columns_says_so(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_sizes(count: int | None, text: str) -> None:
-    assert size(count) == text
+    assert short_size(count) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (0.04, "0.0"), (9.94, "9.9"), (12.6, "13")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.cli.doctor.findings import Level
+from daemon.checks.findings import Level
 from daemon.cli.terminal import Screen
 from daemon.cli.views import LEVEL_STYLES, render_findings
 

@@ -10,7 +10,7 @@ import attrs
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from daemon.cli.advice import oversights
+from daemon.checks.advice import oversights
 from daemon.config.jsonc import decode
 from daemon.config.model import Share
 from daemon.config.names import read_reference

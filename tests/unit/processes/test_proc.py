@@ -10,7 +10,7 @@ import pytest
 
 from daemon.processes import proc
 from daemon.state.sqlite import hold
-from tests.unit.cli.doctor.scenes import as_somebody_else, listening, process
+from tests.unit.checks.scenes import as_somebody_else, listening, process
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import attrs
 import pytest
 import trio
 
+from daemon.checks.advice import warnings
 from daemon.cli import check
-from daemon.cli.advice import warnings
 from daemon.config.diff import Plan
 from daemon.config.parse import load, load_with_notes
 from daemon.console.pages import settings

@@ -1,0 +1,205 @@
+"""Checks the configuration: its faults, whether the daemon uses it, who can read its secrets or write it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from daemon.checks.advice import missing_key
+from daemon.checks.findings import found
+from daemon.config.credentials import in_arguments, names_credential
+from daemon.config.jsonc import ROOT, below
+from daemon.documents.files import DocumentError
+from daemon.errors import ConfigError
+from daemon.host import paths
+from daemon.setup.clients.found import find
+from daemon.setup.clients.identity import ConfiguredServers
+from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import OWN_NAME, Machine
+from daemon.setup.clients.records import Records
+from daemon.setup.clients.rules import held_rules, listed
+from daemon.setup.drafts import read_present
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daemon.checks.findings import Finding
+    from daemon.checks.scene import Running, Scene
+    from daemon.config.listen import HttpListen
+    from daemon.config.model import Config, Server
+
+
+def check(scene: Scene) -> Iterator[Finding]:
+    """Findings about the file itself."""
+    for fault in scene.faults:
+        if fault.variable is None:
+            yield found("configuration-fault", fault=fault)
+        else:
+            yield found("variable-unset", fault=fault, where=_where(scene))
+    for note in scene.notes:
+        yield found("configuration-note", note=note)
+    if scene.config is not None:
+        servers, categories = len(scene.config.mcp_servers), len(scene.config.categories)
+        yield found("configuration-sound", path=scene.path, servers=servers, categories=categories)
+        if not servers and not scene.faults:
+            yield found("no-servers")
+        if variable := missing_key(scene.config, scene.inherited):
+            yield found("summaries-key-unset", variable=variable, where=_where(scene))
+    if scene.running is not None:
+        yield from _of_the_daemon(scene, scene.running)
+
+
+def secrets(scene: Scene) -> Iterator[Finding]:
+    """Findings about who else can read the configuration's secrets, or write what the daemon will run."""
+    try:
+        status = scene.path.stat()
+    except OSError:
+        return
+    literal = list(_literals(scene.config)) if scene.config is not None else []
+    if literal:
+        yield _readers(scene.path, status, ", ".join(literal))
+    yield from _writers(scene.path, status, scene.running.uid if scene.running else None)
+    if scene.config is not None:
+        yield from _arguments(scene.config)
+
+
+def _where(scene: Scene) -> str:
+    """Where environment variables were looked up."""
+    if scene.running and scene.running.environ is not None:
+        return f"the environment of the daemon, pid {scene.running.pid}"
+    return "the environment of this command; a daemon that systemd starts has another"
+
+
+def _of_the_daemon(scene: Scene, running: Running) -> Iterator[Finding]:
+    if not _same(scene.path, running.config):
+        yield found("configuration-of-daemon-differs", path=running.config)
+    elif not _same(scene.usual, running.config) and scene.usual.exists():
+        yield found("configuration-named", usual=scene.usual)
+    elif _newer(scene.path, running) and not (scene.config and scene.config.watch):
+        yield found("configuration-changed")
+    for name in running.status.get("unresolved") or ():
+        yield found("tool-unresolved", name=name)
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one.absolute() == other.absolute()
+
+
+def _newer(path: Path, running: Running) -> bool:
+    try:
+        daemon = running.status["daemon"]
+        return path.stat().st_mtime > float(daemon.get("configReadAt", daemon["startedAt"]))
+    except OSError:
+        return False
+
+
+def _readers(path: Path, status: os.stat_result, places: str) -> Finding:
+    if status.st_mode & stat.S_IROTH and _is_open(path):
+        return found("secrets-open", path=path, places=places)
+    if status.st_mode & stat.S_IRGRP:
+        return found("secrets-open-to-group", path=path, places=places, gid=status.st_gid)
+    return found("secrets-literal", path=path, places=places)
+
+
+def _is_open(path: Path) -> bool:
+    """Whether other users can reach a file through all of its directories."""
+    return all(parent.stat().st_mode & stat.S_IXOTH for parent in path.absolute().parents)
+
+
+def _writers(path: Path, status: os.stat_result, daemon: int | None) -> Iterator[Finding]:
+    trusted = {0, os.geteuid(), daemon}
+    if status.st_uid not in trusted:
+        yield found("configuration-of-another-user", path=path, uid=status.st_uid)
+    for each in (path, path.absolute().parent):
+        mode = each.stat().st_mode
+        sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
+        # A user's own group, which many distributions create, has no other members. What every user can write
+        # is not read at all (`config.files`).
+        if mode & stat.S_IWGRP and not mode & stat.S_IWOTH and not sticky and each.stat().st_gid not in trusted:
+            yield found("configuration-writable-by-group", path=each)
+
+
+def _arguments(config: Config) -> Iterator[Finding]:
+    exposed = [
+        trail for name, server in config.mcp_servers.items() for trail in _in_arguments(server, _trail(name))
+    ]
+    if exposed:
+        yield found("secrets-in-arguments", places=", ".join(exposed))
+
+
+def _literals(config: Config) -> Iterator[str]:
+    """The places of secrets that are written out instead of being references."""
+    for name, each in config.mcp_servers.items():
+        server, trail = each.written, _trail(name)
+        for key, values in (("env", server.env), ("headers", server.headers)):
+            for variable, value in values.items():
+                if names_credential(variable) and _is_literal(value, server):
+                    yield below(below(trail, key), variable)
+        if _holds_secret(server.url) and _is_literal(server.url or "", server):
+            yield below(trail, "url")
+        yield from _in_arguments(server, trail, literal=True)
+    if _holds_secret(config.state.url):
+        yield below(below(ROOT, "state"), "url")
+    yield from _literal_tokens(config.listen.http)
+
+
+def _literal_tokens(http: HttpListen | None) -> Iterator[str]:
+    if http is None or http.tokens is None:
+        return
+    here = below(below(below(ROOT, "listen"), "http"), "tokens")
+    if isinstance(http.tokens, str):
+        places = {here: http.tokens}
+    else:
+        places = {below(below(here, at), "value"): token.value for at, token in enumerate(http.tokens)}
+    yield from (place for place, value in places.items() if _is_literal(value, http))
+
+
+def _trail(name: str) -> str:
+    return below(below(ROOT, "mcpServers"), name)
+
+
+def _is_literal(value: str, server: Server | HttpListen) -> bool:
+    # References of a server that is switched off are not looked up, so they are still in the text.
+    return bool(value) and "${" not in value and not any(part and part in value for part in server.substituted)
+
+
+def _holds_secret(url: str | None) -> bool:
+    if not url or "://" not in url:
+        return False
+    parts = urlsplit(url)
+    names = (pair.partition("=")[0] for pair in parts.query.split("&"))
+    return parts.password is not None or any(names_credential(name) for name in names)
+
+
+def _in_arguments(server: Server, trail: str, *, literal: bool = False) -> Iterator[str]:
+    given = in_arguments(server.args)
+    for place in dict.fromkeys(place for place, value in given if not literal or _is_literal(value, server)):
+        yield below(below(trail, "args"), place)
+
+
+def clients(scene: Scene) -> Iterator[Finding]:
+    """Findings about each client whose model reaches all servers through one entry of mcpd's."""
+    if scene.config is None:
+        return
+    machine = Machine(home=paths.home(scene.environ), directory=Path.cwd(), environ=scene.environ)
+    try:
+        present = read_present(scene.path)
+    except DocumentError:  # another user's: that user's clients are meant
+        return
+    known = ConfiguredServers(servers=present.servers, variables={**present.variables, **scene.environ})
+    own = find(machine, PROGRAMS.values()).own
+    for program in dict.fromkeys(each.program for each in own if each.name == OWN_NAME):
+        lookup = known.lookup(program, machine)
+        try:
+            _, rules = held_rules(program, machine, lookup, known.servers, Records(scene.state))
+        except (ConfigError, DocumentError) as error:
+            yield found("not-looked-at", place=program.title, problem=str(error).partition("\n")[0])
+        else:
+            if rules:
+                yield found("client-rules-void", title=program.title, client=program.name, rules=listed(rules))

@@ -1,0 +1,194 @@
+"""Checks the machine around the daemon: systemd's units, the limit of open files, what killed daemons left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.checks.findings import TABLE, found
+from daemon.checks.servers import most_instances
+from daemon.config.model import TransportType
+from daemon.errors import McpdError
+from daemon.kit.wording import short_size, span
+from daemon.processes import leftovers, proc, starts
+from daemon.setup.running.service import LINGER, written_by_us
+from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, systemctl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daemon.checks.findings import Finding
+    from daemon.checks.scene import Scene
+    from daemon.config.model import Config
+    from daemon.processes.leftovers import Leftover
+    from daemon.processes.proc import Process
+    from daemon.setup.running.systemctl import Unit
+
+OWN_FILES = 64
+"""Descriptors of the daemon itself: event loop, sockets, locks, database, log, and threads that read files."""
+
+CHILD_FILES = 8
+"""Descriptors for each child: three pipes and a pidfd, and the other ends of the pipes while it starts."""
+
+REMOTE_FILES = 24
+"""Descriptors for each remote server: the pool (`upstreams.transports.http_client.POOL`) and some in
+transit."""
+
+FEW_CLIENTS = 64
+"""Fewer clients than any machine with several agents has: room for less than this is scarce."""
+
+
+def units(scene: Scene, linger: Path = LINGER) -> Iterator[Finding]:
+    """Findings about the user's and the system's units: do they start at boot, and how did they end."""
+    installed = False
+    for scope in SCOPES:
+        manager = systemctl(scene.environ, scope=scope)
+        if manager is None:
+            yield found("systemd-absent")
+            return
+        service = manager.show(SERVICE)
+        if not service:
+            continue
+        installed = True
+        yield from _service(scope, service, manager.show(SOCKET), scene)
+        if scope == "user":
+            yield from _written(scene)
+            yield from _lingering(linger)
+    if not installed:
+        yield found("unit-absent")
+
+
+def limits(scene: Scene) -> Iterator[Finding]:
+    """Findings about how many files the daemon may open, compared with what the configuration asks for."""
+    pid = scene.running.pid if scene.running and scene.running.uid is not None else None
+    allowed = proc.open_files("self" if pid is None else pid)
+    if scene.config is None or allowed is None:
+        return
+    most = allowed[1]  # The daemon raises its soft limit to the hard one.
+    wanted, servers = scene.config.limits.connections, OWN_FILES + _files_of_servers(scene.config)
+    whose = "this shell" if pid is None else "the daemon"
+    room = max(0, most - servers)
+    if most >= servers + wanted:
+        yield found("open-files-enough", whose=whose, most=most, room=room, wanted=wanted)
+        return
+    enough = 1 << (servers + wanted - 1).bit_length()
+    yield found(
+        "open-files-scarce" if most < servers + min(wanted, FEW_CLIENTS) else "open-files-few",
+        whose=whose,
+        most=most,
+        room=room,
+        wanted=wanted,
+        enough=enough,
+    )
+
+
+def leavings(scene: Scene) -> Iterator[Finding]:
+    """Findings about processes that killed daemons left: whose, how old, how large. Ends them if asked to."""
+    folder = scene.state / starts.FOLDER
+    if folder.exists() and folder.stat().st_uid != os.geteuid():
+        yield found("leftovers-unknown", uid=folder.stat().st_uid)
+        return
+    what = list(_end(scene) if scene.end_leftovers else _look(scene))
+    yield from what or [found("leftovers-none")]
+
+
+def _service(scope: str, service: Unit, socket: Unit, scene: Scene) -> Iterator[Finding]:
+    ctl = "systemctl --user" if scope == "user" else "systemctl"
+    journal = f"journalctl {'--user ' if scope == 'user' else ''}-u {SERVICE} -n 50"
+    if service.get("LoadState") != "loaded":
+        yield found("unit-not-loaded", scope=scope, ctl=ctl, state=service.get("LoadState"))
+        return
+    if service.get("NeedDaemonReload") == "yes":
+        yield found("unit-changed", scope=scope, ctl=ctl)
+    yield _activity(scope, ctl, journal, service, socket)
+    restarts = service.get("NRestarts", "0")
+    if service.get("ActiveState") != "failed" and restarts not in {"", "0"}:
+        yield found("unit-restarted", scope=scope, count=restarts, journal=journal)
+    if "enabled" not in {service.get("UnitFileState"), socket.get("UnitFileState")}:
+        yield found("unit-not-enabled", scope=scope, ctl=ctl)
+    pid = service.get("MainPID", "0")
+    if scene.running is not None and pid not in {"", "0", str(scene.running.pid)}:
+        yield found("unit-of-another-daemon", scope=scope, pid=pid, own=scene.running.pid)
+
+
+def _activity(scope: str, ctl: str, journal: str, service: Unit, socket: Unit) -> Finding:
+    state = service.get("ActiveState", "unknown")
+    if state == "active":
+        return found("unit-active", scope=scope)
+    if state == "failed" or service.get("SubState") == "auto-restart":
+        return _failure(scope, state, journal, service)
+    if socket.get("ActiveState") == "active":
+        return found("unit-waits-for-client", scope=scope, state=state)
+    return found("unit-inactive", scope=scope, state=state, ctl=ctl)
+
+
+def _failure(scope: str, state: str, journal: str, service: Unit) -> Finding:
+    status = service.get("ExecMainStatus", "0")
+    if status in {"", "0"}:
+        result = service.get("Result") or "nothing"
+        return found("unit-failed", scope=scope, state=state, journal=journal, result=result)
+    if f"unit-exit-{status}" in TABLE:
+        return found(f"unit-exit-{status}", scope=scope, state=state, journal=journal)
+    return found("unit-exit", scope=scope, state=state, journal=journal, status=status)
+
+
+def _written(scene: Scene) -> Iterator[Finding]:
+    """Findings about units that `mcpd service` has written; others are their author's business."""
+    with contextlib.suppress(McpdError):
+        if written := written_by_us(scene.environ):
+            path, outdated = written
+            if outdated:
+                yield found("unit-outdated", names=", ".join(outdated))
+            if missing := [each for each in path.split(":") if each and not Path(each).is_dir()]:
+                yield found("unit-path-outdated", missing=", ".join(missing))
+
+
+def _lingering(linger: Path) -> Iterator[Finding]:
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return
+    if linger.is_dir() and not (linger / user).exists():
+        yield found("unit-does-not-linger", user=user)
+
+
+def _files_of_servers(config: Config) -> int:
+    enabled = [server for server in config.mcp_servers.values() if server.enabled]
+    return sum(
+        most_instances(server) * (CHILD_FILES if server.type is TransportType.STDIO else REMOTE_FILES)
+        for server in enabled
+    )
+
+
+def _look(scene: Scene) -> Iterator[Finding]:
+    for each in leftovers.look(scene.state):
+        yield found("leftover", whose=_whose(each), daemon=each.daemon, processes=_processes(each))
+
+
+def _end(scene: Scene) -> Iterator[Finding]:
+    ended, left = leftovers.end(scene.state)
+    for each in ended:
+        pids = ", ".join(str(process.pid) for process in each.processes)
+        yield found("leftover-ended", whose=_whose(each), daemon=each.daemon, pids=pids)
+    for each in left:
+        yield found("leftover-survives", whose=_whose(each), daemon=each.daemon, processes=_processes(each))
+
+
+def _whose(each: Leftover) -> str:
+    return f"server {each.server}" if each.server else "a server"
+
+
+def _processes(each: Leftover) -> str:
+    return "; ".join(map(_process, each.processes))
+
+
+def _process(process: Process) -> str:
+
+    # Not its arguments: they may hold a secret that no configuration names now.
+    program = Path(proc.command_line(process.pid)[0]).name or "?"
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / proc.TICKS
+    return f"pid {process.pid} ({program}, {span(age)} old, {short_size(proc.resident(process.pid))})"

@@ -1,0 +1,263 @@
+"""Checks whether a server's command can be started, searching as execvp(3) does, and what it fetches first."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from daemon.checks.findings import found
+from daemon.config.command_lines import CONTAINERS, image_of, started
+from daemon.config.command_lines import warnings as container_warnings
+from daemon.config.runners import fetches, moving
+from daemon.config.sharing import WRITTEN
+from daemon.host import paths
+from daemon.processes import proc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import TypeAlias
+
+    from daemon.checks.findings import Finding
+    from daemon.config.model import Server
+
+    Environ: TypeAlias = Mapping[str, str]
+
+HEAD = 256
+"""Bytes of a program that are read: the kernel reads no more of a first line either (BINPRM_BUF_SIZE)."""
+
+ELF = b"\x7fELF"
+
+INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|bash|sh|deno|bun|tsx)[\d.]*")
+"""Commands whose first argument is the script to run, unless it is an option."""
+
+SCRIPT = re.compile(r"(?!-).+\.(?:py|js|mjs|cjs|ts|rb|pl|php|sh)")
+
+
+class Program(NamedTuple):
+    """The file that a command names, or why there is none."""
+
+    path: Path | None
+    """The file that would be started; None if there is none."""
+    blocked: Path | None = None
+    """A file of that name that is not executable, if there is no other."""
+
+
+def check(server: Server, inherited: Environ, shell: Environ, *, running: bool = False) -> Iterator[Finding]:
+    """Findings about a server's command, which is not started; each with the `key` of the entry concerned.
+
+    Args:
+        server: its configuration.
+        inherited: the environment that servers inherit from.
+        shell: that of the command.
+        running: whether there is a daemon, whose environment may be another one.
+    """
+    server = server.written
+    base = base_of(server, inherited)
+    search = path_of(server, inherited)
+    if _is_of_a_workspace(server):
+        yield found("program-of-a-workspace", server=server.name, key="command", command=server.command)
+        return
+    if server.cwd and base == Path(server.cwd) and (problem := _unusable(base)):
+        yield found("server-directory", server=server.name, key="cwd", path=base, problem=problem)
+        return
+    program = find(server.command or "", search, base)
+    if program.path is None and WRITTEN in search:
+        yield found("program-of-a-workspace", server=server.name, key="command", command=server.command)
+    elif program.path is not None:
+        yield from _startable(server.name, program.path, search)
+        yield from _script(server, base)
+    elif program.blocked is not None:
+        yield found("program-not-executable", server=server.name, key="command", path=program.blocked)
+    else:
+        yield _with_arguments(server, search, base) or _missing(server, search, base, shell, running=running)
+
+
+def named(server: Server, inherited: Environ) -> str:
+    """The program that a sound server starts, as far as it can be known without a client."""
+    shown = server.written
+    found = find(shown.command or "", path_of(shown, inherited), base_of(shown, inherited)).path
+    return str(found or shown.command)
+
+
+def _is_of_a_workspace(server: Server) -> bool:
+    """Whether its program stands in the directory of a client, which nobody here knows."""
+    command = server.command or ""
+    relative = "/" in command and not command.startswith("/")
+    return WRITTEN in command or (relative and WRITTEN in (server.cwd or ""))
+
+
+def unwise(server: Server) -> list[str]:
+    """What a server downloads again at each start, and what a container is given of the machine."""
+    server = server.written
+    return [
+        message
+        for words in started((server.command or "", *server.args))
+        for message in (*moving(words), *container_warnings(words))
+    ]
+
+
+def packages(server: Server) -> Iterator[Finding]:
+    """Findings about versions that are not pinned, and about starts that need a network."""
+    advised = unwise(server)
+    for each in advised:
+        yield found("package-unpinned", server=server.name, advice=each)
+    shown = server.written
+    for words in started((shown.command or "", *shown.args)):
+        if words[0] in CONTAINERS:
+            never = "never" in words or any(word.startswith("--pull") and "never" in word for word in words)
+            if image_of(words) is not None and not never:
+                yield found("image-downloaded", server=server.name, runner=words[0])
+        elif not advised and fetches(words):
+            yield _fetched(server.name, words[0])
+
+
+def _fetched(name: str, runner: str) -> Finding:
+    if runner == "npx":
+        return found("package-asks-registry", server=name)
+    return found("package-cached" if runner == "uvx" else "package-downloaded", server=name, runner=runner)
+
+
+def base_of(server: Server, inherited: Environ) -> Path:
+    """The directory that a server is started in; home if that is each client's own."""
+    fixed = None if WRITTEN in (server.cwd or "") else server.cwd
+    return Path(fixed or paths.home(inherited))
+
+
+def path_of(server: Server, inherited: Environ) -> str:
+    """The PATH on which a server's command is looked for."""
+    return server.env.get("PATH", inherited.get("PATH", os.defpath))
+
+
+def find(command: str, path: str, base: Path) -> Program:
+    """The program that a command names when it is started in the directory `base`."""
+    directories = [""] if "/" in command else path.split(os.pathsep)
+    places = [base / directory / command for directory in directories]
+    files = [place for place in places if _is_file(place)]
+    first = next((place for place in files if proc.may(place, os.X_OK)), None)
+    return Program(first, None if first or not files else files[0])
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a path is a file; False on any error, as execvp(3) goes on with the next directory."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _unusable(directory: Path) -> str:
+    if not os.path.lexists(directory):
+        return "is not there"
+    if not os.path.isdir(directory):  # noqa: PTH112 - never raises, whatever we may not read
+        return "is no directory"
+    return "" if proc.may(directory, os.X_OK) else "cannot be entered by this user"
+
+
+def _with_arguments(server: Server, search: str, base: Path) -> Finding | None:
+    """A finding if the command is a program and its arguments in one; else None."""
+    try:
+        command, *args = shlex.split(server.command or "")
+    except ValueError:
+        return None
+    if not args or find(command, search, base).path is None:
+        return None
+    return found(
+        "program-with-arguments",
+        server=server.name,
+        key="command",
+        path=server.command,
+        command=command,
+        args=json.dumps([*args, *server.args]),
+    )
+
+
+def _missing(server: Server, search: str, base: Path, shell: Environ, *, running: bool) -> Finding:
+    command = server.command or ""
+    if "/" in command:
+        path = base / command
+        astray = _begins_at_home(server, path)
+        return found(
+            "program-absent-at-home" if astray else "program-absent",
+            server=server.name,
+            key="command",
+            path=path,
+        )
+    elsewhere = shutil.which(command, path=shell.get("PATH"))
+    if elsewhere:
+        return found(
+            "program-on-other-path",
+            server=server.name,
+            key="command",
+            command=command,
+            elsewhere=elsewhere,
+            search=search,
+        )
+    return found(
+        "program-not-on-path" if running else "program-not-on-path-of-shell",
+        server=server.name,
+        key="command",
+        command=command,
+        search=search,
+    )
+
+
+def _begins_at_home(server: Server, path: Path) -> bool:
+    """Whether a path was made from a relative one, because there is no `cwd`."""
+    return not server.cwd and str(path) not in {server.command, *server.args}
+
+
+def _startable(name: str, program: Path, search: str) -> Iterator[Finding]:
+    """Findings about an executable file that the kernel would refuse."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(HEAD)
+    except OSError:
+        # A binary may be executable without being readable.
+        return
+    if head.startswith(ELF):
+        return
+    first = head.partition(b"\n")[0]
+    if not first.startswith(b"#!"):
+        yield found("program-is-none", server=name, key="command", path=program)
+    elif first.endswith(b"\r"):
+        yield found("program-from-windows", server=name, key="command", path=program)
+    else:
+        yield from _interpreter(name, program, first[2:].decode(errors="replace").split(), search)
+
+
+def _interpreter(name: str, program: Path, words: list[str], search: str) -> Iterator[Finding]:
+    interpreter = words[0] if words else ""
+    if not _is_file(Path(interpreter)):
+        named = interpreter or "its first line names none"
+        yield found("interpreter-absent", server=name, key="command", path=program, interpreter=named)
+    elif PurePath(interpreter).name == "env":
+        wanted = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
+        if wanted and find(wanted, search, program.parent).path is None:
+            yield found(
+                "interpreter-not-on-path",
+                server=name,
+                key="command",
+                path=program,
+                interpreter=wanted,
+                search=search,
+            )
+
+
+def _script(server: Server, base: Path) -> Iterator[Finding]:
+    """Findings about the file that an interpreter is told to run."""
+    first = server.args[0] if server.args else ""
+    if WRITTEN in first or (WRITTEN in (server.cwd or "") and not first.startswith("/")):
+        return
+    if not INTERPRETERS.fullmatch(PurePath(server.command or "").name) or not SCRIPT.fullmatch(first):
+        return
+    path = base / first
+    if not _is_file(path):
+        astray = _begins_at_home(server, path)
+        yield found(
+            "script-absent-at-home" if astray else "script-absent", server=server.name, key="args[0]", path=path
+        )

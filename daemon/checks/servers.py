@@ -1,0 +1,192 @@
+"""Checks each server: can its command be started or its url be reached, what does it fetch, how is it now.
+
+Of urls, only loopback and unix sockets are connected to, never the network: the doctor must neither show up in
+the log of a remote host nor wait for it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from daemon.checks import programs
+from daemon.checks.findings import Level, found
+from daemon.config.known_servers import advice
+from daemon.config.model import PORTS, Share, TransportType
+from daemon.config.sharing import WRITTEN
+from daemon.operators.remedies import remedy
+from daemon.states import COMING, WELL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from daemon.checks.findings import Finding
+    from daemon.checks.scene import Running, Scene
+    from daemon.config.model import Server
+
+
+CONNECT_SECONDS = 1.0
+"""Timeout of a connection within this machine, which takes microseconds."""
+
+LOCAL = ("127.0.0.1", "::1")
+"""The addresses of `localhost` (RFC 6761), whatever a name server says."""
+
+
+def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
+    """Findings about a server's url.
+
+    Args:
+        server: its configuration.
+        connect: whether to try a server on this machine; False if the daemon has told its state.
+    """
+    if server.type is TransportType.UNIX:
+        yield from _unix(server.name, unix_path(server.url or "")) if connect else ()
+        return
+    parts = urlsplit(server.url or "")
+    host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
+    addresses = loopback(host)
+    if addresses:
+        yield from _local(server.name, host, port, addresses) if connect else ()
+    elif parts.scheme in {"http", "ws"}:
+        carried = "its headers and all calls" if server.headers else "all calls"
+        yield found(
+            "endpoint-unencrypted",
+            server=server.name,
+            key="url",
+            host=host,
+            scheme=parts.scheme,
+            carried=carried,
+        )
+    else:
+        yield found("endpoint-remote", server=server.name, host=host)
+
+
+def loopback(host: str) -> tuple[str, ...]:
+    """The addresses of a host that is this machine; none if it is another."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return LOCAL
+    try:
+        return (host,) if ipaddress.ip_address(host).is_loopback else ()
+    except ValueError:
+        return ()
+
+
+def unix_path(url: str) -> str:
+    """The path in a url of type unix, which may also be a bare path."""
+    return url if url.startswith("/") else unquote(urlsplit(url).path)
+
+
+def _local(name: str, host: str, port: int, addresses: tuple[str, ...]) -> Iterator[Finding]:
+    problems = [problem for address in addresses if (problem := _refusal(address, port))]
+    if len(problems) == len(addresses):
+        yield found("endpoint-silent", server=name, address=f"{host}:{port}", problem=problems[0])
+
+
+def _refusal(address: str, port: int) -> str:
+    """Why a connection within this machine fails; empty if it does not."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return _tried(family, (address, port))
+
+
+def _unix(name: str, path: str) -> Iterator[Finding]:
+    if problem := _tried(socket.AF_UNIX, path):
+        yield found("endpoint-socket-silent", server=name, address=path, problem=problem)
+
+
+def _tried(family: socket.AddressFamily, address: str | tuple[str, int]) -> str:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(CONNECT_SECONDS)
+            probe.connect(address)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def check(scene: Scene) -> Iterator[Finding]:
+    """Findings about every server, in the configuration's order."""
+    if scene.config is None:
+        yield found("servers-unread")
+        return
+    for name, server in scene.config.mcp_servers.items():
+        if not server.enabled:
+            yield found("server-off", server=name)
+            continue
+        what = list(_server(server, scene))
+        what += sharing(server)
+        yield from what
+        if all(each.level is Level.NOTE for each in what):
+            yield found("server-sound", server=name, reached=_reached(server, scene))
+
+
+def _server(server: Server, scene: Scene) -> Iterator[Finding]:
+    now = None if scene.running is None else _now(server.name, scene.running)
+    if server.type is not TransportType.STDIO:
+        yield from [] if now is None else [now]
+        yield from endpoint(server, connect=now is None)
+        return
+    running = scene.running is not None
+    what = list(programs.check(server, scene.inherited, scene.environ, running=running))
+    # What is wrong with the command causes the server's state, and is more exact.
+    if now is not None and all(each.level is not Level.FAULT for each in what):
+        yield now
+    yield from what
+    yield from programs.packages(server)
+
+
+def _now(name: str, running: Running) -> Finding | None:
+    """A finding if the running daemon reports the server as not well; else None."""
+    seen = running.status["servers"].get(name)
+    if seen is None or seen["state"] in WELL | COMING:
+        return None
+    known = remedy(name, seen, running.words.get(name, ()))
+    return found(
+        "server-down",
+        server=name,
+        state=seen["state"],
+        reason=seen["reason"] or "no reason is known",
+        happened=known.happened if known else "",
+        helps=known.helps if known else f"`mcpd status` and `mcpd logs {name}` tell more.",
+    )
+
+
+def _reached(server: Server, scene: Scene) -> str:
+    """How a sound server is started or reached."""
+    what = f"type {server.type}"
+    if server.type is TransportType.STDIO:
+        what = programs.named(server, scene.inherited)
+    if server.shared_by is Share.ALL:
+        return what
+    return f"{what}, one for each {server.shared_by}, at most {most_instances(server)} at a time"
+
+
+def most_instances(server: Server) -> int:
+    """How many instances of a server may run at the same time."""
+    return 1 if server.shared_by is Share.ALL else server.limits.instances
+
+
+def sharing(server: Server) -> Iterator[Finding]:
+    """Findings about one server, each with the `key` of its entry that it is about."""
+    for each in advice(server):
+        name, key, why = server.name, each.key, each.why
+        match each.value:
+            case Share() as share:
+                yield found("server-shared", server=name, key=key, why=why, share=share)
+            case int(most):
+                yield found("server-limit-too-high", server=name, key=key, why=why, most=most)
+            case words if WRITTEN not in words:
+                yield found("server-instances-meet", server=name, key=key, why=why, words=_in_quotes(words))
+            case words:
+                yield found(
+                    "server-bound-to-a-mount" if each.in_container else "server-bound-to-a-directory",
+                    server=name,
+                    key=key,
+                    why=why,
+                    words=_in_quotes(words),
+                )
+
+
+def _in_quotes(words: Sequence[str]) -> str:
+    return ", ".join(f'"{word}"' for word in words)

@@ -1,0 +1,1 @@
+"""The life of the daemon: its command line, its sockets, its signals, and its own log."""

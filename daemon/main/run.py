@@ -1,0 +1,375 @@
+"""`mcpd run`: the daemon in the foreground.
+
+The order matters. A faulty configuration is found before anything is touched (exit 78, EX_CONFIG, after which
+the units do not restart it). The sockets are bound before anything heavy is imported, so that clients which
+start at the same time wait in the backlog instead of being refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from daemon import __version__
+from daemon.config.expand import ENV_FILE
+from daemon.config.files import files_beside
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
+from daemon.config.model import DEFAULT_PROFILE
+from daemon.config.oauth import LoginPlace
+from daemon.config.parse import load
+from daemon.config.redaction import Redactors
+from daemon.config.state_url import resolve
+from daemon.config.validate import listen_faults
+from daemon.errors import ConfigError, CoreFailed, DaemonRunning, Fault
+from daemon.host import paths
+from daemon.host.log_file import LOG, LogFile
+from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
+from daemon.host.signals import Signals
+from daemon.host.sockets import private_directory
+from daemon.kit.later import later
+from daemon.main.listeners import held_address, opened_listeners, turn_away
+from daemon.setup.running.presence import EX_CONFIG, EX_NOT_FOR_WINDOW
+from daemon.state.sqlite import hold
+from daemon.surfaces.table import LAZY, SURFACES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daemon.authorization.server_logins import ServerLogins
+    from daemon.checks.advice import warnings
+    from daemon.config.model import Config
+    from daemon.config.state_url import StateUrl
+    from daemon.main.listeners import Listeners
+    from daemon.operators.base import DaemonFacts
+    from daemon.processes.starts import Starts
+else:
+    warnings = later("daemon.checks.advice", "warnings")
+
+BY_OPTION, BY_UNIT = "mcpd run --http", "mcpd-http.socket, at"
+"""Who says where HTTP is served, if it is not the configuration."""
+
+EX_UNAVAILABLE = 69
+"""A socket could not be bound, or another daemon serves it."""
+EX_SOFTWARE = 70
+"""A fault of mcpd's own."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the daemon.
+
+    Returns:
+        0 after SIGTERM or SIGINT; 78: faulty configuration; 69: socket taken or not bindable; 70: our fault.
+    """
+    options = _parser().parse_args(argv)
+    signals = Signals()
+    notify = Notifier(os.environ)
+    inherited = listen_fds(os.environ, notify.handed_over)
+    try:
+        held = held_address(inherited)
+        file = ConfigFile(
+            options.config or paths.config_file(os.environ),
+            lazy=options.lazy,
+            http=options.http if held is None else held,
+            opener=BY_OPTION if held is None else BY_UNIT,
+        )
+        config = file.read()
+        if options.window and (refusal := _not_for_window(options, config)) is not None:
+            print(refusal, file=sys.stderr)
+            return EX_NOT_FOR_WINDOW
+        place = resolve(config.state.url, options.state_dir or paths.state_dir(os.environ))
+        with (
+            opened_listeners(options.socket, config, inherited) as doors,
+            _alone(place),
+        ):
+            _serve(config, doors, place, file, options, signals, notify)
+            return 0
+    except ConfigError as error:
+        print(f"mcpd: {error}", file=sys.stderr)
+        turn_away(inherited.values())
+        return EX_CONFIG
+    except CoreFailed:
+        return EX_SOFTWARE
+    except (DaemonRunning, OSError) as error:
+        print(f"mcpd: {error}", file=sys.stderr)
+        return EX_UNAVAILABLE
+    finally:
+        signals.ignore()
+
+
+class ConfigFile:
+    """The configuration file, with what the command line adds each time that it is read."""
+
+    def __init__(
+        self, path: Path, *, lazy: bool | None = None, http: str | None = None, opener: str = BY_OPTION
+    ) -> None:
+        """Name the file; nothing is read yet.
+
+        Args:
+            path: of the file.
+            lazy: `--lazy` or `--no-lazy`, if either was given.
+            http: where HTTP is served whatever the file says; empty: where the file says, or else by default.
+            opener: who says so, for faults.
+        """
+        self.path = path
+        self.redact = Redactors()
+        """Redacts the secrets of every configuration that was read."""
+        self.seen: tuple[object, object] | None = None
+        """What `look` returned just before the file was last read."""
+        self._lazy = lazy
+        self._http = http
+        self._opener = opener
+
+    def look(self) -> tuple[object, object] | None:
+        """The identities of this file with the profiles, and of the variables; None if a file is missing."""
+        found: dict[bool, list[object]] = {False: [], True: []}
+        try:
+            for path in (self.path, *files_beside(self.path)):
+                now = path.stat()
+                found[path.name == ENV_FILE].append((now.st_mtime_ns, now.st_size, now.st_ino))
+        except OSError:
+            return None
+        return tuple(found[False]), tuple(found[True])
+
+    def read(self) -> Config:
+        """The configuration as it is now.
+
+        Raises:
+            ConfigError: it cannot be read, or has faults; holds all of them.
+        """
+        # Before it is read: what is written in the meantime then counts as a change.
+        self.seen = self.look()
+        config = switched(load(self.path, os.environ, SURFACES), lazy=self._lazy)
+        # Before it may be refused: a fault is shown redacted.
+        self.redact.learn(config)
+        return opened(config, self._http, self._opener)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mcpd run",
+        description="Run the daemon in the foreground: supervise the configured MCP servers and serve clients.",
+        epilog="examples:\n  mcpd run --config ~/.config/mcpd/mcpd.json\n\nexit status: 0 stopped by a signal,"
+        " 78 faulty configuration, 69 socket not available, 70 a fault of mcpd's own",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, metavar="F", help="configuration (default: see mcpd check)")
+    parser.add_argument(
+        "--socket", type=Path, metavar="P", help="where clients connect; operators' commands beside it"
+    )
+    parser.add_argument("--state-dir", type=Path, metavar="D", help="where state is kept")
+    parser.add_argument(
+        "--http",
+        nargs="?",
+        const="",
+        metavar="ADDR",
+        help="serve clients over HTTP and WebSocket, too: on HOST:PORT, else where `listen.http` says, else on"
+        f" {DEFAULT_HTTP_ADDRESS}; `mcpd token` shows the token that lets them in",
+    )
+    parser.add_argument(
+        "--lazy",
+        action=argparse.BooleanOptionalAction,
+        help=f"show tools on demand, on the surface {LAZY} unless a profile says otherwise; or all of them at"
+        " once, whatever the profiles say (default: what the configuration says)",
+    )
+    parser.add_argument(
+        "--detached",
+        action="store_true",
+        help=f"write the log to {LOG} in the state directory, and obey `idle` of the configuration: what"
+        " `mcpd start` runs",
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "dated", "journal", "json"), help="default: fits the place"
+    )
+    # For `mcpd start` on behalf of a client: where that client looks for the daemon.
+    parser.add_argument("--window", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--log-level", default="INFO", metavar="L", type=str.upper, choices=LEVELS)
+    return parser
+
+
+def _not_for_window(options: argparse.Namespace, config: Config) -> str | None:
+    """Why the client that asked for a daemon is not to have it, empty if its own words say so; None: it is."""
+    if not config.autostart:
+        return ""
+    listen = config.listen
+    serves, _ = paths.served_sockets(os.environ, options.socket, listen.socket, listen.control_socket)
+    if serves == options.window:
+        return None
+    return (
+        f"by `listen.socket` of the configuration a daemon serves {serves}, and this looks at {options.window}:"
+        " name the one that is meant with --socket P or $MCPD_SOCKET"
+    )
+
+
+def switched(config: Config, *, lazy: bool | None) -> Config:
+    """The configuration with `--lazy` or `--no-lazy`, which override what it says; None leaves it."""
+    if lazy is None:
+        return config
+    if not lazy:
+        return attrs.evolve(config, lazy=False)
+    default = attrs.evolve(config.profiles[DEFAULT_PROFILE], lazy=True, surface=LAZY, deferred_loading=None)
+    return attrs.evolve(config, lazy=True, profiles={**config.profiles, DEFAULT_PROFILE: default})
+
+
+def opened(config: Config, address: str | None, opener: str = BY_OPTION) -> Config:
+    """The configuration with HTTP on an address that counts more than its own; None leaves it.
+
+    Raises:
+        ConfigError: what is configured is not enough for that address.
+    """
+    if address is None:
+        return config
+    http = config.listen.http or HttpListen()
+    http = attrs.evolve(http, address=address or http.address)
+    opening = attrs.evolve(config, listen=attrs.evolve(config.listen, http=http))
+    if faults := list(listen_faults(opening)):
+        raise ConfigError(f"{opener} {address}".strip(), faults)
+    return opening
+
+
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@contextlib.contextmanager
+def _alone(place: StateUrl) -> Iterator[None]:
+    """Keep other daemons from our state file. Without a lock nothing can be stored either: see status.
+
+    Raises:
+        DaemonRunning: another daemon holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        if place.path is not None:
+            with contextlib.suppress(OSError):
+                stack.enter_context(hold(place.path))
+        yield
+
+
+def _serve(
+    config: Config,
+    doors: Listeners,
+    place: StateUrl,
+    file: ConfigFile,
+    options: argparse.Namespace,
+    signals: Signals,
+    notify: Notifier,
+) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        CoreFailed: a fault of our own has ended it, and was logged.
+        OSError: the log's file cannot be written.
+    """
+    # Imported here, after the sockets are bound: trio, loguru and tenacity take 0.2 s.
+    import trio  # noqa: PLC0415
+    from loguru import logger  # noqa: PLC0415
+
+    from daemon.authorization.running import LoginRuns  # noqa: PLC0415
+    from daemon.host import logs  # noqa: PLC0415
+    from daemon.main import lifetime  # noqa: PLC0415
+    from daemon.processes import own  # noqa: PLC0415
+    from daemon.processes.children import Children  # noqa: PLC0415
+    from daemon.surroundings import Surroundings  # noqa: PLC0415
+
+    state, log = _state_and_log(options)
+    kept = _kept_logins(config, state, file)
+    writer = logs.configure(_style(options), options.log_level, file.redact, LogFile(log) if log else None)
+    own.take_charge(os.environ)
+    try:
+        with _written_down(state) as (begun, unrecorded):
+            children = Children(begun)
+            around = Surroundings(
+                front=doors.front,
+                control=doors.control,
+                http=doors.http,
+                tls=doors.tls,
+                facts=_facts(doors, file, state, unrecorded, log=str(log or "")),
+                redact=file.redact,
+                notify=notify,
+                tell_event=writer.tell_event,
+                watchdog=watchdog_seconds(os.environ),
+                place=place,
+                file=file,
+                unattended=options.detached,
+                logins=LoginRuns(kept, state, children),
+                children=children,
+            )
+            trio.run(lifetime.run, config, around, signals.listen)
+    except Exception as error:
+        # The last boundary: log it whole, end with a status that is restarted.
+        logger.exception("a core actor failed: mcpd ends")
+        raise CoreFailed from error
+    finally:
+        writer.close()
+
+
+def _state_and_log(options: argparse.Namespace) -> tuple[Path, Path | None]:
+    state = (options.state_dir or paths.state_dir(os.environ)).absolute()
+    return state, state / LOG if options.detached else None
+
+
+def _style(options: argparse.Namespace) -> str:
+    if options.log_format or options.detached:
+        return options.log_format or "dated"
+    return "journal" if os.environ.get("JOURNAL_STREAM") else "text"
+
+
+def _kept_logins(config: Config, state: Path, file: ConfigFile) -> ServerLogins:
+    """Where logins are kept.
+
+    Raises:
+        ConfigError: in the Secret Service, for which a package is missing.
+    """
+    from daemon.authorization.server_logins import ServerLogins, logins_in  # noqa: PLC0415 - see `_serve`
+
+    try:
+        kept = logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING)
+    except ImportError:
+        message = "this needs an extra: pip install 'mcpd-supervisor[secret-service]'"
+        raise ConfigError(str(file.path), [Fault(path="$.state.logins", message=message)]) from None
+    return ServerLogins(kept, file.redact.hide_login)
+
+
+def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log: str) -> DaemonFacts:
+    from daemon.operators.base import DaemonFacts  # noqa: PLC0415 - see `_serve`
+
+    return DaemonFacts(
+        version=__version__,
+        pid=os.getpid(),
+        started_at=time.time(),
+        socket=str(doors.front_path),
+        control_socket=str(doors.control_path),
+        config=str(file.path),
+        directory=str(Path.cwd()),
+        state=str(state),
+        log=log,
+        unrecorded=unrecorded,
+        environ=dict(os.environ),
+        warnings=warnings,
+    )
+
+
+@contextlib.contextmanager
+def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
+    """The record of what this daemon starts, or why there is none: the daemon serves all the same."""
+    from loguru import logger  # noqa: PLC0415 - see `_serve`
+
+    from daemon.processes import leftovers, starts  # noqa: PLC0415
+
+    try:
+        private_directory(state)
+        begun = starts.Starts.begin(state)
+    except OSError as error:
+        why = f"{error.filename or state}: {error.strerror or error}"
+        logger.warning("what is started is not written down, and nobody ends what kill -9 would leave: {}", why)
+        yield None, why
+        return
+    try:
+        yield begun, ""
+    finally:
+        begun.end(keep=leftovers.any_alive())

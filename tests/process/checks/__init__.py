@@ -1,0 +1,1 @@
+"""Tests of daemon/checks that start processes or use the network."""

@@ -1,1 +1,0 @@
-"""Tests of daemon/cli/doctor that start processes or use the network."""

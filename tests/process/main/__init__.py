@@ -1,0 +1,1 @@
+"""Tests of daemon/main that start processes or use the network."""

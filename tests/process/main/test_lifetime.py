@@ -1,0 +1,281 @@
+"""Signals and the watched file: what ends the daemon, and what makes it read its configuration anew."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import tempfile
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+from loguru import logger
+
+from daemon.actors.registry import Registry
+from daemon.clients.doors.http.binding import bind_http
+from daemon.host.signals import Signals
+from daemon.main import lifetime
+from daemon.main.run import ConfigFile
+from tests.houses import ECHO, House
+from tests.unit.config.reading import config_of
+from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Iterator
+
+    from daemon.config.model import Config
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def log() -> Iterator[list[str]]:
+    """What is logged."""
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="DEBUG")
+    yield lines
+    logger.remove(sink)
+
+
+@asynccontextmanager
+async def daemon(
+    directory: Path, config: object, *early: int, http: socket.socket | None = None
+) -> AsyncIterator[House]:
+    """A daemon that obeys this process's signals, also those that come before it is there; SIGTERM ends it."""
+    (directory / "mcpd.json").write_text(json.dumps(config))
+    file = ConfigFile(directory / "mcpd.json")
+    built = file.read()
+    signals = Signals()
+    # Only its sockets and what it is told are used: the tree that runs is `lifetime`'s own.
+    home = House(directory, built, redact=file.redact, file=file, http=http)
+    for number in early:
+        os.kill(os.getpid(), number)
+    try:
+        with trio.fail_after(2 * PATIENCE):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lifetime.run, built, home.around, signals.listen)
+                await home.wait_notified("READY=1")
+                yield home
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert home.notified[-1].startswith("STOPPING=1")
+    finally:
+        signals.restore()
+        home.close()
+
+
+async def status_of(home: House) -> dict[str, Any]:
+    async with trio.open_nursery() as nursery:
+        operator = await home.connect(nursery, "control")
+        answer: dict[str, Any] = (await operator.request("status"))["result"]
+        nursery.cancel_scope.cancel()
+    return answer
+
+
+async def servers_of(home: House) -> list[str]:
+    return list((await status_of(home))["servers"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_daemon(tmp_path: Path, number: signal.Signals) -> None:
+    async with daemon(tmp_path, {}) as home:
+        os.kill(os.getpid(), number)
+        await home.wait_notified("STOPPING=1")
+
+
+async def test_garbage_is_looked_for_from_ready_on_and_not_among_what_was_there_before(tmp_path: Path) -> None:
+    gc.disable()
+    try:
+        async with daemon(tmp_path, {}):
+            with trio.fail_after(30):
+                while not gc.isenabled():  # noqa: ASYNC110 - the collector sets no event
+                    await trio.sleep(0.01)
+            assert gc.get_freeze_count() > 0
+            assert {"rapidfuzz.process", "jsonschema_rs"} <= sys.modules.keys()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+async def test_sighup_reads_the_configuration_anew(tmp_path: Path) -> None:
+    async with daemon(tmp_path, {"mcpServers": {"a": ECHO}}) as home:
+        home.write({"mcpServers": {"b": ECHO}})
+        os.kill(os.getpid(), signal.SIGHUP)
+        await home.wait_notified("READY=1", 2)
+        assert [state.split("=")[0] for state in home.notified] == ["READY", "RELOADING", "READY"]
+        assert await servers_of(home) == ["b"]
+
+
+async def test_the_switch_is_logged_at_the_start_and_when_it_is_another(tmp_path: Path, log: list[str]) -> None:
+    async with daemon(tmp_path, {}) as home:
+        for number, config in enumerate(({"lazy": False}, {"lazy": False, "watch": False}, {}), 2):
+            home.write(config)
+            os.kill(os.getpid(), signal.SIGHUP)
+            await home.wait_notified("READY=1", number)
+    on = "lazy loading is on; by profile: default shows what fits each client (auto)"
+    off = "lazy loading is off: every profile lists all tools"
+    assert [line for line in log if line.startswith("lazy")] == [on, off, on]
+
+
+async def test_a_faulty_file_changes_nothing_and_every_fault_is_logged(tmp_path: Path, log: list[str]) -> None:
+    async with daemon(tmp_path, {"mcpServers": {"a": ECHO}}) as home:
+        home.write({"mcpServers": {"a": {"comand": "x"}}, "lazy": "yes"})
+        os.kill(os.getpid(), signal.SIGHUP)
+        await home.wait_notified("READY=1", 2)
+        assert await servers_of(home) == ["a"]
+        home.write("{")
+        os.kill(os.getpid(), signal.SIGHUP)
+        await home.wait_notified("READY=1", 3)
+        assert await servers_of(home) == ["a"]
+    for trail in ("$.mcpServers.a.comand", "$.lazy"):
+        assert any(str(tmp_path / "mcpd.json") in line and trail in line for line in log)
+    assert any("nothing was changed" in line for line in log)
+
+
+async def test_a_variable_that_a_server_waits_for_is_looked_for_though_nothing_else_is_watched(
+    tmp_path: Path,
+) -> None:
+    config = {"mcpServers": {"a": {**ECHO, "env": {"KEY": "${SET_NOWHERE_YET}"}}}}
+    async with daemon(tmp_path, config) as home:
+        assert (await status_of(home))["servers"]["a"]["tools"] == 0
+        (tmp_path / "env").write_text("SET_NOWHERE_YET=abc\n")
+        await home.wait_notified("READY=1", 2)
+        assert (await status_of(home))["servers"]["a"]["cause"] is None
+
+
+async def test_a_daemon_that_is_asked_to_end_while_it_reloads_ends(tmp_path: Path) -> None:
+    async with daemon(tmp_path, {"mcpServers": {"a": ECHO}}) as home:
+        home.write({"mcpServers": {"b": ECHO}})
+        os.kill(os.getpid(), signal.SIGHUP)
+        await home.wait_notified("RELOADING=1")
+
+
+@pytest.mark.parametrize(("early", "told"), [(signal.SIGHUP, "RELOADING=1"), (signal.SIGTERM, "STOPPING=1")])
+async def test_a_signal_that_came_before_anybody_listened_is_obeyed(
+    tmp_path: Path, early: int, told: str
+) -> None:
+    async with daemon(tmp_path, {}, early) as home:
+        await home.wait_notified(told)
+
+
+async def test_a_watched_file_is_read_when_it_has_changed(tmp_path: Path) -> None:
+    watched = {"watch": True}
+    async with daemon(tmp_path, {**watched, "mcpServers": {"a": ECHO}}) as home:
+        home.write({**watched, "mcpServers": {"b": ECHO}})
+        await home.wait_notified("READY=1", 2)
+        assert await servers_of(home) == ["b"]
+        # In place, and then gone for good: a fault, told once, that changes nothing.
+        (tmp_path / "mcpd.json").write_text(json.dumps({**watched, "mcpServers": {"c": ECHO, "d": ECHO}}))
+        await home.wait_notified("READY=1", 3)
+        assert await servers_of(home) == ["c", "d"]
+        (tmp_path / "mcpd.json").unlink()
+        await home.wait_notified("READY=1", 4)
+        assert await servers_of(home) == ["c", "d"]
+        home.write({**watched, "mcpServers": {"e": ECHO}})
+        await home.wait_notified("READY=1", 5)
+        assert await servers_of(home) == ["e"]
+        assert sum(state.startswith("RELOADING") for state in home.notified) == 4
+
+
+class FakeFile:
+    """A file that is what the test says at each look; it counts how often it was read."""
+
+    def __init__(self, looks: list[object]) -> None:
+        self.seen: Any = looks[0]
+        self.looks = iter(looks)
+        self.reads: list[object] = []
+        self.now: Any = None
+        self.over = trio.Event()
+
+    def look(self) -> Any:
+        found = next(self.looks, None)
+        if found is None:
+            trio.from_thread.run_sync(self.over.set)
+            return self.now
+        if isinstance(found, Exception):
+            raise found
+        self.now = found
+        return found
+
+    def read(self) -> Config:
+        raise AssertionError("reading is the tree's")
+
+
+class FakeTree:
+    """As much of a tree as is watched for."""
+
+    def __init__(self, file: FakeFile, *, watch: bool) -> None:
+        self.registry = Registry(config_of({"watch": watch}), wall=lambda: 0.0)
+        self.reloader = self
+        self._file = file
+
+    async def reload(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._file.seen = self._file.now
+        self._file.reads.append(self._file.now)
+
+
+@pytest.mark.parametrize(
+    ("looks", "reads"),
+    [
+        ([1, 1, 1, 1], []),
+        ([1, 2, 2, 2], [2]),
+        ([1, 2, 3, 4, 4, 4], [4]),
+        ([1, 2, 1, 1], []),
+        ([1, 2, 2, 3, 3, 3], [2, 3]),
+        ([2, 2, 1, 1, 2, 2], [1, 2]),
+    ],
+)
+async def test_a_file_is_read_once_it_has_been_another_for_one_look(
+    looks: list[object], reads: list[object], autojump_clock: trio.testing.MockClock
+) -> None:
+    file = FakeFile(looks)
+    life = lifetime._Life(FakeTree(file, watch=True))  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(life.watch, file)
+        await file.over.wait()
+        nursery.cancel_scope.cancel()
+    assert file.reads == reads
+
+
+async def test_a_look_that_fails_is_told_once_and_the_next_one_sees_what_has_changed(
+    log: list[str], autojump_clock: trio.testing.MockClock
+) -> None:
+    full = RuntimeError("can't start new thread")
+    file = FakeFile([1, full, full, 2, 2, full, 2, 3, 3])
+    life = lifetime._Life(FakeTree(file, watch=True))  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(life.watch, file)
+        await file.over.wait()
+        nursery.cancel_scope.cancel()
+    assert file.reads == [2, 3]
+    assert len([line for line in log if "can't start new thread" in line]) == 2
+
+
+async def test_a_file_is_not_looked_at_unless_the_configuration_wants_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    file = FakeFile([1, 2, 2, 2])
+    life = lifetime._Life(FakeTree(file, watch=False))  # type: ignore[arg-type]
+    with trio.move_on_after(1000):
+        await life.watch(file)
+    assert (file.reads, file.now) == ([], None)
+
+
+async def test_a_second_signal_waits_for_no_balancer(tmp_path: Path) -> None:
+    http = {"tokens": "0123456789abcdef", "drain": 3600}
+    with closing(bind_http("127.0.0.1:0")) as listener:
+        async with daemon(tmp_path, {"listen": {"http": http}}, http=listener) as home:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await home.wait_notified("STOPPING=1")

@@ -1,0 +1,432 @@
+"""`mcpd run` as a process: what it binds, what it refuses, how it ends and with which status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from daemon.errors import ConfigError
+from daemon.main.run import ConfigFile, opened, switched
+from daemon.processes.starts import FOLDER
+from daemon.surfaces.table import chosen
+from tests.fakes_upstream import ECHO_SERVER
+from tests.unit.config.reading import config_of
+from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent.parent.parent
+RUN = "import sys; from daemon.main.run import main; sys.exit(main(sys.argv[1:]))"
+STUBBORN = f"import signal, time; signal.signal(15, signal.SIG_IGN)\n{ECHO_SERVER}\ntime.sleep(60)"
+
+
+@attrs.define
+class Place:
+    """A directory for one daemon, and the service manager's end of NOTIFY_SOCKET."""
+
+    home: Path
+    manager: socket.socket
+
+    @property
+    def front(self) -> Path:
+        return self.home / "run" / "mcpd.sock"
+
+    @property
+    def control(self) -> Path:
+        return self.home / "run" / "control.sock"
+
+    def config(self, value: object = None) -> Path:
+        path = self.home / "mcpd.json"
+        path.write_text(value if isinstance(value, str) else json.dumps(value or {}))
+        return path
+
+    def environ(self) -> dict[str, str]:
+        named = {"PATH", "LD_LIBRARY_PATH", "LANG"}
+        kept = {name: value for name, value in os.environ.items() if name in named}
+        return {**kept, "HOME": str(self.home), "NOTIFY_SOCKET": self.manager.getsockname()}
+
+    @contextmanager
+    def daemon(self, config: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """A daemon in the foreground; killed at the end if it is still there."""
+        command = [sys.executable, "-c", RUN, "--config", str(config), "--socket", str(self.front), *options]
+        with subprocess.Popen(
+            command, cwd=ROOT, env=self.environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def told(self) -> str:
+        """What the service manager is told next."""
+        return self.manager.recv(1000).decode()
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
+    with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        yield Place(tmp_path, manager)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit status and everything on stderr."""
+    out, err = process.communicate(timeout=PATIENCE)
+    assert out == ""
+    return process.returncode, err
+
+
+def ping(path: Path) -> bytes:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(PATIENCE)
+        client.connect(str(path))
+        client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        return client.recv(1000)
+
+
+def status_of(path: Path) -> dict[str, dict[str, object]]:
+    with socket.socket(socket.AF_UNIX) as operator:
+        operator.settimeout(PATIENCE)
+        operator.connect(str(path))
+        operator.sendall(b'{"jsonrpc":"2.0","id":1,"method":"status"}\n')
+        with operator.makefile() as lines:
+            result: dict[str, dict[str, object]] = json.loads(lines.readline())["result"]
+    return result
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_a_faulty_configuration_is_told_whole_and_touches_nothing(place: Place) -> None:
+    servers = {"git": {"comand": "x"}, "web": {"url": "ftp://x"}}
+    config = place.config({"mcpServers": servers, "lazy": "yes"})
+    with place.daemon(config) as process:
+        status, err = ended(process)
+    assert status == 78
+    for trail in ("$.mcpServers.git.comand", "$.mcpServers.web", "$.lazy"):
+        assert trail in err
+    assert "command" in err
+    assert not place.front.parent.exists()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", ""])
+def test_a_file_that_is_no_configuration_is_status_78(place: Place, text: str) -> None:
+    with place.daemon(place.config(text) if text else place.home / "missing.json") as process:
+        status, err = ended(process)
+    assert status == 78
+    assert err.startswith("mcpd: ")
+    assert "Traceback" not in err
+
+
+def test_the_sockets_are_there_and_answer_by_the_time_it_says_ready(place: Place) -> None:
+    with place.daemon(place.config()) as process:
+        assert place.told() == "READY=1\nSTATUS=serving"
+        for path in (place.front, place.control):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert ping(place.front) == b'{"jsonrpc":"2.0","id":1,"result":{}}\n'
+        daemon = status_of(place.control)["daemon"]
+        assert (daemon["pid"], daemon["socket"]) == (process.pid, str(place.front))
+        process.terminate()
+        status, err = ended(process)
+    assert status == 0
+    assert f"ready: clients connect to {place.front}" in err
+    assert "SIGTERM: going down" in err
+    assert not place.front.exists()
+    assert not place.control.exists()
+    assert place.told() == "STOPPING=1\nSTATUS=stopping"
+
+
+def asked(place: Place, command: str) -> str:
+    """What a command answers that is told the clients' socket, and nothing else."""
+    words = [sys.executable, "-m", "daemon", command, "--socket", str(place.front), "--json"]
+    ran = subprocess.run(
+        words, cwd=ROOT, env=place.environ(), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_operators_are_answered_who_name_the_socket_that_it_was_given(place: Place) -> None:
+    with place.daemon(place.config()) as process:
+        assert place.told().startswith("READY=1")
+        said = {name: asked(place, name) for name in ("status", "sessions", "reload", "doctor")}
+        assert json.loads(said["status"])["daemon"]["pid"] == process.pid
+        assert f"is running, pid {process.pid}" in said["doctor"]
+        process.terminate()
+        assert ended(process)[0] == 0
+
+
+def test_sigint_ends_it_like_sigterm(place: Place) -> None:
+    with place.daemon(place.config()) as process:
+        place.told()
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0] == 0
+    assert not place.front.exists()
+
+
+def test_a_second_daemon_is_refused_with_the_pid_of_the_first(place: Place) -> None:
+    config = place.config()
+    with place.daemon(config) as first:
+        place.told()
+        with place.daemon(config) as second:
+            status, err = ended(second)
+        assert status == 69
+        assert f"already running: pid {first.pid}" in err
+        assert "Traceback" not in err
+        assert ping(place.front)
+
+
+def test_the_sockets_of_a_killed_daemon_are_taken_over(place: Place) -> None:
+    config = place.config()
+    with place.daemon(config) as first:
+        place.told()
+        first.kill()
+        first.wait(PATIENCE)
+    assert place.front.exists()
+    with place.daemon(config):
+        assert place.told().startswith("READY=1")
+        assert ping(place.front)
+
+
+def test_a_killed_daemon_leaves_a_file_that_tells_the_next_one_what_it_has_started(place: Place) -> None:
+    state = place.home / "state"
+    config = place.config({"mcpServers": {"a": {"command": sys.executable, "args": ["-c", STUBBORN]}}})
+    with place.daemon(config, "--state-dir", str(state)) as first:
+        place.told()
+        first.kill()
+        first.wait(PATIENCE)
+    [left] = (state / FOLDER).iterdir()
+    with place.daemon(config, "--state-dir", str(state)) as second:
+        assert place.told().startswith("READY=1")
+        [own] = (state / FOLDER).iterdir()
+        assert own != left
+        second.terminate()
+        status, _ = ended(second)
+    assert status == 0
+    assert not list((state / FOLDER).iterdir())
+
+
+def test_where_nothing_can_be_written_down_it_serves_and_says_so(place: Place) -> None:
+    (place.home / "file").write_text("")
+    with place.daemon(place.config(), "--state-dir", str(place.home / "file" / "state")) as process:
+        assert place.told().startswith("READY=1")
+        assert "file/state: Not a directory" in str(status_of(place.control)["daemon"]["unrecorded"])
+        process.terminate()
+        status, err = ended(process)
+    assert status == 0
+    assert "nobody ends what kill -9 would leave" in err
+
+
+def test_a_directory_that_others_can_write_is_status_69(place: Place) -> None:
+    place.front.parent.mkdir()
+    place.front.parent.chmod(0o777)
+    with place.daemon(place.config()) as process:
+        status, err = ended(process)
+    assert status == 69
+    assert "writable by others" in err
+
+
+def test_asked_twice_it_ends_at_once_and_cleanly(place: Place) -> None:
+    server = {"command": sys.executable, "args": ["-S", "-E", "-c", STUBBORN]}
+    with place.daemon(place.config({"mcpServers": {"s": server}})) as process:
+        place.told()
+        pid: object = None
+        while not isinstance(pid, int) or status_of(place.control)["servers"]["s"].get("state") != "ready":  # type: ignore[attr-defined]
+            pid = status_of(place.control)["servers"]["s"]["pid"]  # type: ignore[index]
+        process.terminate()
+        assert place.told().startswith("STOPPING=1")
+        process.terminate()
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+    assert "SIGTERM again: ending every server at once" in err
+    assert not place.front.exists()
+    assert not is_alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("style", "begins"), [("json", '{"time": '), ("journal", "<6>"), ("text", "0123456789")]
+)
+def test_the_format_of_the_log_can_be_chosen(place: Place, style: str, begins: str) -> None:
+    with place.daemon(place.config(), "--log-format", style) as process:
+        place.told()
+        process.terminate()
+        status, err = ended(process)
+    assert status == 0
+    for line in err.splitlines():
+        assert line.startswith(begins) if style != "text" else line[0] in begins
+
+
+def test_help_shows_an_example_and_the_statuses() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert "examples:" in done.stdout
+    for status in ("78", "69", "70"):
+        assert status in done.stdout
+
+
+PROFILES = {
+    "default": {"surface": "search", "lazy": False, "deferredLoading": True},
+    "other": {"surface": "load"},
+}
+
+
+@pytest.mark.parametrize(
+    ("lazy", "names"),
+    [
+        (None, {"default": "full", "other": "full"}),
+        (False, {"default": "full", "other": "full"}),
+        (True, {"default": "browse", "other": "load"}),
+    ],
+)
+def test_the_switch_of_the_command_line_counts_more_than_the_configurations(
+    lazy: bool | None, names: dict[str, str]
+) -> None:
+    config = switched(config_of({"lazy": False, "profiles": PROFILES}), lazy=lazy)
+    assert {name: chosen(config, profile) for name, profile in config.profiles.items()} == names
+    assert switched(config_of({}), lazy=None) == config_of({})
+    assert chosen(switched(config_of({}), lazy=False), config.profiles["other"]) == "full"
+
+
+def test_the_switch_of_the_command_line_counts_for_every_reading_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text("{}")
+    file = ConfigFile(path, lazy=False)
+    assert not file.read().lazy
+    path.write_text('{"lazy": true, "watch": true}')
+    again = file.read()
+    assert (again.lazy, again.watch) == (False, True)
+
+
+TOKEN = "0123456789abcdef-of-ci"
+
+
+@pytest.mark.parametrize(
+    ("configured", "option", "address"),
+    [
+        (None, None, None),
+        (None, "", "127.0.0.1:7337"),
+        (None, "localhost:8000", "localhost:8000"),
+        ({"address": "127.0.0.1:9000"}, None, "127.0.0.1:9000"),
+        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "", "127.0.0.1:9000"),
+        ({"address": "127.0.0.1:9000", "tokens": TOKEN}, "[::1]:1", "[::1]:1"),
+        ({"tokens": TOKEN, "trustedProxies": ["10.0.0.1"]}, "0.0.0.0:80", "0.0.0.0:80"),
+    ],
+)
+def test_the_command_line_opens_http_and_what_is_configured_of_it_stays(
+    configured: dict[str, object] | None, option: str | None, address: str | None
+) -> None:
+    config = config_of({"listen": {"http": configured}})
+    http = opened(config, option).listen.http
+    assert (http and http.address) == address
+    if http is not None:
+        assert http.tokens == (configured or {}).get("tokens")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:7337", "nonsense", "example.org:80"])
+def test_an_address_on_the_command_line_is_held_to_the_same_rules(tmp_path: Path, address: str) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text('{"listen": {"http": {"hosts": ["box"]}}}')
+    with pytest.raises(ConfigError, match=f"mcpd run --http {re.escape(address)}: "):
+        ConfigFile(path, http=address).read()
+
+
+def test_the_secrets_of_every_configuration_that_was_read_stay_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text('{"mcpServers": {"s": {"command": "x", "env": {"T": "${file:token}"}}}}')
+    file = ConfigFile(path)
+    for token in ("first-secret", "second-secret"):
+        (tmp_path / "token").write_text(token)
+        file.read()
+    assert file.redact("first-secret second-secret") == "[redacted] [redacted]"
+
+
+def test_a_file_looks_other_when_it_was_written_or_replaced_or_removed(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    file = ConfigFile(path)
+    assert file.look() is None
+    path.write_text("{}")
+    file.read()
+    assert file.look() == file.seen
+    (tmp_path / "other").write_text("{}")
+    (tmp_path / "other").rename(path)
+    replaced = file.look()
+    assert replaced != file.seen
+    path.write_text('{"lazy": true}')
+    assert file.look() not in {file.seen, replaced}
+    path.unlink()
+    assert file.look() is None
+
+
+def test_the_file_looks_other_when_a_profile_beside_it_is_written_changed_or_removed(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text("{}")
+    file = ConfigFile(path)
+    assert set(file.read().profiles) == {"default"}
+    looks = [file.seen]
+    own = tmp_path / "profiles.d" / "reader.json"
+    own.parent.mkdir()
+    for text in ("{}", '{"surface": "search"}'):
+        own.write_text(text)
+        looks.append(file.look())
+    assert file.read().profiles["reader"].surface == "search"
+    own.unlink()
+    assert file.look() == looks[0]
+    assert len(set(looks)) == len(looks)
+
+
+def test_what_cannot_be_read_is_not_tried_again_until_it_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "mcpd.json"
+    path.write_text("{")
+    file = ConfigFile(path)
+    with pytest.raises(ConfigError):
+        file.read()
+    assert file.look() == file.seen
+
+
+def test_sighup_before_the_daemon_serves_does_not_kill_it(place: Place) -> None:
+    with place.daemon(place.config()) as process:
+        # As soon as the interpreter runs our code, a socket appears; READY comes later.
+        deadline = time.monotonic() + PATIENCE
+        while not place.control.exists() and time.monotonic() < deadline:
+            assert process.poll() is None
+        process.send_signal(signal.SIGHUP)
+        told = [place.told() for _ in range(3)]
+        process.terminate()
+        status, err = ended(process)
+    assert status == 0, err
+    assert [state.partition("=")[0] for state in told] in (
+        ["READY", "RELOADING", "READY"],
+        ["RELOADING", "READY", "READY"],
+    )

@@ -1,0 +1,436 @@
+"""Warnings: commands that will not be found, versions that move; what is left unsaid, or said once only."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.checks.advice import advice, oversights
+from daemon.config import runners
+from daemon.config.parse import parse
+from tests.unit.config.reading import config_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def warnings(entry: dict[str, Any], path: str | None = None) -> list[tuple[str, str]]:
+    """Place and text of every warning about one server `s`."""
+    environ = {} if path is None else {"PATH": path}
+    return [
+        (fault.path, fault.message)
+        for fault in advice(config_of({"mcpServers": {"s": entry}}, environ), environ)
+    ]
+
+
+RUNNERS = {runner.words[0] for runner in runners.RUNNERS}
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> str:
+    """A PATH with all the package runners on it, and nothing else."""
+    for name in (*RUNNERS, "node", "env", "sh", "bash", "docker", "podman"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    return str(tmp_path)
+
+
+def moving(command: str, args: list[str], programs: str) -> list[str]:
+    found = warnings({"command": command, "args": args}, programs)
+    return [message for place, message in found if place == "$.mcpServers.s.args"]
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "pinned"),
+    [
+        ("npx", ["-y", "some-mcp"], "some-mcp@1.2.3"),
+        ("npx", ["--yes", "@scope/mcp"], "@scope/mcp@1.2.3"),
+        ("npx", ["@scope/mcp@latest"], "@scope/mcp@1.2.3"),
+        ("npx", ["some-mcp@next"], "some-mcp@1.2.3"),
+        ("npx", ["some-mcp@^1.2.3"], "some-mcp@1.2.3"),
+        ("npx", ["some-mcp@1"], "some-mcp@1.2.3"),
+        ("npx", ["-y", "-p", "some-mcp", "server"], "some-mcp@1.2.3"),
+        ("npx", ["--package=some-mcp", "server"], "some-mcp@1.2.3"),
+        ("npx", ["--registry", "https://r.example", "some-mcp"], "some-mcp@1.2.3"),
+        ("bunx", ["some-mcp"], "some-mcp@1.2.3"),
+        ("pnpx", ["some-mcp"], "some-mcp@1.2.3"),
+        ("uvx", ["mcp-server-git"], "mcp-server-git==1.2.3"),
+        ("uvx", ["mcp-server-git@latest", "--repository", "."], "mcp-server-git==1.2.3"),
+        ("uvx", ["--from", "pkg[cli]>=1.0", "tool"], "pkg[cli]==1.2.3"),
+        ("uvx", ["--python", "3.12", "pkg"], "pkg==1.2.3"),
+        ("uv", ["tool", "run", "pkg"], "pkg==1.2.3"),
+        ("pipx", ["run", "--spec", "pkg", "tool"], "pkg==1.2.3"),
+        ("env", ["npx", "-y", "some-mcp"], "some-mcp@1.2.3"),
+        ("/usr/bin/env", ["-u", "A", "B=1", "uvx", "pkg"], "pkg==1.2.3"),
+        ("env", ["-S", "npx -y some-mcp"], "some-mcp@1.2.3"),
+        ("sh", ["-c", "npx -y some-mcp"], "some-mcp@1.2.3"),
+        ("bash", ["-lc", "cd /srv && KEY='a b' exec npx -y some-mcp 2>/dev/null"], "some-mcp@1.2.3"),
+        ("sh", ["-e", "-c", "true; env A=1 bash -c 'uvx pkg'"], "pkg==1.2.3"),
+        ("npm", ["exec", "--yes", "--", "some-mcp"], "some-mcp@1.2.3"),
+        ("npm", ["x", "some-mcp"], "some-mcp@1.2.3"),
+        ("pnpm", ["dlx", "some-mcp"], "some-mcp@1.2.3"),
+        ("yarn", ["dlx", "some-mcp"], "some-mcp@1.2.3"),
+        ("bun", ["x", "some-mcp"], "some-mcp@1.2.3"),
+        ("uv", ["run", "--with", "pkg", "server.py"], "pkg==1.2.3"),
+        ("uv", ["run", "--with", "fixed==1.0,pkg", "--directory", "/x", "server.py"], "pkg==1.2.3"),
+        ("uvx", ["--with", "pkg", "fixed==1.0"], "pkg==1.2.3"),
+        ("deno", ["run", "-A", "npm:some-mcp"], "npm:some-mcp@1.2.3"),
+        ("deno", ["run", "jsr:@scope/mcp@^1"], "jsr:@scope/mcp@1.2.3"),
+    ],
+)
+def test_a_version_that_moves_is_told_with_one_that_does_not(
+    command: str, args: list[str], pinned: str, programs: str
+) -> None:
+    (message,) = moving(command, args, programs)
+    assert "has no exact version" in message
+    assert message.endswith(f"as in '{pinned}'")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("uvx --from git+https://h.example/o/r tool", "as in 'git+https://h.example/o/r@COMMIT'"),
+        ("uvx --from git+https://h.example/o/r@main tool", "as in 'git+https://h.example/o/r@COMMIT'"),
+        ("uvx git+ssh://git@h.example/o/r", "as in 'git+ssh://git@h.example/o/r@COMMIT'"),
+        ("npx github:owner/repo", "as in 'github:owner/repo#COMMIT'"),
+        ("npx -y github:owner/repo#main", "as in 'github:owner/repo#COMMIT'"),
+        ("deno run -A https://h.example/mcp/server.ts", "names no release"),
+        ("docker run -i img:latest", "the image 'img:latest' has no version"),
+        ("docker run -i --privileged img:1", "--privileged lets the container do all"),
+        ("docker run -i -v /:/host img:1", "the container is given /, and so the whole machine"),
+        ("podman run --mount type=bind,src=/,dst=/host img:1", "the container is given /,"),
+        ("docker run -v /var/run/docker.sock:/s img:1", "the container is given /var/run/docker.sock"),
+    ],
+)
+def test_what_names_no_release_or_opens_the_machine_is_told(line: str, said: str, programs: str) -> None:
+    command, *args = line.split()
+    (message,) = moving(command, args, programs)
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("npx", ["-y", "some-mcp@1.2.3"]),
+        ("npx", ["-y", "github:owner/repo#0123abcd"]),
+        ("env", ["npx", "-y", "some-mcp@1.2.3"]),
+        ("env", []),
+        ("env", ["A=1"]),
+        ("sh", ["-c", "npx -y some-mcp@1.2.3"]),
+        ("sh", ["-c", "echo npx 'unclosed"]),
+        ("sh", ["start.sh", "-c", "npx x"]),
+        ("sh", ["-c"]),
+        ("npm", ["exec", "some-mcp@1.2.3"]),
+        ("npm", ["run", "server"]),
+        ("uv", ["run", "--with", "pkg==1.0", "server.py"]),
+        ("uv", ["run", "some-server"]),
+        ("deno", ["run", "-A", "server.ts"]),
+        ("deno", ["run", "https://deno.land/x/mcp@v1.2.3/server.ts"]),
+        ("deno", ["run", "npm:@scope/mcp@1.2.3/server"]),
+        ("docker", ["run", "-i", "-v", "/srv/data:/data", "--mount=type=bind,src=/a,dst=/", "img:1.2"]),
+        ("docker", ["compose", "up"]),
+        ("npx", ["-y", "@scope/mcp@2025.1.14-beta.1"]),
+        ("npx", ["-p", "some-mcp@1.2.3", "server"]),
+        ("npx", ["--offline", "some-mcp"]),
+        ("npx", ["./local"]),
+        ("npx", ["/opt/server"]),
+        ("npx", ["https://example.org/a.tgz"]),
+        ("npx", ["-y"]),
+        ("npx", []),
+        ("uvx", ["mcp-server-git==2025.9.25"]),
+        ("uvx", ["mcp-server-git@2025.9.25"]),
+        ("uvx", ["--from", "pkg==1.0", "tool"]),
+        ("uvx", ["--from", "git+https://example.org/x@0123abcd", "tool"]),
+        ("uvx", ["--offline", "pkg"]),
+        ("uv", ["run", "server.py"]),
+        ("node", ["some-mcp"]),
+    ],
+)
+def test_what_stands_still_needs_no_warning(command: str, args: list[str], programs: str) -> None:
+    assert moving(command, args, programs) == []
+
+
+def test_a_runner_by_its_path_is_a_runner(programs: str) -> None:
+    assert len(moving(f"{programs}/npx", ["some-mcp"], programs)) == 1
+
+
+def test_a_command_that_is_not_on_path_is_told(programs: str) -> None:
+    ((place, message),) = warnings({"command": "nope"}, programs)
+    assert place == "$.mcpServers.s.command"
+    assert message.startswith("nope is not on the PATH. That is")
+    assert message.endswith("Install it, or write its absolute path")
+    assert "there is no program /nope/nope" in warnings({"command": "/nope/nope"}, programs)[0][1]
+
+
+def test_the_path_is_the_servers_own_where_it_has_one(programs: str) -> None:
+    assert not warnings({"command": "node", "env": {"PATH": programs}}, "/nowhere")
+    assert warnings({"command": "node", "env": {"PATH": "/nowhere"}}, programs)
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A configuration's directory with a server's files, beside an empty home."""
+    for name in ("home", "project", "project/data"):
+        (tmp_path / name).mkdir()
+    for name in ("run.sh", "srv.py", "settings.json"):
+        (tmp_path / "project" / name).touch(mode=0o755)
+    return tmp_path / "project"
+
+
+def astray(beside: Path, entry: dict[str, Any]) -> list[tuple[str, str]]:
+    environ = {"PATH": "/bin", "HOME": str(beside.parent / "home")}
+    text = json.dumps({"mcpServers": {"s": entry}})
+    config = parse(text, source=str(beside / "mcpd.json"), environ=environ)
+    return [(fault.path, fault.message) for fault in advice(config, environ, beside)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "word"),
+    [
+        ({"command": "./run.sh"}, "command", "./run.sh"),
+        ({"command": "data/../run.sh"}, "command", "data/../run.sh"),
+        ({"command": "./nowhere"}, "command", "./nowhere"),
+        ({"command": "sh", "args": ["srv.py"]}, "args[0]", "srv.py"),
+        ({"command": "sh", "args": ["-x", "./nowhere.py"]}, "args[1]", "./nowhere.py"),
+        ({"command": "sh", "args": ["--config=settings.json"]}, "args[0]", "settings.json"),
+        ({"command": "sh", "args": ["--data", "./data"]}, "args[1]", "./data"),
+    ],
+)
+def test_a_path_that_begins_at_home_where_the_file_is_not_is_told(
+    beside: Path, entry: dict[str, Any], place: str, word: str
+) -> None:
+    ((path, message),) = astray(beside, entry)
+    assert path == f"$.mcpServers.s.{place}"
+    assert message.startswith(f"'{word}' begins in the home directory, for there is no `cwd`")
+    assert '"cwd": "."' in message
+    assert not astray(beside, {**entry, "enabled": False})
+    assert not [message for _, message in astray(beside, {**entry, "cwd": "."}) if "home" in message]
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("sh", ["data", ".", "serve", "-c", "http://h/srv.py", "@scope/mcp", ""]),
+        ("sh", ["--root=/srv.py", "x" * 5000, "a b"]),
+        ("/bin/sh", []),
+    ],
+)
+def test_what_is_no_file_beside_the_configuration_is_no_path(
+    beside: Path, command: str, args: list[str]
+) -> None:
+    assert not astray(beside, {"command": command, "args": args})
+
+
+def test_what_is_at_home_is_found_there(beside: Path) -> None:
+    for name in ("run.sh", "srv.py"):
+        (beside.parent / "home" / name).write_text("#!/bin/sh\n")
+        (beside.parent / "home" / name).chmod(0o755)
+    assert not astray(beside, {"command": "./run.sh", "args": ["srv.py", "./srv.py"]})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "nope", "enabled": False},
+        {"url": "https://example.org/mcp"},
+        {"command": "bin/server", "cwd": "${workspace}", "workspacePrograms": True},
+    ],
+)
+def test_what_is_not_started_by_name_is_not_looked_for(entry: dict[str, Any], programs: str) -> None:
+    assert warnings(entry, programs) == []
+
+
+def test_a_secret_is_not_repeated_in_a_warning(programs: str) -> None:
+    environ = {"PATH": programs, "TOKEN": "hunter2-hunter2"}
+    for entry in ({"command": "npx", "args": ["${TOKEN}"]}, {"command": f"{programs}/npx --key ${{TOKEN}}"}):
+        (fault,) = advice(config_of({"mcpServers": {"s": entry}}, environ), environ)
+        assert "hunter2" not in fault.message
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "said"),
+    [
+        ({"command": "sh", "cwd": "/nowhere"}, "cwd", "its directory /nowhere is not there"),
+        ({"command": "node", "args": ["/nowhere.js"]}, "args[0]", "there is no file /nowhere.js"),
+        ({"url": "http://h.example/mcp"}, "url", "h.example is spoken to without encryption"),
+    ],
+)
+def test_what_the_doctor_sees_without_asking_anybody_is_told(
+    entry: dict[str, Any], place: str, said: str, programs: str
+) -> None:
+    ((path, message),) = warnings(entry, programs)
+    assert path == f"$.mcpServers.s.{place}"
+    assert message.startswith(said)
+
+
+def test_arguments_within_a_command_are_told_with_what_to_write(programs: str) -> None:
+    ((path, message),) = warnings({"command": f"{programs}/npx -y 'a b'", "args": ["c"]}, programs)
+    assert path == "$.mcpServers.s.command"
+    assert message.endswith(f'Write "command": "{programs}/npx", "args": ["-y", "a b", "c"]')
+
+
+def test_a_key_for_summaries_that_is_not_in_the_environment_is_a_warning() -> None:
+    entry: dict[str, Any] = {"summaries": {"baseUrl": "http://h/v1", "model": "m", "apiKeyEnv": "THE_KEY"}}
+    (found,) = advice(config_of(entry), {})
+    assert found.path == "$.summaries.apiKeyEnv"
+    assert "THE_KEY is not set in this shell; the daemon's environment may be another one" in found.message
+    assert advice(config_of(entry), {"THE_KEY": "k"}) == []
+    assert advice(config_of({**entry, "lazy": False}), {}) == []
+
+
+def test_a_limit_that_is_more_than_a_server_bears_is_told_with_the_key_to_set() -> None:
+    entry = {"command": "/bin/sh", "args": ["-c", "exec mcp-server-memory"], "description": "Facts."}
+    ((place, message),) = told(mcpServers={"s": entry})
+    assert place == "$.mcpServers.s.limits.inFlight"
+    assert message.startswith("s reads and rewrites its file for each call")
+    assert message.endswith('Write "limits": {"inFlight": 1}')
+    assert told(mcpServers={"s": {**entry, "limits": {"inFlight": 1}}}) == []
+
+
+EACH = 'each directory that clients work in then has an instance. Or "share": "all" to leave it as it is'
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "do"),
+    [
+        (
+            "npx @playwright/mcp@0.0.83 --isolated",
+            "share",
+            'Write "share": "session", or "share": "all" to leave it as it is',
+        ),
+        (
+            "npx @modelcontextprotocol/server-filesystem@2026.8.31 /srv",
+            "args",
+            f'Write "${{workspace}}" in args, instead of a fixed directory: {EACH}',
+        ),
+        (
+            "docker run -i -v /srv:/srv mcp/git:1.0 --repository /srv",
+            "args",
+            f'"-v", "${{workspace}}:${{workspace}}" before the image: {EACH}',
+        ),
+    ],
+)
+def test_what_a_server_keeps_for_its_clients_is_told_with_what_to_write(line: str, place: str, do: str) -> None:
+    command, *args = line.split()
+    entry = {"command": command, "args": args, "description": "D."}
+    ((path, message),) = told(mcpServers={"s": entry})
+    assert path == f"$.mcpServers.s.{place}"
+    assert message.endswith(do)
+    assert told(mcpServers={"s": {**entry, "share": "all"}}) == []
+
+
+def test_a_path_in_the_directory_of_a_client_is_not_looked_for(beside: Path, programs: str) -> None:
+    environ = {"PATH": programs, "HOME": str(beside)}
+    for entry in (
+        {"command": "${workspace}/bin/serve", "workspacePrograms": True},
+        {"command": "node", "args": ["${workspace}/serve.js", "--root=${workspace}"]},
+        {"command": "node", "args": ["./serve.js"], "cwd": "${workspace}"},
+    ):
+        assert advice(config_of({"mcpServers": {"s": entry}}), environ, beside) == []
+
+
+def test_no_warning_shows_what_stands_for_a_workspace(programs: str) -> None:
+    ((_, message),) = warnings({"command": "npx", "args": ["${workspace}/pkg"]}, programs) or [("", "")]
+    assert "\0" not in message
+    ((_, message),) = warnings({"command": "docker", "args": ["run", "${workspace}/image"]}, programs)
+    assert "'${workspace}/image' has no version" in message
+
+
+SERVER = {"command": "x", "description": "Git."}
+OFF = {"overrides": {"git_reset": {"enabled": False}}}
+
+
+def told(**config: Any) -> list[tuple[str, str]]:
+    return [(fault.path, fault.message) for fault in oversights(config_of(config))]
+
+
+def in_categories(**tools: dict[str, Any]) -> list[tuple[str, str]]:
+    categories = {name: {"description": "C.", "server": "git", "tools": each} for name, each in tools.items()}
+    return told(mcpServers={"git": SERVER, "other": SERVER}, categories=categories)
+
+
+def test_a_server_that_nothing_is_said_of_is_told_unless_it_is_switched_off() -> None:
+    ((place, message),) = told(
+        mcpServers={"git": SERVER, "bare": {"command": "x"}, "off": {"command": "x", "enabled": False}}
+    )
+    assert place == "$.mcpServers.bare"
+    assert "no 'description'" in message
+
+
+def test_several_servers_that_nothing_is_said_of_are_told_at_once() -> None:
+    ((place, message),) = told(mcpServers={"a": {"command": "x"}, "b": {"command": "x"}})
+    assert place == "$.mcpServers"
+    assert message.startswith("'a' and 'b' have no 'description'")
+
+
+def test_a_category_that_nothing_is_said_of_is_told_with_what_stands_there_instead() -> None:
+    described = {"description": "C.", "server": "git"}
+    ((place, message),) = told(
+        mcpServers={"git": SERVER}, categories={"c": described, "bare": {"server": "git"}}
+    )
+    assert place == "$.categories.bare"
+    assert "no 'description': a model that looks for something is shown what its tools do" in message
+
+
+def test_a_server_whose_category_is_described_needs_no_description() -> None:
+    category = {"description": "C.", "server": "git"}
+    assert told(mcpServers={"git": {"command": "x"}}, categories={"c": category}) == []
+
+
+def test_nothing_is_told_of_the_tools_of_a_server_that_is_switched_off() -> None:
+    categories = {
+        name: {"description": "C.", "server": "git", "tools": each} for name, each in (("a", OFF), ("b", {}))
+    }
+    assert told(mcpServers={"git": {**SERVER, "enabled": False}}, categories=categories) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"includeNames": ["git_reset"]},
+        {"includeNames": ["git/git_reset"]},
+        {"includePatterns": ["git_*"]},
+        {"includePatterns": ["/reset$/"], "overrides": {"git_reset": {"description": "Ours."}}},
+        {},
+    ],
+)
+def test_a_tool_that_another_category_still_has_is_told(other: dict[str, Any]) -> None:
+    ((place, message),) = in_categories(write=OFF, all=other)
+    assert place == "$.categories.write.tools.overrides.git_reset.enabled"
+    assert "'all' still has it" in message
+
+
+def test_all_that_have_it_are_named() -> None:
+    ((_, message),) = in_categories(write=OFF, a={}, b={}, c={})
+    assert "'a', 'b' and 'c' still have it" in message
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        OFF,
+        {"overrides": {"git/git_reset": {"enabled": False}}},
+        {"includeNames": ["git_log"]},
+        {"includeNames": ["other/git_reset"]},
+        {"excludePatterns": ["*_reset"]},
+        {"includePatterns": ["git_l*"]},
+    ],
+)
+def test_a_tool_that_no_other_has_is_not(other: dict[str, Any]) -> None:
+    assert in_categories(write=OFF, all=other) == []
+
+
+def test_rules_of_permission_that_no_call_comes_to_are_told() -> None:
+    rules = [
+        {"match": "s/*", "then": "ask"},
+        {"match": "s/push", "then": "deny"},
+        {"match": "other/push", "then": "deny"},
+    ]
+    entry = {"command": "x", "description": "d"}
+    config = config_of({"mcpServers": {"s": entry}, "profiles": {"p": {"permissions": rules}}})
+    told = {fault.path: fault.message for fault in oversights(config)}
+    assert told.keys() == {"$.profiles.p.permissions[1]", "$.profiles.p.permissions[2].match"}
+    assert "first that fits wins" in told["$.profiles.p.permissions[1]"]
+    assert "unknown server 'other'" in told["$.profiles.p.permissions[2].match"]

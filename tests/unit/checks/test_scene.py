@@ -1,0 +1,170 @@
+"""Which configuration is looked at, in whose environment, and which daemon answers."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daemon.cli.doctor_scene import UNKNOWN, gather, is_daemon
+from tests.unit.checks.scenes import listening, process
+from tests.unit.cli.daemons import SILENCE, down, fake_control, status_of
+
+if TYPE_CHECKING:
+    from tests.unit.checks.scenes import House
+
+SECRET = "hunter2-hunter2"
+
+
+def test_without_a_daemon_everything_is_where_one_would_put_it(house: House) -> None:
+    scene = house.look()
+    assert (scene.running, scene.silence, scene.faults) == (None, "", ())
+    assert scene.path == scene.usual == house.config
+    assert (scene.front, scene.control) == (house.run / "mcpd.sock", house.run / "control.sock")
+    assert scene.place.path == house.state / "state.db"
+
+
+def test_the_configuration_and_the_environment_say_otherwise(house: House) -> None:
+    house.write({"listen": {"socket": "/a/s", "controlSocket": "/a/c"}, "state": {"url": "sqlite:////a/x.db"}})
+    scene = house.look()
+    assert (str(scene.front), str(scene.control), str(scene.place.path)) == ("/a/s", "/a/c", "/a/x.db")
+    house.write({})
+    scene = house.look(MCPD_SOCKET="/b/s", MCPD_CONTROL="/b/c", STATE_DIRECTORY="/b/state")
+    assert (str(scene.front), str(scene.control)) == ("/b/s", "/b/c")
+    assert str(scene.place.path) == "/b/state/state.db"
+
+
+def test_a_daemon_can_be_named_by_the_socket_of_its_clients(house: House) -> None:
+    house.write({"listen": {"socket": "/a/s", "controlSocket": "/a/c"}})
+    front = house.root / "mcpd.sock"
+    scene = gather(None, house.environ, socket=front)
+    assert (scene.running, scene.front) == (None, front)
+    with fake_control(house.root / "control.sock", {"status": status_of({})}) as daemon:
+        gather(None, house.environ, socket=front)
+        gather(None, {**house.environ, "MCPD_SOCKET": str(front), "MCPD_CONTROL": "/a/b"}, socket=front)
+    assert [method for method, _ in daemon.asked] == ["status"] * 2
+
+
+def test_the_daemon_is_asked_where_its_configuration_says_or_systemd(house: House) -> None:
+    house.write({"listen": {"socket": str(house.root / "mcpd.sock")}})
+    for directory in (house.run, house.root):
+        with fake_control(directory / "control.sock", {"status": status_of({})}) as daemon:
+            house.look()
+        assert daemon.asked
+
+
+def test_a_faulty_configuration_leaves_the_rest_to_be_looked_at(house: House) -> None:
+    house.write('{"mcpServer": {}}')
+    scene = house.look()
+    assert scene.config is None
+    assert "did you mean 'mcpServers'" in scene.faults[0].message
+    assert scene.place.path == house.state / "state.db"
+
+
+def test_a_daemon_tells_what_it_uses(house: House) -> None:
+    other = house.root / "other.json"
+    other.write_text("{}")
+    with house.daemon(config=str(other), socket="/x/s", persistence={"state": "ok", "where": "/x/state.db"}):
+        scene = house.look()
+        named = house.look(house.config)
+    assert scene.running is not None
+    assert scene.running.pid == os.getpid()
+    assert (scene.path, scene.usual) == (other, house.config)
+    assert (str(scene.front), str(scene.place.path)) == ("/x/s", "/x/state.db")
+    assert named.path == house.config
+
+
+@pytest.mark.process
+def test_variables_and_paths_are_those_of_the_daemons_process(house: House) -> None:
+    house.servers(git={"command": "${PROGRAM}"})
+    assert "PROGRAM is not set" in house.look().faults[0].message
+    with process(house.root, PROGRAM="x", PATH="/daemons") as pid, house.daemon(pid=pid, config="mcpd.json"):
+        scene = house.look()
+    assert scene.faults == ()
+    assert scene.path == house.config
+    assert scene.inherited["PATH"] == "/daemons"
+    assert scene.running is not None
+    assert scene.running.uid == os.geteuid()
+
+
+def test_a_process_that_cannot_be_the_daemon_is_not_asked(house: House) -> None:
+    with house.daemon(pid=1):
+        scene = house.look()
+    assert scene.running is not None
+    assert scene.running.environ is None
+    assert scene.inherited["PATH"] == str(house.bin)
+
+
+def test_the_last_words_of_servers_that_do_not_run_are_asked_for(house: House) -> None:
+    lines = {"lines": [{"n": 1, "text": "long ago"}, {"n": 2, "text": "lately"}]}
+    answers = {"status": status_of({"git": down(stderr=["lately"])}), "logs": lines}
+    with fake_control(house.run / "control.sock", answers):
+        scene = house.look()
+    assert scene.running is not None
+    assert scene.running.words == {"git": ["long ago", "lately"]}
+
+
+def test_a_daemon_that_says_nothing_is_remembered(house: House) -> None:
+    with listening(house.run / "control.sock") as listener:
+        listener.close()
+        scene = house.look()
+    assert "nobody listens on it" in scene.silence
+    (house.run / "control.sock").unlink()
+    with fake_control(house.run / "control.sock", {"status": {"error": {"code": 1, "message": "no"}}}):
+        assert "does not answer like a daemon" in house.look().silence
+    with fake_control(house.run / "control.sock", {"status": {"daemon": {}, "servers": {}}}):
+        assert "does not answer like a daemon" in house.look().silence
+
+
+def test_a_daemon_that_hangs_is_not_waited_for_long(house: House) -> None:
+    with fake_control(house.run / "control.sock", {"status": SILENCE}):
+        scene = gather(None, house.environ, seconds=0.1)
+    assert scene.silence.endswith("did not answer `status` within 0.1 s")
+
+
+def test_a_daemon_that_is_closed_to_its_user_tells_what_its_variables_are_called(house: House) -> None:
+    house.servers(git={"command": "${PROGRAM}", "args": ["${OTHER}"]})
+    told: dict[str, Any] = {
+        "directory": str(house.root),
+        "environment": {"PATH": "/daemons"},
+        "variables": ["PATH", "PROGRAM"],
+    }
+    with house.daemon(pid=1, config="mcpd.json", **told):
+        scene = house.look()
+    assert [fault.path for fault in scene.faults] == ["$.mcpServers.git.args[0]"]
+    assert scene.path == house.config
+    assert scene.inherited == {"PATH": "/daemons", "PROGRAM": UNKNOWN}
+    assert scene.running is not None
+    assert scene.running.directory == house.root
+
+
+def test_a_scene_shows_no_secret(house: House) -> None:
+    house.servers(git={"command": "x", "env": {"TOKEN": SECRET}})
+    with house.daemon({}) as status:
+        status["servers"] = {}
+        scene = house.look(PASSWORD=SECRET)
+    assert scene.running is not None
+    assert scene.environ["PASSWORD"] == SECRET
+    assert SECRET not in repr(scene)
+
+
+def test_without_a_daemon_servers_get_their_environment_from_here(house: House) -> None:
+    assert house.look(LANG="C").inherited["LANG"] == "C"
+
+
+@pytest.mark.parametrize(
+    ("line", "ours"),
+    [
+        ("mcpd run", True),
+        ("/usr/bin/python3 /home/me/.local/bin/mcpd run --config x", True),
+        ("/usr/bin/python3 -P -m daemon run --detached", True),
+        ("mcpd connect", False),
+        ("/usr/sbin/dbus-daemon --system run", False),
+        ("python -m daemon status run", False),
+        ("vim daemon/run mcpd", False),
+        ("", False),
+    ],
+)
+def test_only_a_daemon_of_ours_is_looked_into(line: str, ours: bool) -> None:
+    assert is_daemon(line.split()) is ours
