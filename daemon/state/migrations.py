@@ -9,7 +9,6 @@ writer, from which another daemon on the same database learns what changed.
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections import defaultdict
 from contextlib import closing
@@ -17,176 +16,78 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import attrs
-import msgspec
 
 from daemon.state import sqlite
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.sql import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    Step = Sequence[str | Callable[[Transaction], None]]
-    """Statements, in which `{bytes}` stands for the database's type of bytes, and functions for what SQL cannot
-    do."""
-
-_HASHED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-
-
-_TOOLS = "UPDATE tools SET schema_hash = :now WHERE server = :server AND name = :tool AND schema_hash = :before"
-_LOADED = (
-    "UPDATE loaded_tools SET loaded_schema_hash = :now"
-    " WHERE server = :server AND tool = :tool AND loaded_schema_hash = :before"
-)
-_SUMMARIES = "UPDATE servers SET summary_of = :now WHERE name = :server AND summary_of = :before"
-
-
-def _rehash(transaction: Transaction) -> None:
-    """Replace the hashes of schema 1, over some members of a tool, by those of schema 2, over all of them.
-
-    Hashes are stored with tools, with loaded tools of sessions and with summaries. All hashes of stored tools
-    are rewritten at once, so that updating mcpd changes no tool for any client; hashes of tools that no longer
-    exist stay. Independent of how tools are hashed today.
-    """
-    servers: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-    moved = []
-    for row in transaction.rows("SELECT server, name, raw, schema_hash FROM tools"):
-        before, now = _hashes(row["raw"])
-        if row["schema_hash"] == before:
-            moved.append({"server": row["server"], "tool": row["name"], "before": before, "now": now})
-            servers[row["server"]].append((before, now))
-    digests = [
-        {
-            "server": server,
-            "before": _digest(each[0] for each in pairs),
-            "now": _digest(each[1] for each in pairs),
-        }
-        for server, pairs in servers.items()
-    ]
-    for statement, values in (
-        (_TOOLS, moved),
-        (_LOADED, moved),
-        (_SUMMARIES, digests),
-    ):
-        if values:
-            transaction.change_each(statement, values)
-
-
-def _hashes(raw: object) -> tuple[str, str]:
-    """The old and the new hash of a stored tool; empty strings if its cell is not a tool."""
-    try:
-        members = msgspec.json.decode(raw) if isinstance(raw, bytes) else None
-        if not isinstance(members, dict):
-            return "", ""
-        return _hash({name: members[name] for name in _HASHED if name in members}), _hash(members)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return "", ""
-
-
-def _hash(members: Mapping[str, object]) -> str:
-    return hashlib.sha256(msgspec.json.encode(members, order="sorted")).hexdigest()
-
-
-def _digest(hashes: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
-
+    Step = Sequence[str]
+    """Statements, in which `{bytes}` stands for the database's type of bytes."""
 
 _STAMP = "version BIGINT NOT NULL, writer TEXT NOT NULL"
 
-_FIRST = (
-    "CREATE TABLE version (value BIGINT NOT NULL)",
-    f"""CREATE TABLE servers (
-        name TEXT NOT NULL PRIMARY KEY, fingerprint TEXT NOT NULL, epoch BIGINT NOT NULL,
-        listed BIGINT NOT NULL, refreshed_at DOUBLE PRECISION NOT NULL, summary TEXT, keywords TEXT,
-        summary_of TEXT, summary_generated_at DOUBLE PRECISION, {_STAMP})""",
-    f"""CREATE TABLE tools (
-        server TEXT NOT NULL, name TEXT NOT NULL, position BIGINT NOT NULL, raw {{bytes}} NOT NULL,
-        schema_hash TEXT NOT NULL, epoch BIGINT NOT NULL, summary TEXT, keywords TEXT,
-        summary_generated_at DOUBLE PRECISION, updated_at DOUBLE PRECISION NOT NULL, {_STAMP},
-        PRIMARY KEY (server, name))""",
-    "CREATE INDEX tools_by_hash ON tools (schema_hash)",
-    f"""CREATE TABLE sessions (
-        key TEXT NOT NULL PRIMARY KEY, client TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
-        seen_at DOUBLE PRECISION NOT NULL, {_STAMP})""",
-    "CREATE INDEX sessions_by_use ON sessions (seen_at)",
-    f"""CREATE TABLE loaded_tools (
-        session TEXT NOT NULL, server TEXT NOT NULL, tool TEXT NOT NULL, position BIGINT NOT NULL,
-        loaded_schema_hash TEXT NOT NULL, loaded_epoch BIGINT NOT NULL, status TEXT NOT NULL,
-        invalid_reason TEXT NOT NULL, renamed_to TEXT, source TEXT NOT NULL,
-        loaded_at DOUBLE PRECISION NOT NULL, updated_at DOUBLE PRECISION NOT NULL, {_STAMP},
-        PRIMARY KEY (session, server, tool))""",
-    # With (server, tool) in front, PostgreSQL would look for one session's row in here, among those of all.
-    "CREATE INDEX loaded_tools_by_hash ON loaded_tools (server, loaded_schema_hash, tool)",
-    f"""CREATE TABLE switches (
-        server TEXT NOT NULL, tool TEXT NOT NULL, switched_off BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL,
-        {_STAMP}, PRIMARY KEY (server, tool))""",
-)
-
-_NAMES = (
-    f"""CREATE TABLE tool_names (
-        name TEXT NOT NULL PRIMARY KEY, server TEXT NOT NULL, tool TEXT NOT NULL, beside BIGINT NOT NULL,
-        since DOUBLE PRECISION NOT NULL, {_STAMP})""",
-    "ALTER TABLE tools ADD COLUMN since DOUBLE PRECISION NOT NULL DEFAULT 0",
-    # No definition has changed later than its row.
-    "UPDATE tools SET since = updated_at",
-    # The tool whose row is unchanged for longest has most likely had the name for longest.
-    """INSERT INTO tool_names (name, server, tool, beside, since, version, writer)
-        SELECT name, server, name, 0, updated_at, version, writer FROM tools WHERE NOT EXISTS (
-            SELECT 1 FROM tools AS older WHERE older.name = tools.name AND (older.updated_at < tools.updated_at
-            OR (older.updated_at = tools.updated_at AND older.server < tools.server)))""",
-)
-
-_VERDICTS = (
-    "DROP INDEX loaded_tools_by_hash",
-    """CREATE INDEX loaded_tools_by_verdict ON loaded_tools
-        (server, loaded_schema_hash, tool, status, invalid_reason, renamed_to)""",
-)
-
-_COUNTS = (
-    """CREATE TABLE counts
-        (name TEXT NOT NULL PRIMARY KEY, value BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL)""",
-)
-
-_ABOUT = ("ALTER TABLE servers ADD COLUMN about TEXT",)
-
-_LISTS = (
-    # One row for each list: nobody asks for a part of it, and a URI may be longer than any key may be.
-    f"""CREATE TABLE lists (
-        server TEXT NOT NULL, kind TEXT NOT NULL, definitions {{bytes}} NOT NULL, digest TEXT NOT NULL,
-        {_STAMP}, PRIMARY KEY (server, kind))""",
-    # A prompt may have the name of a tool.
-    f"""CREATE TABLE given_names (
-        kind TEXT NOT NULL, name TEXT NOT NULL, server TEXT NOT NULL, own TEXT NOT NULL, beside BIGINT NOT NULL,
-        since DOUBLE PRECISION NOT NULL, {_STAMP}, PRIMARY KEY (kind, name))""",
-    """INSERT INTO given_names (kind, name, server, own, beside, since, version, writer)
-        SELECT 'tool', name, server, tool, beside, since, version, writer FROM tool_names""",
-    "DROP TABLE tool_names",
-)
-
-_INTRODUCTIONS = ("ALTER TABLE servers ADD COLUMN introduction {bytes}",)
-
-_HISTORY = (
-    # `body` is the rest of the event as JSON: nobody searches in it. Written once, so it needs no stamp.
-    """CREATE TABLE events (
-        life TEXT NOT NULL, number BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, server TEXT NOT NULL,
-        instance TEXT NOT NULL, session TEXT NOT NULL, kind TEXT NOT NULL, body {bytes} NOT NULL,
-        PRIMARY KEY (life, number))""",
-    "CREATE INDEX events_by_server ON events (server, at)",
-    "CREATE INDEX events_by_time ON events (at)",
-    # What all daemons on the store counted in each hour, since the epoch; they add to the same rows.
-    """CREATE TABLE hours (
-        hour BIGINT NOT NULL, name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (hour, name))""",
-)
-
 STEPS: tuple[Step, ...] = (
-    *(_FIRST, (_rehash,), _NAMES, _VERDICTS, _COUNTS, _ABOUT, _LISTS, _INTRODUCTIONS),
-    _HISTORY,
+    (
+        # The number of transactions that have written; a writer that raises it has all others wait.
+        "CREATE TABLE version (value BIGINT NOT NULL)",
+        f"""CREATE TABLE servers (
+            name TEXT NOT NULL PRIMARY KEY, fingerprint TEXT NOT NULL, epoch BIGINT NOT NULL,
+            listed BIGINT NOT NULL, refreshed_at DOUBLE PRECISION NOT NULL, about TEXT, introduction {{bytes}},
+            summary TEXT, keywords TEXT, summary_of TEXT, summary_generated_at DOUBLE PRECISION, {_STAMP})""",
+        f"""CREATE TABLE tools (
+            server TEXT NOT NULL, name TEXT NOT NULL, position BIGINT NOT NULL, raw {{bytes}} NOT NULL,
+            schema_hash TEXT NOT NULL, epoch BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, summary TEXT,
+            keywords TEXT, summary_generated_at DOUBLE PRECISION, updated_at DOUBLE PRECISION NOT NULL,
+            {_STAMP}, PRIMARY KEY (server, name))""",
+        "CREATE INDEX tools_by_hash ON tools (schema_hash)",
+        # One row for each list: nobody asks for a part of it, and a URI may be longer than any key may be.
+        f"""CREATE TABLE lists (
+            server TEXT NOT NULL, kind TEXT NOT NULL, definitions {{bytes}} NOT NULL, digest TEXT NOT NULL,
+            {_STAMP}, PRIMARY KEY (server, kind))""",
+        # A prompt may have the name of a tool.
+        f"""CREATE TABLE given_names (
+            kind TEXT NOT NULL, name TEXT NOT NULL, server TEXT NOT NULL, own TEXT NOT NULL,
+            beside BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, {_STAMP}, PRIMARY KEY (kind, name))""",
+        f"""CREATE TABLE sessions (
+            key TEXT NOT NULL PRIMARY KEY, client TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+            seen_at DOUBLE PRECISION NOT NULL, {_STAMP})""",
+        "CREATE INDEX sessions_by_use ON sessions (seen_at)",
+        f"""CREATE TABLE loaded_tools (
+            session TEXT NOT NULL, server TEXT NOT NULL, tool TEXT NOT NULL, position BIGINT NOT NULL,
+            loaded_schema_hash TEXT NOT NULL, loaded_epoch BIGINT NOT NULL, status TEXT NOT NULL,
+            invalid_reason TEXT NOT NULL, renamed_to TEXT, source TEXT NOT NULL,
+            loaded_at DOUBLE PRECISION NOT NULL, updated_at DOUBLE PRECISION NOT NULL, {_STAMP},
+            PRIMARY KEY (session, server, tool))""",
+        # With (server, tool) in front, PostgreSQL would look for one session's row in here, among those of all.
+        """CREATE INDEX loaded_tools_by_verdict ON loaded_tools
+            (server, loaded_schema_hash, tool, status, invalid_reason, renamed_to)""",
+        f"""CREATE TABLE switches (
+            server TEXT NOT NULL, tool TEXT NOT NULL, switched_off BIGINT NOT NULL,
+            at DOUBLE PRECISION NOT NULL, {_STAMP}, PRIMARY KEY (server, tool))""",
+        """CREATE TABLE counts
+            (name TEXT NOT NULL PRIMARY KEY, value BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL)""",
+        # `body` is the rest of the event as JSON: nobody searches in it. Written once, so it needs no stamp.
+        """CREATE TABLE events (
+            life TEXT NOT NULL, number BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, server TEXT NOT NULL,
+            instance TEXT NOT NULL, session TEXT NOT NULL, kind TEXT NOT NULL, body {bytes} NOT NULL,
+            PRIMARY KEY (life, number))""",
+        "CREATE INDEX events_by_server ON events (server, at)",
+        "CREATE INDEX events_by_time ON events (at)",
+        # What all daemons on the store counted in each hour, since the epoch; they add to the same rows.
+        """CREATE TABLE hours (
+            hour BIGINT NOT NULL, name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (hour, name))""",
+    ),
 )
-"""The steps by schema version; the first one creates version 1."""
+"""The steps by schema version; the first one creates version 1, that of mcpd 0.1.0."""
 
-_VERSION, _COUNTER = "schema_version", "version"
-"""Tables of one row: the number of the last applied step, and the number of transactions that have written. The
-latter serializes writers."""
+_VERSION, _COUNTER = "mcpd_schema", "version"
+"""Tables of one row: the number of the last applied step, and the number of transactions that have written."""
+
+_VERSION_BEFORE = "schema_version"
+"""The table in which development versions before mcpd 0.1.0 numbered their schemas."""
 
 
 @attrs.frozen
@@ -196,6 +97,16 @@ class _Table:
     columns: tuple[str, ...]
     made: tuple[str, ...]
     """SQLite's statements that create the table and its indexes."""
+
+
+def tables_of_before(transaction: Transaction) -> frozenset[str]:
+    """The tables of a store that was made before mcpd 0.1.0; empty if there is no such store."""
+    names = transaction.tables()
+    if _VERSION in names or not {_VERSION_BEFORE, "servers"} <= names:
+        return frozenset()
+    if "fingerprint" not in transaction.columns("servers"):
+        return frozenset()
+    return names & {_VERSION_BEFORE, "tool_names", *_tables()}
 
 
 def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:
@@ -235,11 +146,8 @@ def migrate(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS)
         transaction.change(f"CREATE TABLE {_VERSION} (version BIGINT NOT NULL)")
         transaction.change(f"INSERT INTO {_VERSION} (version) VALUES (0)")
     for step in steps[version:]:
-        for each in step:
-            if isinstance(each, str):
-                transaction.change(each.replace("{bytes}", transaction.dialect.bytes_type))
-            else:
-                each(transaction)
+        for statement in step:
+            transaction.change(statement.replace("{bytes}", transaction.dialect.bytes_type))
     if version < len(steps):
         transaction.change(f"UPDATE {_VERSION} SET version = :now", {"now": len(steps)})
 

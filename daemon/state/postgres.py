@@ -20,11 +20,11 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg.sql import SQL, Identifier
 
-from daemon.state.sql import SqlDialect, Transaction
+from daemon.state.sql import SqlDialect, Transaction, unused
 from daemon.state.values import Told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
     from contextlib import AbstractContextManager
 
 CONNECT_SECONDS = 1.2
@@ -51,6 +51,9 @@ CONNECTS = "mcpd connects to postgresql"
 
 MIGRATION_LOCK = 0x6D637064
 """The advisory lock under which one daemon at a time migrates: "mcpd"."""
+
+SCHEMA_OF_BEFORE = "mcpd_before_0_1_0"
+"""The schema into which the tables of a store that was made before mcpd 0.1.0 are moved."""
 
 CHANNEL = "CAST('mcpd ' || CAST(current_schema() AS text) AS name)"
 """The channel that daemons on one database and schema share. A long name is cut; if two schemas share one then,
@@ -145,6 +148,33 @@ class PostgresDatabase:
 
     def prepare(self, where: str) -> None:
         """Do nothing: the server itself checks its files."""
+
+    def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
+        """Move the tables of a store that was made before mcpd 0.1.0 into a schema of their own.
+
+        The schema itself stays, since other programs may have tables in it. Daemons on one database take turns,
+        as they do for migrations.
+
+        Args:
+            tables: names the tables of such a store.
+
+        Returns:
+            The new schema; empty if another daemon has moved them meanwhile.
+
+        Raises:
+            psycopg.Error: nothing was moved.
+        """
+        with self.transaction(writes=True) as transaction:
+            transaction.rows(DIALECT.migrate_alone)
+            moved = sorted(tables(transaction))
+            if not moved:
+                return ""
+            schemas = {row["name"] for row in transaction.rows("SELECT nspname AS name FROM pg_namespace")}
+            aside = unused(SCHEMA_OF_BEFORE, "_", schemas.__contains__)
+            transaction.change(f"CREATE SCHEMA {aside}")
+            for table in moved:
+                transaction.change(f"ALTER TABLE {table} SET SCHEMA {aside}")
+        return f"schema {aside}"
 
     def close(self) -> None:
         """Close the connection."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from daemon.state.values import Told
@@ -111,6 +111,16 @@ class Database(Protocol):
             StoreFault: the database is damaged (CORRUPT).
         """
 
+    def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
+        """Move a store that was made before mcpd 0.1.0 aside as a whole, to make room for a new one.
+
+        Args:
+            tables: names the tables of such a store; asked again where daemons share the database.
+
+        Returns:
+            The store's new location; empty if another daemon has moved it meanwhile.
+        """
+
     def close(self) -> None:
         """Close the connection, whatever state it is in."""
 
@@ -143,6 +153,12 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
     rest = iter(items)
     while chunk := list(islice(rest, AT_ONCE)):
         yield chunk
+
+
+def unused(name: str, joint: str, is_used: Callable[[str], bool]) -> str:
+    """The name, or else the name with a joint and the first number from 2 on that makes it one of its own."""
+    numbered = (f"{name}{joint}{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if not is_used(each))
 
 
 def clean(text: str) -> str:

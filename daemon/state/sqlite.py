@@ -10,9 +10,7 @@ import contextlib
 import errno
 import os
 import sqlite3
-from datetime import UTC, datetime
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 import attrs
@@ -22,10 +20,10 @@ from daemon.host.locks import take
 from daemon.host.private_files import own_file
 from daemon.host.sockets import private_directory
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.sql import SqlDialect, Transaction
+from daemon.state.sql import SqlDialect, Transaction, unused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 BUSY_SECONDS = 1.0
@@ -38,6 +36,9 @@ LARGEST_LEFT_LOG = 4 * 1024 * 1024
 
 BESIDE = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database."""
+
+BEFORE = "before-0.1.0"
+"""The end of the name under which a store that was made before mcpd 0.1.0 is kept."""
 
 DIALECT = SqlDialect(
     bytes_type="BLOB",
@@ -63,21 +64,10 @@ class SqliteDatabase:
             OSError: the file cannot be created.
             sqlite3.Error: the file cannot be opened.
         """
-        _private(path)
-        self.raw = sqlite3.connect(
-            path, timeout=BUSY_SECONDS * slack, check_same_thread=False, isolation_level=None
-        )
+        self._path = path
+        self._slack = slack
+        self.raw = _connected(path, slack)
         """The connection of Python's sqlite3 module."""
-        try:
-            # NORMAL loses nothing to kill -9, and to a power cut the last moments, which servers report again.
-            self.raw.execute("PRAGMA synchronous = NORMAL")
-            self.raw.execute(f"PRAGMA journal_size_limit = {LARGEST_LEFT_LOG}")
-        except BaseException:
-            self.raw.close()
-            raise
-        # Text that was edited into invalid UTF-8 costs its row, not the query.
-        self.raw.text_factory = _text
-        self.raw.row_factory = sqlite3.Row
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool) -> Iterator[Transaction]:
@@ -114,6 +104,20 @@ class SqliteDatabase:
         (said,) = self.raw.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
             raise StoreFault(StoreCause.CORRUPT, where, str(said).replace("\n", " "))
+
+    def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
+        """Rename the file of a store that was made before mcpd 0.1.0, and open a new one; returns the new name.
+
+        Args:
+            tables: not needed, since the file holds nothing else.
+
+        Raises:
+            OSError: the file cannot be renamed, or no new one created.
+        """
+        self.close()
+        aside = set_aside(self._path, BEFORE)
+        self.raw = _connected(self._path, self._slack)
+        return aside
 
     def close(self) -> None:
         """Close the file, even if it is gone."""
@@ -179,21 +183,24 @@ def hold(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def set_aside(path: Path, now: float) -> str:
-    """Rename a file and its log to make room for a new one; returns the new name.
+def set_aside(path: Path, why: str) -> str:
+    """Rename a closed file and its log to make room for a new one; returns the new name.
 
     The log goes first: left behind alone, it would be deleted when the file is opened next.
 
     Args:
         path: the file.
-        now: seconds since the epoch, for the name.
+        why: the reason, in a word that the new name ends with.
 
     Raises:
         OSError: the file cannot be renamed.
     """
-    stem = f"{path.name}.corrupt-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}"
     files = (*BESIDE, "")
-    name = next(name for name in _names(stem) if not any(path.with_name(name + end).exists() for end in files))
+
+    def is_used(name: str) -> bool:
+        return any(os.path.lexists(path.with_name(name + end)) for end in files)
+
+    name = unused(f"{path.name}.{why}", "-", is_used)
     for end in files:
         source = path.with_name(path.name + end)
         if source.exists():
@@ -201,9 +208,20 @@ def set_aside(path: Path, now: float) -> str:
     return str(path.with_name(name))
 
 
-def _names(stem: str) -> Iterator[str]:
-    yield stem
-    yield from (f"{stem}-{number}" for number in count(2))
+def _connected(path: Path, slack: float) -> sqlite3.Connection:
+    _private(path)
+    raw = sqlite3.connect(path, timeout=BUSY_SECONDS * slack, check_same_thread=False, isolation_level=None)
+    try:
+        # NORMAL loses nothing to kill -9, and to a power cut the last moments, which servers report again.
+        raw.execute("PRAGMA synchronous = NORMAL")
+        raw.execute(f"PRAGMA journal_size_limit = {LARGEST_LEFT_LOG}")
+    except BaseException:
+        raw.close()
+        raise
+    # Text that was edited into invalid UTF-8 costs its row, not the query.
+    raw.text_factory = _text
+    raw.row_factory = sqlite3.Row
+    return raw
 
 
 def _private(path: Path) -> None:

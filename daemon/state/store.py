@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+
+from loguru import logger
 
 from daemon.catalog.remembered import ANONYMOUS, OTHERS
 from daemon.kit.later import later
@@ -257,6 +260,7 @@ class Store:
         self._database.close()
 
     def _prepare(self) -> None:
+        self._move_old_store_aside()
         # Before anything is changed, even the file's mode: a later mcpd may have written it.
         with self._transaction(writes=False) as transaction:
             current = migrations.version_of(transaction, self.where) == len(migrations.STEPS)
@@ -272,6 +276,24 @@ class Store:
             self._seen = _version(transaction, self.where)
         if self._file is not None:
             self._opened = sqlite.FileIdentity.now(self._file)
+
+    def _move_old_store_aside(self) -> None:
+        """Make room where a store stands that was made before mcpd 0.1.0."""
+        with self._transaction(writes=False) as transaction:
+            if not migrations.tables_of_before(transaction):
+                return
+        try:
+            with self._errors():
+                aside = self._database.move_aside(migrations.tables_of_before)
+        except StoreFault as fault:
+            why = f"it was made before mcpd 0.1.0, and cannot be moved aside: {fault}"
+            raise StoreFault(fault.cause, self.where, why, "Or move it away by hand") from fault
+        if aside:
+            text = (
+                "the store {} was made before mcpd 0.1.0: it was moved aside as a whole, to {}, and a new one"
+                " begins without its sessions, its history and what was switched off"
+            )
+            logger.warning(text, self.where, aside)
 
     def _next_version(self, transaction: Transaction) -> int:
         """Start writing; every other writer waits until the transaction ends, and is told when it has."""
@@ -320,7 +342,7 @@ def set_aside(url: StateUrl, now: float) -> str:
         why = "a database of PostgreSQL cannot be set aside by mcpd"
         raise StoreFault(StoreCause.MISCONFIGURED, url.where, why)
     with translated(url.where, Redactor(()), ()):
-        return sqlite.set_aside(url.path, now)
+        return sqlite.set_aside(url.path, f"corrupt-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}")
 
 
 def listen(url: StateUrl, *, writer: str, slack: float = 1) -> Notifications:

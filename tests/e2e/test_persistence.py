@@ -294,8 +294,8 @@ def assert_set_aside(daemon: Daemon, contents: bytes) -> None:
 def test_a_file_of_a_later_version_is_left_alone_and_the_daemon_serves() -> None:
     with served() as (daemon, _client):
         daemon.stop()
-        ((version,),) = rows(daemon.state, "SELECT version FROM schema_version")
-        rows(daemon.state, "UPDATE schema_version SET version = 999")
+        ((version,),) = rows(daemon.state, "SELECT version FROM mcpd_schema")
+        rows(daemon.state, "UPDATE mcpd_schema SET version = 999")
         before = daemon.state.read_bytes()
         daemon.start()
         daemon.ready()
@@ -306,7 +306,7 @@ def test_a_file_of_a_later_version_is_left_alone_and_the_daemon_serves() -> None
             says_degraded(daemon, "later version")
         daemon.stop()
         assert daemon.state.read_bytes() == before
-        rows(daemon.state, f"UPDATE schema_version SET version = {version}")
+        rows(daemon.state, f"UPDATE mcpd_schema SET version = {version}")
         daemon.start()
         with daemon.client().hello(session="k") as client:
             assert client.listed() == [*META_TOOLS, "read"]

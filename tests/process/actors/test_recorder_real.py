@@ -254,7 +254,7 @@ async def test_what_was_begun_without_the_file_is_put_together_with_it(path: Pat
 async def test_a_file_of_a_later_version_is_left_alone(path: Path) -> None:
     async with life(on(path)) as stage:
         await learn(stage)
-    rows(path, "UPDATE schema_version SET version = 999")
+    rows(path, "UPDATE mcpd_schema SET version = 999")
     before = contents(path)
     async with life(on(path)) as stage:
         assert stage.degraded

@@ -200,7 +200,7 @@ def test_two_daemons_that_come_up_together_make_one_schema(postgres_place: Postg
     assert len(opened) == 3
     for store in opened:
         store.close()
-    assert postgres_place.run("SELECT version FROM schema_version") == [(len(STEPS),)]
+    assert postgres_place.run("SELECT version FROM mcpd_schema") == [(len(STEPS),)]
 
 
 def test_a_schema_of_its_own_keeps_it_apart_from_other_tables(

@@ -97,7 +97,7 @@ def test_a_full_disk_loses_nothing_that_was_written(sqlite_place: Sqlite, openin
     store = opening(sqlite_place)
     store.keep(Batch(at=1.0, sessions=(session("key", "git/a"),)))
     pragma(store, f"max_page_count = {pragma(store, 'page_count')}")
-    # More than the pages hold that its migrations have left free.
+    # More than the pages hold that its schema has left free.
     many = tuple(session(f"another {number}", "git/a") for number in range(1000))
     with failing(StoreCause.FULL, "free some space", "SQLITE_FULL"):
         store.keep(attrs.evolve(BATCH, sessions=(*BATCH.sessions, *many)))

@@ -1,37 +1,36 @@
-"""From every earlier schema to the present one; a later one is left alone."""
+"""Later steps change a store; one of before 0.1.0 is moved aside, and one of a later mcpd is left alone."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
 import psycopg
 import pytest
+from loguru import logger
 
-from daemon.catalog.introduction import introduction_in
-from daemon.model import GivenName
+from daemon.config.state_url import parse
 from daemon.safety.redact import Redactor
 from daemon.state import postgres
 from daemon.state.faults import StoreCause, StoreFault, translated
 from daemon.state.migrations import STEPS, complete, mend, migrate, version_of
+from daemon.state.store import Store
 from daemon.state.values import Batch
-from tests.unit.state.places import database_of
-from tests.unit.state.samples import server, summed, with_lists
+from tests.unit.state.places import SLACK, Sqlite, database_of
+from tests.unit.state.samples import server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daemon.state.sql import Database
-    from tests.unit.state.places import Opener, Place, Postgres, Sqlite
+    from tests.unit.state.places import Opener, Place, Postgres
 
-SCHEMA_6 = Path(__file__).parent / "schema6.sql"
-"""What mcpd left behind before it kept prompts, resources and templates."""
-
-SCHEMA_7 = SCHEMA_6.with_name("schema7.sql")
-"""What it left behind before it kept what servers say of themselves."""
+BEFORE = Path(__file__).parent / "before_0_1_0.sql"
+"""What the last development version before mcpd 0.1.0 left behind."""
 
 LATER = (*STEPS, ("ALTER TABLE servers ADD COLUMN mood TEXT",), ("UPDATE servers SET mood = 'fine'",))
 
@@ -45,21 +44,18 @@ def database(place: Place) -> Iterator[Database]:
     made.close()
 
 
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """The log's lines."""
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
+    yield lines
+    logger.remove(sink)
+
+
 def version(database: Database) -> int:
     with database.transaction(writes=False) as transaction:
         return version_of(transaction, "here", LATER)
-
-
-@pytest.mark.parametrize("earlier", range(len(STEPS)))
-def test_every_earlier_schema_becomes_the_present_one(database: Database, earlier: int) -> None:
-    with database.transaction(writes=True) as transaction:
-        if earlier:
-            migrate(transaction, "here", STEPS[:earlier])
-    with database.transaction(writes=True) as transaction:
-        migrate(transaction, "here")
-        mend(transaction)
-        assert complete(transaction)
-    assert version(database) == len(STEPS)
 
 
 def test_what_was_kept_is_there_after_later_steps(place: Place, opening: Opener, database: Database) -> None:
@@ -72,81 +68,111 @@ def test_what_was_kept_is_there_after_later_steps(place: Place, opening: Opener,
     assert place.run("SELECT name, mood FROM servers") == [("git", "fine")]
 
 
-def test_a_store_without_names_gives_each_to_the_tool_that_has_been_there_for_longest(
-    place: Place, database: Database
-) -> None:
-    with database.transaction(writes=True) as transaction:
-        migrate(transaction, "here", STEPS[:2])
-        for server_name, tool, at in (
-            ("evil", "transfer", 2.0),
-            ("bank", "transfer", 1.0),
-            ("evil", "own", 3.0),
-        ):
-            transaction.change(
-                "INSERT INTO tools"
-                " (server, name, position, raw, schema_hash, epoch, updated_at, version, writer)"
-                " VALUES (:server, :name, 0, :raw, 'h', 1, :at, 1, 'w')",
-                {"server": server_name, "name": tool, "raw": b"{}", "at": at},
-            )
-        migrate(transaction, "here")
-    found = place.run("SELECT kind, name, server, own FROM given_names ORDER BY name")
-    assert found == [("tool", "own", "evil", "own"), ("tool", "transfer", "bank", "transfer")]
-
-
-def left_behind(place: Place, dump: Path) -> None:
-    """Bring back what an older mcpd has left."""
+def left_behind(place: Place) -> None:
+    """Have a store there that was made before mcpd 0.1.0."""
     blob, bytea = r"\bX'([0-9A-F]*)'", r"'\\x\1'"
-    for statement in dump.read_text().split(";\n"):
+    for statement in BEFORE.read_text().split(";\n"):
         if place.url.path is None:
-            statement = re.sub(blob, bytea, statement).replace(" BLOB ", " BYTEA ")  # noqa: PLW2901
+            statement = re.sub(blob, bytea, statement).replace(" BLOB", " BYTEA")  # noqa: PLW2901
         if "TRANSACTION" not in statement and "COMMIT" not in statement and statement.strip():
             place.run(statement)
 
 
-def test_a_store_of_the_version_before_introductions_is_as_it_was_and_takes_them(
-    place: Place, opening: Opener
+def test_a_store_of_before_is_moved_aside_as_a_whole_and_a_new_one_begins(
+    place: Place, opening: Opener, logged: list[str]
 ) -> None:
-    left_behind(place, SCHEMA_7)
-    store = opening(place, "newer")
-    git = with_lists(
-        summed(server("log", "push", epoch=4)),
-        prompt=["review"],
-        resource=["git://log"],
-        template=["git://{hash}"],
+    left_behind(place)
+    tables = {row[0] for row in place.run(TABLES[place.url.path is None])}
+    before = {name: place.run(f"SELECT * FROM {name}") for name in tables}
+    store = opening(place)
+    assert store.recall().servers == ()
+    store.keep(Batch(at=1.0, servers=(server("read"),)))
+    aside = {name: moved(place, f"SELECT * FROM {{}}{name}") for name in tables}
+    assert aside == before
+    assert len(before) == 12
+    (line,) = [each for each in logged if "was made before mcpd 0.1.0" in each]
+    assert place.url.where in line
+    assert ("before-0.1.0" if place.url.path else "schema mcpd_before_0_1_0") in line
+    store.close()
+    assert opening(place).recall().servers == (server("read"),)
+
+
+TABLES = (
+    "SELECT name FROM sqlite_master WHERE type = 'table'",
+    "SELECT tablename FROM pg_tables WHERE schemaname = 'public'",
+)
+"""Queries for the tables of SQLite and of PostgreSQL."""
+
+
+def moved(place: Place, query: str) -> list[tuple[object, ...]]:
+    """What a query finds in the store that was moved aside; `{}` in it stands before each table."""
+    if place.url.path is None:
+        return place.run(query.format("mcpd_before_0_1_0."))
+    return Sqlite(place.url.path.with_name(place.url.path.name + ".before-0.1.0")).run(query.format(""))
+
+
+def test_a_file_of_before_takes_its_log_with_it_and_nothing_is_overwritten(
+    sqlite_place: Sqlite, opening: Opener
+) -> None:
+    path = sqlite_place.path
+    sqlite_place.path.parent.mkdir()
+    first = path.with_name("state.db.before-0.1.0")
+    first.write_bytes(b"another one")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.executescript(BEFORE.read_text())
+        # While somebody else has the file open, what was written is in the log alone.
+        opening(sqlite_place)
+        assert path.with_name("state.db.before-0.1.0-2-wal").stat().st_size > 0
+    assert first.read_bytes() == b"another one"
+    found = Sqlite(path.with_name("state.db.before-0.1.0-2")).run("SELECT server, tool FROM switches")
+    assert found == [("git", "push")]
+
+
+def test_tables_of_others_stay_where_they_are_when_a_store_of_before_is_moved(
+    postgres_place: Postgres, opening: Opener
+) -> None:
+    left_behind(postgres_place)
+    postgres_place.run("CREATE TABLE theirs (x TEXT)", "INSERT INTO theirs VALUES ('dear')")
+    opening(postgres_place)
+    assert postgres_place.run("SELECT x FROM public.theirs") == [("dear",)]
+
+
+def test_a_second_store_of_before_gets_a_schema_of_its_own(postgres_place: Postgres, opening: Opener) -> None:
+    postgres_place.run("CREATE SCHEMA mcpd_before_0_1_0")
+    left_behind(postgres_place)
+    opening(postgres_place)
+    assert postgres_place.run("SELECT tool FROM mcpd_before_0_1_0_2.switches") == [("push",)]
+
+
+def test_daemons_that_come_at_once_move_a_store_of_before_once(
+    postgres_place: Postgres, logged: list[str]
+) -> None:
+    left_behind(postgres_place)
+    with ThreadPoolExecutor(4) as threads:
+        for store in list(threads.map(postgres_place.open, ("one", "two", "three", "four"))):
+            store.close()
+    found = postgres_place.run("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'mcpd%'")
+    assert found == [("mcpd_before_0_1_0",)]
+    assert len([line for line in logged if "moved aside" in line]) == 1
+
+
+def test_a_store_of_before_that_cannot_be_moved_stays_and_the_fault_says_what_to_do(
+    postgres_place: Postgres,
+) -> None:
+    left_behind(postgres_place)
+    role = f"guest_{postgres_place.name}"
+    postgres_place.run(
+        f"CREATE ROLE {role} LOGIN",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
+        f"GRANT CREATE ON SCHEMA public TO {role}",
     )
-    mute = server(name="mute", tools=None, since={}, epoch=1)
-    before = store.recall()
-    assert before.servers == (git, mute)
-    assert before.switched == {("git", "prompt:review")}
-    assert before.unreadable == ()
-    said = introduction_in('{"serverInfo":{"name":"Git","title":"é"},"instructions":"x"}'.encode(), {})
-    introduced = attrs.evolve(git, introduction=said)
-    store.keep(Batch(at=200.0, servers=(introduced,)))
-    assert store.recall().servers == (introduced, mute)
-
-
-def test_a_store_of_the_version_before_lists_is_as_it_was_and_takes_lists(
-    place: Place, opening: Opener
-) -> None:
-    left_behind(place, SCHEMA_6)
-    store = opening(place, "newer")
-    before, git = store.recall(), summed(server("log", "push", epoch=4))
-    others = (server("log", name="hg", epoch=2), server(name="mute", tools=None, since={}, epoch=1))
-    assert before.servers == (git, *others)
-    assert before.switched == {("git", "push"), ("hg", "")}
-    assert before.counted == {"loads": 3}
-    assert before.unreadable == ()
-    assert set(before.names) == {
-        GivenName(name="log", key=("git", "log"), since=50.0),
-        GivenName(name="push", key=("git", "push"), since=50.0),
-        GivenName(name="hg__log", key=("hg", "log"), since=60.0),
-        GivenName(name="git__push", key=("git", "push"), beside=True, since=70.0),
-    }
-    (loaded,) = store.sessions(10)
-    assert list(loaded.loaded.tools) == [("git", "log")]
-    listed = with_lists(attrs.evolve(git, epoch=5), prompt=["review"], resource=["file:///a"])
-    assert store.keep(Batch(at=200.0, servers=(listed,))).epochs == {}
-    assert store.recall().servers == (listed, *others)
+    guest = parse(postgres_place.dsn.replace("postgres@", f"{role}@"))
+    with pytest.raises(StoreFault, match=r"cannot be moved aside: .* move it away by hand") as fault:
+        Store.open(guest, writer="guest", slack=SLACK)
+    assert fault.value.cause is StoreCause.MISCONFIGURED
+    assert postgres_place.run("SELECT tool FROM public.switches") == [("push",)]
+    postgres_place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 def test_a_step_that_fails_leaves_the_earlier_schema(database: Database) -> None:
@@ -166,7 +192,7 @@ def test_a_step_that_fails_leaves_the_earlier_schema(database: Database) -> None
 
 def test_a_later_schema_is_refused_and_not_touched(place: Place, sqlite_place: Sqlite) -> None:
     place.open().close()
-    place.run("UPDATE schema_version SET version = 99", "DROP TABLE switches")
+    place.run("UPDATE mcpd_schema SET version = 99", "DROP TABLE switches")
     before = sqlite_place.path.read_bytes() if sqlite_place.path.exists() else b""
     with pytest.raises(StoreFault, match=f"schema 99, this mcpd knows up to {len(STEPS)}") as fault:
         place.open()
@@ -180,11 +206,12 @@ def test_a_later_schema_is_refused_and_not_touched(place: Place, sqlite_place: S
     "theirs",
     [
         ("CREATE TABLE sessions (x TEXT)",),
-        ("CREATE TABLE schema_version (installed_rank BIGINT, version TEXT)",),
-        ("CREATE TABLE schema_version (version TEXT)", "INSERT INTO schema_version VALUES ('1.2')"),
-        ("CREATE TABLE schema_version (version BIGINT)",),
-        ("CREATE TABLE schema_version (version BIGINT)", "INSERT INTO schema_version VALUES (1), (2)"),
-        ("CREATE TABLE schema_version (version BIGINT)", "INSERT INTO schema_version VALUES (-1)"),
+        ("CREATE TABLE schema_version (version BIGINT)", "CREATE TABLE servers (host TEXT)"),
+        ("CREATE TABLE mcpd_schema (installed_rank BIGINT, version TEXT)",),
+        ("CREATE TABLE mcpd_schema (version TEXT)", "INSERT INTO mcpd_schema VALUES ('1.2')"),
+        ("CREATE TABLE mcpd_schema (version BIGINT)",),
+        ("CREATE TABLE mcpd_schema (version BIGINT)", "INSERT INTO mcpd_schema VALUES (1), (2)"),
+        ("CREATE TABLE mcpd_schema (version BIGINT)", "INSERT INTO mcpd_schema VALUES (-1)"),
     ],
 )
 def test_tables_of_others_are_not_touched(place: Place, theirs: tuple[str, ...]) -> None:
@@ -200,7 +227,7 @@ def test_dropped_tables_are_made_as_the_steps_have_left_them(place: Place, datab
         tables = transaction.tables()
     made = described(place)
     with database.transaction(writes=True) as transaction:
-        for name in tables - {"schema_version"}:
+        for name in tables - {"mcpd_schema"}:
             transaction.change(f"DROP TABLE {name}")
         mend(transaction)
         assert complete(transaction)
@@ -226,7 +253,7 @@ def test_every_table_that_others_read_has_stamps(database: Database) -> None:
         migrate(transaction, "here")
         columns = {name: set(transaction.columns(name)) for name in transaction.tables()}
     stamped = {name for name, names in columns.items() if {"version", "writer"} <= names}
-    assert columns.keys() - stamped == {"schema_version", "version", "counts", "events", "hours"}
+    assert columns.keys() - stamped == {"mcpd_schema", "version", "counts", "events", "hours"}
 
 
 def test_a_dropped_counter_goes_on_after_the_latest_stamp(place: Place, opening: Opener) -> None:
