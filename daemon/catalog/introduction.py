@@ -1,7 +1,7 @@
 """What a server says about itself in its handshake, for clients that see it as if connected directly.
 
 It is kept as one JSON object with what both eras have: `serverInfo`, `capabilities`, `instructions`; and `era`,
-once that is known for good, so that the next start need not find it out.
+so that the next start need not find it out, unless `sure` is false.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class _KeptIntroduction(Struct, omit_defaults=True):
     capabilities: Raw | UnsetType = UNSET
     instructions: str | UnsetType = UNSET
     era: str | UnsetType = UNSET
+    sure: bool = True
 
 
 _decode = msgspec.json.Decoder(_KeptIntroduction).decode
@@ -82,20 +83,32 @@ def read_introduction(kept: bytes) -> Introduction | None:
     return Introduction(info=info, capabilities=capabilities, instructions=instructions)
 
 
-def with_era(kept: bytes, era: Era) -> bytes:
+@attrs.frozen
+class KnownEra:
+    """The era that a server was last seen to speak."""
+
+    era: Era | None = None
+    """None: not known."""
+    server: str = ""
+    """The server's name and version then; empty if it gave none."""
+    sure: bool = True
+    """Whether the server has answered a probe, or died of two."""
+
+
+def with_era(kept: bytes, era: Era, *, sure: bool = True) -> bytes:
     """An introduction with the era that the server speaks; empty if there is none."""
-    return kept and msgspec.json.encode(msgspec.structs.replace(_decode(kept), era=era))
+    return kept and msgspec.json.encode(msgspec.structs.replace(_decode(kept), era=era, sure=sure))
 
 
-def era_in(kept: bytes) -> tuple[Era | None, str]:
-    """The era in an introduction, None if it is not known; and the name and version of the server."""
+def era_in(kept: bytes) -> KnownEra:
+    """The era in an introduction."""
     try:
         said = _decode(kept)
         era = Era(said.era) if isinstance(said.era, str) else None
         info = {} if said.serverInfo is UNSET else _decode_objects(said.serverInfo)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
-        return None, ""
-    return era, f"{info.get('name')} {info.get('version')}" if info else ""
+        return KnownEra()
+    return KnownEra(era, f"{info.get('name')} {info.get('version')}" if info else "", said.sure)
 
 
 def _is_object(raw: Raw) -> bool:

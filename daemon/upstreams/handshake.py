@@ -4,7 +4,9 @@ The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all tha
 connection that then took `initialize`; some with another error code than they should, so any error means "the
 older era". The era is remembered, also by the next daemon (`catalog.introduction`): many servers write a page
 to stderr when they are probed in vain. A run that ends during the probe is a failed run like any other, and the
-next run goes without the probe, in case the probe was what the server died of: not if nobody was reached.
+next run goes without the probe, in case the probe was what the server died of: not if nobody was reached. If that
+run comes up, the next one is probed again, since the first may have failed for another reason: only a server that
+dies of the probe a second time is not probed any more.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import attrs
 import msgspec
 
 from daemon import protocol
-from daemon.catalog.introduction import era_in, introduction_in, with_era
+from daemon.catalog.introduction import KnownEra, era_in, introduction_in, with_era
 from daemon.catalog.kinds import LISTS
 from daemon.causes import Cause, of_status
 from daemon.config.model import EraWish
@@ -96,8 +98,7 @@ class Greeter:
     """Finds the era that a server speaks and the time that it needs, and remembers both across connections."""
 
     def __init__(self) -> None:
-        self._era: Era | None = None
-        self._info = ""
+        self._known = KnownEra()
         self._timeouts_in_a_row = 0
         self._probing, self._may_probe = False, True
         self._died_probed = False
@@ -117,11 +118,11 @@ class Greeter:
         if wish is not EraWish.AUTO:
             self._probing = wish is EraWish.MODERN
             return
-        if self._era is None:
-            self._era, self._info = era_in(remembered)
-        self._probing = self._era is Era.MODERN or (
-            self._era is None and not (self._died_probed and last in DEATHS)
-        )
+        if self._known.era is None:
+            self._known = era_in(remembered)
+        is_handshake = self._known.era is Era.HANDSHAKE and self._known.sure
+        may_die = self._known.era is not Era.MODERN and self._died_probed and last in DEATHS
+        self._probing = not is_handshake and not may_die
         self._died_probed = False
 
     async def greet(self, connection: UpstreamConnection, timeouts: Timeouts, *, installs: bool) -> Greeting:
@@ -153,7 +154,7 @@ class Greeter:
                     greeting = await probe(connection, timeouts.probe) if self._may_probe else None
                 if greeting is None:
                     raise
-        return self._known(greeting)
+        return self._remembered(greeting)
 
     def limit(self, timeouts: Timeouts, *, installs: bool) -> float:
         """Seconds that the next handshake may take: doubled after each one that timed out."""
@@ -164,14 +165,16 @@ class Greeter:
         """Note that the server has come up: its next handshake gets the configured limit."""
         self._timeouts_in_a_row = 0
 
-    def _known(self, greeting: Greeting) -> Greeting:
+    def _remembered(self, greeting: Greeting) -> Greeting:
         """Remember the era, unless the server is another version than the one that was probed in vain."""
-        told = with_era(greeting.introduction, greeting.era)
-        _, info = era_in(told)
-        if self._era is Era.HANDSHAKE and self._info not in {"", info}:
-            self._era = None
+        # Without a probe the era is a guess, until the server dies of the next one, too.
+        sure = self._probing or self._known.era is Era.HANDSHAKE
+        told = with_era(greeting.introduction, greeting.era, sure=sure)
+        now = era_in(told)
+        if self._known.era is Era.HANDSHAKE and self._known.server not in {"", now.server}:
+            self._known = KnownEra()
             return greeting
-        self._era, self._info = greeting.era, info
+        self._known = KnownEra(greeting.era, now.server, sure)
         return attrs.evolve(greeting, introduction=told)
 
 

@@ -89,10 +89,11 @@ def test_the_next_daemon_knows_the_era_and_which_lists_are_empty(tmp_path: Path)
     at_once = {"base": 0.01, "floor": 0.0}
     server = program(tmp_path / "serve", scripted(tools=[READ], on=dies_of_the_probe)) | {"restart": at_once}
     with running(of(s=server)) as daemon:
-        assert daemon.ready()["s"]["restarts"] == 1
-        daemon.stop()
-        daemon.start()
-        assert daemon.ready()["s"]["restarts"] == 0
+        # The first death may have had another reason: it is of the second that the era is known.
+        for restarts in (1, 1, 0):
+            assert daemon.ready()["s"]["restarts"] == restarts
+            daemon.stop()
+            daemon.start()
         daemon.stop()
         (tmp_path / "serve").write_text("#!/bin/sh\nexec sleep 1000\n")
         daemon.start()

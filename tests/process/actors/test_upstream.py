@@ -91,7 +91,7 @@ async def test_whatever_is_answered_to_the_probe_the_older_era_works(
 
 
 @pytest.mark.parametrize("death", [{"exit": 1}, {"exit": 0}, {"signal": "SIGKILL"}, {"close_stdout": True}])
-async def test_a_server_that_dies_of_the_probe_comes_up_in_the_next_run_without_it(
+async def test_a_server_that_dies_of_the_probe_twice_is_not_probed_any_more(
     death: dict[str, Any], tmp_path: Path
 ) -> None:
     async with recording(tmp_path) as record:
@@ -99,9 +99,23 @@ async def test_a_server_that_dies_of_the_probe_comes_up_in_the_next_run_without_
         server = scripted(record=record.path, on=on, timeouts={"probe": PATIENCE}, restart=AT_ONCE)
         async with stage(server) as it:
             await it.ready(incarnation=2)
+            # The first death may have had another reason, so the next run is probed again.
             it.one.child.restart()
-            await it.ready(incarnation=3)
-            assert [len(record.messages(m)) for m in ("server/discover", "initialize")] == [1, 2]
+            await it.ready(incarnation=4)
+            it.one.child.restart()
+            await it.ready(incarnation=5)
+            assert [len(record.messages(m)) for m in ("server/discover", "initialize")] == [2, 3]
+
+
+async def test_a_server_of_both_eras_whose_first_run_fails_is_modern_at_its_next_start(tmp_path: Path) -> None:
+    runs = [{"on": {"start": {"exit": 1}}}, {}]
+    server = scripted(era="both", count=str(tmp_path / "runs"), runs=runs, restart=AT_ONCE)
+    async with stage(server) as it:
+        await it.ready(incarnation=2)
+        assert not it.one.is_modern
+        it.one.child.restart()
+        await it.ready(incarnation=3)
+        assert it.one.is_modern
 
 
 async def test_a_failing_start_runs_the_command_once_a_run(tmp_path: Path) -> None:

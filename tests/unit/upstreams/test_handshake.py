@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.catalog.introduction import era_in, with_era
+from daemon.catalog.introduction import KnownEra, era_in, with_era
 from daemon.causes import Cause
 from daemon.config.tuning import Timeouts
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost
@@ -284,7 +284,7 @@ async def test_a_server_that_was_probed_in_vain_is_probed_again_once_it_is_anoth
         greeting = await greeter.greet(connection, Timeouts(), installs=False)
         assert [said for said, _ in connection.said if not said.startswith("notifications/")] == wanted
         remembered = greeting.introduction
-    assert era_in(remembered)[0] is Era.HANDSHAKE
+    assert era_in(remembered).era is Era.HANDSHAKE
 
 
 @pytest.mark.parametrize(
@@ -294,14 +294,48 @@ async def test_only_a_server_that_was_reached_can_have_died_of_the_probe(
     last: Cause, *, is_probed: bool
 ) -> None:
     greeter = Greeter()
-    greeter.begin()
+    await died(greeter)
+    asked, remembered = await came_up(greeter, refusal(), last=last)
+    assert asked == (["server/discover", "initialize"] if is_probed else ["initialize"])
+    assert era_in(remembered) == KnownEra(Era.HANDSHAKE, "git 2", sure=is_probed)
+
+
+async def died(greeter: Greeter, remembered: bytes = b"") -> None:
+    """One run that ends while the server is probed."""
+    greeter.begin(remembered=remembered)
     with pytest.raises(UpstreamLost):
-        await greeter.greet(
-            TableConnection(server__discover=[UpstreamLost("gone")]), Timeouts(), installs=False
-        )
-    connection = TableConnection(server__discover=[refusal()], initialize=[INITIALIZED])
-    greeter.begin(last=last)
+        await greeter.greet(TableConnection(server__discover=[DEATH]), Timeouts(), installs=False)
+
+
+async def came_up(
+    greeter: Greeter, to_probe: Any, remembered: bytes = b"", last: Cause | None = None
+) -> tuple[list[str], bytes]:
+    """One run that comes up. Returns the requests that it was sent, and what is remembered of it."""
+    connection = TableConnection(server__discover=[to_probe], initialize=[INITIALIZED])
+    greeter.begin(remembered=remembered, last=last)
     greeting = await greeter.greet(connection, Timeouts(), installs=False)
     asked = [said for said, _ in connection.said if not said.startswith("notifications/")]
-    assert asked == (["server/discover", "initialize"] if is_probed else ["initialize"])
-    assert era_in(greeting.introduction)[0] is Era.HANDSHAKE
+    return asked, greeting.introduction
+
+
+@pytest.mark.parametrize("is_next_daemon", [False, True])
+async def test_a_server_that_died_while_it_was_probed_is_probed_once_more(*, is_next_daemon: bool) -> None:
+    greeter = Greeter()
+    await died(greeter)
+    _, remembered = await came_up(greeter, DEATH, last=Cause.EXITED)
+    # It speaks both eras after all: its first run failed for another reason.
+    other = Greeter() if is_next_daemon else greeter
+    asked, modern = await came_up(other, DISCOVERED, remembered)
+    assert (asked, era_in(modern).era) == (["server/discover"], Era.MODERN)
+
+
+@pytest.mark.parametrize("is_next_daemon", [False, True])
+async def test_a_server_that_dies_of_the_probe_twice_is_not_probed_again(*, is_next_daemon: bool) -> None:
+    greeter, remembered = Greeter(), b""
+    for _ in range(2):
+        await died(greeter, remembered)
+        asked, remembered = await came_up(greeter, DEATH, remembered, last=Cause.EXITED)
+        assert asked == ["initialize"]
+        greeter = Greeter() if is_next_daemon else greeter
+    assert era_in(remembered) == KnownEra(Era.HANDSHAKE, "git 2")
+    assert (await came_up(greeter, DEATH, remembered))[0] == ["initialize"]
