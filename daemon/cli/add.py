@@ -51,8 +51,10 @@ def _parser() -> argparse.ArgumentParser:
         "add",
         "Add a server to the configuration, as a person would: comments, order and layout of the file stay."
         " The result is checked before it is written; the daemon, if one runs, reads it again, and the server's"
-        " tools are shown when it is up. Packages without a version are pinned to the newest, and values of"
-        " credentials are kept in the file 'env' beside the configuration, which only you can read.",
+        " tools are shown when it is up. A server that cannot come up as it was added is taken back, unless you"
+        " say --keep; one that waits for a login, a variable or a service stays. Packages without a version are"
+        " pinned to the newest, and values of credentials are kept in the file 'env' beside the configuration,"
+        " which only you can read.",
         examples=(
             "mcpd add pypi:mcp-server-time",
             "mcpd add memory npm:@modelcontextprotocol/server-memory",
@@ -75,7 +77,13 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--share", metavar="S", help="who shares an instance of it: all, workspace or session")
     made.add_argument("--description", metavar="D", help="what it is good for, in a sentence, for models")
     made.add_argument("--replace", action="store_true", help="replace the server that has the name")
-    made.add_argument("--or-undo", action="store_true", help="take it back if it does not come up")
+    undoing = made.add_mutually_exclusive_group()
+    undoing.add_argument("--keep", action="store_true", help="keep it whatever keeps it from coming up")
+    undoing.add_argument(
+        "--or-undo",
+        action="store_true",
+        help="take it back also if it waits for a login, a variable or a service",
+    )
     made.add_argument("--no-reload", action="store_true", help="only write it: leave the daemon alone")
     made.add_argument("--dry-run", action="store_true", help="show what would change, as a diff")
     made.add_argument("--config", metavar="F", type=Path, help="the configuration (default: as `mcpd check`)")
@@ -175,13 +183,12 @@ def _say_written(
 
 
 def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) -> int:
-    """Wait for the server, and tell how it is; take the edit back if it is not well and that is wished."""
+    """Wait for the server, and tell how it is; take the edit back if the server cannot come up with it."""
     effect = come_up(options, path, name)
-    undone = options.or_undo and effect.asked and not effect.is_well
+    told, undone = visible(effect.problem), options.or_undo and effect.asked and not effect.is_well
     if effect.seen is not None and not effect.is_well:
-        told = failure(options, name, effect.seen)
-    else:
-        told = visible(effect.problem)
+        told, is_wrong = failure(options, name, effect.seen)
+        undone = undone or (is_wrong and not options.keep)
     if undone:
         draft.undo()
         come_up(options, path, name)
@@ -192,7 +199,9 @@ def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) ->
     elif not effect.asked:
         print(f"mcpd: {name} was not tried: {told}. `mcpd start` starts a daemon", file=sys.stderr)
     else:
-        after = "taken back: the files are as they were" if undone else f"it stays: `mcpd remove {name}`"
+        after = f"it stays: `mcpd remove {name}` takes it back"
+        if undone:
+            after = "taken back: the files are as they were; add it again when that is mended, or with --keep"
         print(f"mcpd: {told}\nmcpd: {after}", file=sys.stderr)
     return 0 if effect.is_well or not effect.asked else EX_FAULT
 

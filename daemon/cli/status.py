@@ -171,7 +171,7 @@ def _explain(servers: dict[str, Any], options: argparse.Namespace) -> None:
     for name, words in last_words(seen, partial(ask_with, options)).items():
         found = remedy(name, seen[name], words)
         if found is not None:
-            seen[name].update(found._asdict())
+            seen[name].update(happened=found.happened, helps=found.helps)
 
 
 def last_words(servers: Mapping[str, Any], ask: Ask) -> dict[str, list[str]]:

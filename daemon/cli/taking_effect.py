@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with
 from daemon.kit.wording import counted
 from daemon.safety.escape import visible
-from daemon.states import COMING, WELL
+from daemon.states import COMING, WAITING, WELL
 
 if TYPE_CHECKING:
     import argparse
@@ -123,8 +123,8 @@ def in_lines(name: str, effect: Effect) -> str:
     return "\n".join(map(visible, lines))
 
 
-def failure(options: argparse.Namespace, name: str, seen: dict[str, Any]) -> str:
-    """What is wrong with a server that did not come up, and what helps."""
+def failure(options: argparse.Namespace, name: str, seen: dict[str, Any]) -> tuple[str, bool]:
+    """What is wrong with a server that did not come up, and what helps; and whether its entry has to change."""
     from daemon.cli.status import last_words  # noqa: PLC0415 - reads tables
     from daemon.operators.remedies import remedy  # noqa: PLC0415
 
@@ -133,4 +133,6 @@ def failure(options: argparse.Namespace, name: str, seen: dict[str, Any]) -> str
     state = "still starting" if seen["state"] in COMING else seen["state"]
     lines = [f"{name} is {state}" + (f": {seen['reason']}" if seen["reason"] else "")]
     lines += [known.happened, known.helps] if known else [f"`mcpd status` and `mcpd logs {name}` tell more."]
-    return "\n".join(map(visible, filter(None, lines)))
+    lines += [f"stderr| {line}" for line in seen["stderr"]]
+    is_wrong = seen["state"] in WAITING and not (known and known.waits)
+    return "\n".join(map(visible, filter(None, lines))), is_wrong

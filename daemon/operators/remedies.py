@@ -43,6 +43,8 @@ class Remedy(NamedTuple):
     """What happened."""
     helps: str
     """What to do about it."""
+    waits: bool = False
+    """Whether the server waits for what its entry cannot bring: a login, a variable, a service, the network."""
 
 
 def needs_words(seen: Mapping[str, Any]) -> bool:
@@ -112,7 +114,8 @@ def table(name: str) -> dict[str, list[dict[str, Any]]]:
 def _filled(entry: Mapping[str, Any], said: Sequence[str], data: Mapping[str, Any]) -> Remedy:
     shown = {key: value[:SHOWN] if isinstance(value, str) else value for key, value in data.items()}
     words = [text[:SHOWN] for text in said]
-    return Remedy(*(_sentence(entry[key].format(*words, **shown)) for key in Remedy._fields))
+    happened, helps = (_sentence(entry[key].format(*words, **shown)) for key in ("happened", "helps"))
+    return Remedy(happened, helps, waits=entry.get("waits", False))
 
 
 def _sentence(text: str) -> str:

@@ -4,9 +4,9 @@ The probe goes first (`server/discover`, 2026-07-28): of 48 real servers all tha
 connection that then took `initialize`; some with another error code than they should, so any error means "the
 older era". The era is remembered, also by the next daemon (`catalog.introduction`): many servers write a page
 to stderr when they are probed in vain. A run that ends during the probe is a failed run like any other, and the
-next run goes without the probe, in case the probe was what the server died of: not if nobody was reached. If that
-run comes up, the next one is probed again, since the first may have failed for another reason: only a server that
-dies of the probe a second time is not probed any more.
+next run goes without the probe, in case the probe was what the server died of: not if nobody was reached. If
+that run comes up, the next one is probed again, since the first may have failed for another reason: only a
+server that dies of the probe a second time is not probed any more.
 """
 
 from __future__ import annotations

@@ -65,19 +65,30 @@ def test_a_server_is_added_as_a_person_would_shown_with_its_tools_and_removed_ag
     assert "time" not in daemon.ask("status")["servers"]
 
 
-def test_what_does_not_come_up_is_explained_and_taken_back(daemon: Daemon) -> None:
-    status, said = told(
-        daemon, "add", "broken", "--or-undo", "--env", "API_KEY=k-83hd82hd8", "--", "/no/program"
-    )
-    assert (status, "/no/program" in said, "taken back" in said, "k-83hd82hd8" in said) == (
-        1,
-        True,
-        True,
-        False,
-    )
+def test_what_cannot_come_up_is_explained_and_taken_back(daemon: Daemon) -> None:
+    status, said = told(daemon, "add", "broken", "--env", "API_KEY=k-83hd82hd8", "--", "/no/program")
+    assert (status, "/no/program" in said, "taken back" in said) == (1, True, True), said
+    assert "k-83hd82hd8" not in said
+    status, said = told(daemon, "add", "sick", "--json", "--", "sh", "-c", "echo oh no >&2; exit 1")
+    # Its log is gone with it, so its last words are told here.
+    assert (status, '"undone": true' in said, "stderr| oh no" in said) == (1, True, False), said
+    status, said = told(daemon, "add", "sick", "--", "sh", "-c", "echo oh no >&2; exit 1")
+    assert (status, "stderr| oh no" in said, "taken back" in said) == (1, True, True), said
     assert daemon.config.read_text() == TEXT
     assert not daemon.config.with_name("env").exists()
     assert set(daemon.ask("status")["servers"]) == {"old"}
+
+
+def test_what_waits_for_something_stays_and_so_does_what_is_to_be_kept(daemon: Daemon) -> None:
+    wants_a_variable = ("sh", "-c", "echo GITHUB_TOKEN is not set >&2; exit 1")
+    status, said = told(daemon, "add", "github", "--", *wants_a_variable)
+    assert (status, "add GITHUB_TOKEN to it" in said, "mcpd remove github" in said) == (1, True, True), said
+    status, said = told(daemon, "add", "broken", "--keep", "--", "/no/program")
+    assert (status, "mcpd remove broken" in said) == (1, True), said
+    kept = daemon.config.read_text()
+    status, said = told(daemon, "add", "gitlab", "--or-undo", "--", *wants_a_variable)
+    assert (status, "taken back" in said, daemon.config.read_text()) == (1, True, kept), said
+    assert set(daemon.ask("status")["servers"]) == {"old", "github", "broken"}
 
 
 def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(daemon: Daemon) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import string
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from daemon.causes import Cause
 from daemon.operators.remedies import LINE, LINES, SHOWN, Remedy, needs_words, remedy, table
 from daemon.safety.redact import Redactor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FAILED = (Cause.EXITED, {"status": 1})
 NODE_STACK = """
@@ -129,9 +126,9 @@ def told(cause: Cause, data: dict[str, Any], *stderr: str) -> Remedy:
     return found
 
 
-def read_well(said: Sequence[str]) -> None:
+def read_well(said: Remedy) -> None:
     """Whole sentences, without anything that was to be filled in."""
-    for text in said:
+    for text in (said.happened, said.helps):
         assert text[-1] in ".!?"
         assert text[0] in string.ascii_letters + string.digits + "/`'."
         assert "  " not in text
@@ -149,6 +146,27 @@ def test_a_cause_is_explained(cause: Cause, data: dict[str, Any], happened: str,
     assert happened in found.happened
     assert helps in found.helps
     read_well(found)
+
+
+@pytest.mark.parametrize(
+    ("cause", "data", "stderr", "waits"),
+    [
+        (Cause.COMMAND_NOT_FOUND, {"command": "s"}, "", False),
+        (Cause.LOGIN_NEEDED, {"place": "h:443"}, "", True),
+        (Cause.REFUSED, {"place": "h:80"}, "", True),
+        (Cause.NOT_AN_ENDPOINT, {"place": "h:80", "status": 404}, "", False),
+        (Cause.CONFIGURATION, {"error": "e", "variable": "TOKEN"}, "", True),
+        (Cause.CONFIGURATION, {"error": "e"}, "", False),
+        (Cause.EXITED, {"status": 1}, "Error: API_KEY is not set", True),
+        (Cause.EXITED, {"status": 1}, "Error: connect ECONNREFUSED 127.0.0.1:5432", True),
+        (Cause.EXITED, {"status": 1}, "npm ERR! 404 'no-such' is not in this registry", False),
+        (Cause.EXITED, {"status": 1}, "oh no", False),
+    ],
+)
+def test_a_server_that_waits_for_what_its_entry_cannot_bring_is_told_from_a_wrong_entry(
+    cause: Cause, data: dict[str, Any], stderr: str, *, waits: bool
+) -> None:
+    assert told(cause, data, stderr).waits is waits
 
 
 def test_every_cause_has_its_advice_and_every_advice_its_case() -> None:
