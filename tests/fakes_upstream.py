@@ -49,7 +49,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord
     from daemon.clients.visitor import Visitor
     from daemon.config.model import Config
     from daemon.errors import CallError

@@ -12,8 +12,7 @@ import attrs
 
 from bench.calls.rounds import quantiles
 from bench.running import Unmeasurable
-from daemon.catalog.loaded import Loaded, LoadedTool, Source
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.config.state_url import resolve
 from daemon.state.faults import StoreFault
 from daemon.state.store import Store

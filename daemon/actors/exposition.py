@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.config.addresses import is_loopback, split_authority
+from daemon.config.listen import is_loopback, split_authority
 from daemon.errors import leaf
 from daemon.kit.later import later
 from daemon.kit.mailbox import Watch

@@ -34,7 +34,7 @@ from daemon.state.session_notes import SessionNotes, Totals
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
     from daemon.kit.mailbox import Watch

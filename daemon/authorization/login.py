@@ -1,4 +1,4 @@
-"""One login, by the SDK's OAuth client, in a process of its own.
+"""One OAuth login, by the SDK's client or the device flow (RFC 8628), in a process of its own.
 
 The SDK discovers, registers, authorizes and exchanges, as requests that it wants sent and answers that it is
 handed (`mcp.client.auth`); here they are sent, one by one, through the guarded client. Here, too, is what it
@@ -11,37 +11,281 @@ from __future__ import annotations
 import time
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import msgspec
-from mcp.client.auth import OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+import trio
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.utils import issuers_match
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 
-from daemon.authorization import device, explaining
-from daemon.authorization.challenges import MAX_HEADER
-from daemon.authorization.guarded_http import UnsafeAddress, refuse_unsafe
-from daemon.authorization.logins import Login
-from daemon.authorization.messages import LoginPage, NoLogin
-from daemon.authorization.sdk_client import (
-    SECRET_METHODS,
-    DeviceAwareProvider,
-    TransientStorage,
-    registered_by_hand,
+from daemon.authorization.guarded_http import (
+    OK,
+    UnsafeAddress,
+    credentials,
+    error_code,
+    is_usable,
+    refuse_unsafe,
+    times,
 )
-from daemon.authorization.token_endpoint import OK, credentials, times
-from daemon.config.addresses import is_loopback
+from daemon.authorization.logins import MAX_HEADER, DeviceCode, Login, LoginPage, NoLogin
+from daemon.config.listen import is_loopback
 from daemon.host.network_errors import reason
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from daemon.authorization.messages import DeviceCode, Wish
+    from mcp.shared.auth import OAuthToken
+
+    from daemon.authorization.logins import Wish
     from daemon.authorization.redirect import Redirect
+
+
+GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+"""The grant type (section 3.4)."""
+
+INTERVAL = 5.0
+"""Seconds between two questions where none are named, and by which `slow_down` prolongs them (section 3.5)."""
+
+MIN_INTERVAL, MAX_INTERVAL = 1.0, 60.0
+"""Seconds between two questions, whatever the authorization server says."""
+
+MAX_CODE = 64
+"""Characters of a code that somebody has to type."""
+
+
+class DeviceAnswer(msgspec.Struct):
+    """What the device authorization endpoint answers (section 3.2)."""
+
+    device_code: str
+    user_code: str
+    verification_uri: str
+    expires_in: float
+    verification_uri_complete: str | None = None
+    interval: float = INTERVAL
+
+
+async def authorize(
+    client: httpx2.AsyncClient,
+    endpoint: str,
+    fields: Mapping[str, str],
+    headers: Mapping[str, str],
+    *,
+    local: bool,
+) -> DeviceAnswer:
+    """Begin: a code for the user.
+
+    Args:
+        client: sends the request.
+        endpoint: the device authorization endpoint.
+        fields: the form: who the client is, the scope, the resource.
+        headers: who the client is, where that is no field.
+        local: whether the MCP server is on loopback.
+
+    Raises:
+        NoLogin: there is none.
+    """
+    response = await client.post(endpoint, data=dict(fields), headers=dict(headers))
+    try:
+        if response.status_code != OK:
+            raise NoLogin(f"the authorization server gives no code for a device (HTTP {response.status_code})")
+        answer = msgspec.json.decode(response.content, type=DeviceAnswer)
+        for url in filter(None, (answer.verification_uri, answer.verification_uri_complete)):
+            refuse_unsafe(httpx2.URL(url), local=local)
+    except UnsafeAddress as unsafe:
+        raise NoLogin(f"the authorization server names a page that is not safe to open: {unsafe}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, httpx2.InvalidURL):
+        raise NoLogin("the authorization server gives no usable code for a device") from None
+    if not answer.user_code.isprintable() or not 0 < len(answer.user_code) <= MAX_CODE:
+        raise NoLogin("the authorization server gives a code for a device that nobody can type")
+    return answer
+
+
+def code_page(answer: DeviceAnswer) -> DeviceCode:
+    """What the user is shown."""
+    return DeviceCode(answer.verification_uri, answer.user_code, answer.verification_uri_complete)
+
+
+async def granted(
+    client: httpx2.AsyncClient, answer: DeviceAnswer, request: Callable[[], httpx2.Request]
+) -> httpx2.Response:
+    """Ask until the user has agreed (section 3.5).
+
+    Args:
+        client: sends the requests.
+        answer: what the device authorization endpoint said.
+        request: makes a request for the token.
+
+    Returns:
+        What the token endpoint answers in the end, which need not be a token.
+
+    Raises:
+        NoLogin: the user has refused, or not answered in time.
+    """
+    interval = min(max(answer.interval, MIN_INTERVAL), MAX_INTERVAL)
+    with trio.move_on_after(max(answer.expires_in, 0.0)):
+        while True:
+            await trio.sleep(interval)
+            try:
+                response = await client.send(request())
+            except httpx2.TransportError:
+                # A connection that fails is a sign to ask less often (section 3.5).
+                interval = min(interval + INTERVAL, MAX_INTERVAL)
+                continue
+            match error_code(response.content):
+                case "authorization_pending":
+                    continue
+                case "slow_down":
+                    interval = min(interval + INTERVAL, MAX_INTERVAL)
+                case "access_denied":
+                    raise NoLogin(
+                        "the login was refused at the authorization server: begin again, and agree to it"
+                    )
+                case "expired_token":
+                    break
+                case _:
+                    return response
+    raise NoLogin("nobody has typed the code in time: begin again, and type the new one")
+
+
+def not_registered(server: str, issuer: str | None, redirect: str, last: httpx2.Response | None) -> str:
+    """No client was registered.
+
+    Args:
+        server: the server's name.
+        issuer: the authorization server; None: no metadata of one was found.
+        redirect: where the browser is to come back to.
+        last: what was answered last.
+    """
+    if issuer is None:
+        return (
+            f"{server} does not say how to log in to it: it publishes no OAuth metadata. If it wants a token"
+            " that you have, write that into its headers"
+        )
+    return (
+        f"{issuer} does not register mcpd as a client{answered(last)}: register it there by hand, with the"
+        f" redirect URI {redirect}, and write its clientId and that redirectPort into 'oauth' of {server}"
+    )
+
+
+def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, was_asked: bool) -> str:
+    """The SDK has given up over something else than a registration or a token.
+
+    Args:
+        server: the server's name.
+        expected: the authorization server that was to be asked.
+        unwell: an answer by which something is out of order just now; None without one.
+        was_asked: whether the user was already sent there.
+    """
+    if was_asked:
+        return (
+            "the answer comes from another authorization server than the one that was asked: no code was sent"
+            " to either; begin again, and see who runs them"
+        )
+    if unwell is not None:
+        return f"{server} does not say just now how to log in to it{answered(unwell)}: try again later"
+    return (
+        f"the authorization server of {server} claims to be another one than {expected}, which was asked for:"
+        " do not log in before whoever runs it has explained that"
+    )
+
+
+def not_granted(issuer: str, last: httpx2.Response | None) -> str:
+    """There was no token for the code."""
+    return f"{issuer} gave no token{answered(last)}: begin again"
+
+
+def not_taken(server: str, issuer: str, status: int) -> str:
+    """The server refuses what was granted for it."""
+    return (
+        f"{server} does not take the token that {issuer} has given for it (HTTP {status}): log in as somebody"
+        " who may use it"
+    )
+
+
+def answered(last: httpx2.Response | None) -> str:
+    """An answer's status and error code, for the end of a clause; empty for a success without one."""
+    code = "" if last is None else error_code(last.content)
+    if last is None or (last.status_code == OK and not code):
+        return ""
+    return f" (HTTP {last.status_code}{f', {code}' if code else ''})"
+
+
+SECRET_METHODS: tuple[Literal["client_secret_basic", "client_secret_post"], ...] = (
+    "client_secret_basic",
+    "client_secret_post",
+)
+"""The ways to show a client's secret, the usual one first (RFC 7591, section 2)."""
+
+
+class TransientStorage:
+    """What the SDK would keep: here only until the login is done, and a stored login is not shown to it."""
+
+    def __init__(self, client: OAuthClientInformationFull | None) -> None:
+        self.client = client
+        self.tokens: OAuthToken | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """What was granted."""
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Note what was granted.
+
+        Raises:
+            NoLogin: it cannot be used.
+        """
+        if not is_usable(tokens.access_token, tokens.refresh_token):
+            raise NoLogin("the authorization server gave a token that cannot be sent: tell whoever runs it")
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """The client."""
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Note which client was registered."""
+        if client_info.client_secret is not None and client_info.token_endpoint_auth_method is None:
+            # RFC 7591, section 2: what an answer means that does not say.
+            client_info.token_endpoint_auth_method = SECRET_METHODS[0]
+        self.client = client_info
+
+
+class DeviceAwareProvider(OAuthClientProvider):
+    """The SDK's client, which gets its token by a device where that was asked for."""
+
+    by_device: Callable[[], Awaitable[httpx2.Request]] | None = None
+    """Sends the user to another device, and returns the request for a token that was answered in the end."""
+    issuer: str = ""
+    """The authorization server as it spells itself, where that is known."""
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        chosen = super()._select_authorization_server(advertised)
+        return self.issuer if issuers_match(self.issuer, chosen) else chosen
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self.by_device is None:
+            return await super()._perform_authorization()
+        return await self.by_device()
+
+
+def registered_by_hand(wish: Wish, redirect: Redirect) -> OAuthClientInformationFull | None:
+    """A client that was registered by hand, if there is one."""
+    if wish.client_id is None:
+        return None
+    return OAuthClientInformationFull.model_validate(
+        {
+            "client_id": wish.client_id,
+            "client_secret": wish.client_secret,
+            "redirect_uris": [redirect.url],
+            "token_endpoint_auth_method": "none" if wish.client_secret is None else SECRET_METHODS[0],
+        }
+    )
+
 
 PROBE = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 """What the server is sent without and with a token, to hear what it wants, and whether it takes the token."""
@@ -138,19 +382,17 @@ class LoginFlow:
             raise NoLogin(f"{_place(error)} cannot be reached: {reason(error)}") from None
         except OAuthRegistrationError:
             issuer = self._issuer if self._provider.context.oauth_metadata is not None else None
-            text = explaining.not_registered(self._wish.server, issuer, self._redirect.url, self._last)
+            text = not_registered(self._wish.server, issuer, self._redirect.url, self._last)
             raise NoLogin(text) from None
         except OAuthTokenError:
-            raise NoLogin(explaining.not_granted(self._issuer, self._last)) from None
+            raise NoLogin(not_granted(self._issuer, self._last)) from None
         except OAuthFlowError:
-            text = explaining.not_trusted(
-                self._wish.server, self._expected, self._unwell, was_asked=self._asked
-            )
+            text = not_trusted(self._wish.server, self._expected, self._unwell, was_asked=self._asked)
             raise NoLogin(text) from None
         except (ValueError, httpx2.InvalidURL):
             raise NoLogin("the authorization server answered what cannot be understood") from None
         if status in {UNAUTHORIZED, FORBIDDEN}:
-            raise NoLogin(explaining.not_taken(self._wish.server, self._issuer, status))
+            raise NoLogin(not_taken(self._wish.server, self._issuer, status))
         return self._login()
 
     async def _flow(self) -> int:
@@ -211,7 +453,7 @@ class LoginFlow:
         if self._memory.client is not None and self._wish.client_secret is not None:
             self._memory.client.token_endpoint_auth_method = with_secret
         if self._wish.device and metadata.device_authorization_endpoint is not None:
-            wanted.grant_types = [*wanted.grant_types, device.GRANT]
+            wanted.grant_types = [*wanted.grant_types, GRANT]
             self._provider.by_device = partial(self._by_device, metadata.device_authorization_endpoint)
 
     async def _match_resource(self, url: str, resource: str | None) -> None:
@@ -244,11 +486,11 @@ class LoginFlow:
         if context.should_include_resource_param(context.protocol_version):
             shown["resource"] = context.get_resource_url()
         asked = {**shown, "scope": context.client_metadata.scope} if context.client_metadata.scope else shown
-        answer = await device.authorize(self._client, endpoint, asked, headers, local=self._local)
-        await self._say(device.shown(answer))
-        form = {**shown, "grant_type": device.GRANT, "device_code": answer.device_code}
+        answer = await authorize(self._client, endpoint, asked, headers, local=self._local)
+        await self._say(code_page(answer))
+        form = {**shown, "grant_type": GRANT, "device_code": answer.device_code}
         ask = partial(self._client.build_request, "POST", self._token_endpoint, data=form, headers=headers)
-        self._ready = await device.granted(self._client, answer, ask)
+        self._ready = await granted(self._client, answer, ask)
         return self._ready.request
 
     def _login(self) -> Login:

@@ -13,8 +13,7 @@ import trio
 
 from daemon.authorization.guarded_http import guarded_client
 from daemon.authorization.login import LoginFlow
-from daemon.authorization.logins import LoginsTrouble
-from daemon.authorization.messages import Answer, Done, Failed, NoLogin, Said, Told, Wish
+from daemon.authorization.logins import Answer, Done, Failed, LoginsTrouble, NoLogin, Said, Told, Wish
 from daemon.authorization.redirect import Redirect, listen
 from daemon.authorization.server_logins import logins_in
 

@@ -1,4 +1,4 @@
-"""What is kept of a login: a private file for each server in the state directory.
+"""Logins on disk, a private file for each server, and the messages and challenges that lead to them.
 
 Everything here blocks: call it in a thread.
 """
@@ -6,6 +6,7 @@ Everything here blocks: call it in a thread.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +22,143 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+
+INSUFFICIENT_SCOPE = "insufficient_scope"
+"""The error of a token that does not allow what was asked (RFC 6750, section 3.1)."""
+
+MAX_HEADER = 8 * 1024
+"""Characters that are read: as long as most servers let a whole header be."""
+
+MAX_SCOPE = 1024
+"""Characters of a scope that is asked for: it becomes part of a URL that browsers open."""
+
+_WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PART = re.compile(
+    rf'[\s,]*(?:(?P<name>{_WORD})\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s,"]+))'
+    rf"|(?P<scheme>{_WORD})(?=[\s,]|$))"
+)
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")
+"""RFC 6749, section 3.3."""
+
+
+@attrs.frozen(kw_only=True)
+class Challenge:
+    """A challenge of the scheme Bearer (RFC 6750, section 3)."""
+
+    error: str = ""
+    """Why the token was refused; empty without one."""
+    scope: str = ""
+    """What a token would have to grant; empty if it does not say so, or not in a usable form."""
+
+
+def bearer_challenge(header: str) -> Challenge | None:
+    """The challenge of the scheme Bearer among those of a `WWW-Authenticate`; None if there is none.
+
+    Args:
+        header: the value; of several headers, all values with commas between them.
+    """
+    text, place = header[:MAX_HEADER], 0
+    found: dict[str, str] | None = None
+    within = False
+    while match := _PART.match(text, place):
+        place = match.end()
+        if match["scheme"]:
+            within = match["scheme"].lower() == "bearer" and found is None
+            found = {} if within else found
+        elif within and found is not None:
+            quoted = match["quoted"]
+            value = match["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+            found.setdefault(match["name"].lower(), value)
+    if found is None:
+        return None
+    return Challenge(error=found.get("error", ""), scope=usable_scope(found.get("scope", "")))
+
+
+def usable_scope(text: str) -> str:
+    """A scope as it may be asked for; empty if it has another form, or is too long."""
+    return text if len(text) <= MAX_SCOPE and _SCOPE.fullmatch(text) else ""
+
+
+def union(*scopes: str | None) -> str | None:
+    """All scopes of several lists, in order and once each; None if there are none."""
+    words = [word for scope in scopes if scope for word in scope.split()]
+    return " ".join(dict.fromkeys(words)) or None
+
+
+class Wish(msgspec.Struct, tag="wish", rename="camel", kw_only=True):
+    """Which login is wanted."""
+
+    server: str
+    """The server's name in the configuration."""
+    url: str
+    """Where it is."""
+    directory: str
+    """The state directory, in which logins and their locks are kept."""
+    secret_service: bool = False
+    """Whether logins are kept in the Secret Service instead."""
+    scope: str | None = None
+    """All that is to be asked for; None: what the server's challenge or its metadata say."""
+    client_id: str | None = None
+    """A client that was registered by hand; None: registered by the login."""
+    client_secret: str | None = None
+    """Its secret, if it has one."""
+    metadata_url: str | None = None
+    """The URL of a client id metadata document, for authorization servers that take one."""
+    redirect_port: int | None = None
+    """The port of 127.0.0.1 that the browser comes back to; None: any that is free."""
+    device: bool = False
+    """Whether to use the device flow (RFC 8628) where it is offered; where it is not, there is a page."""
+
+    def __repr__(self) -> str:
+        return f"Wish(server={self.server!r})"
+
+
+class LoginPage(msgspec.Struct, tag="link", rename="camel"):
+    """A page that the user has to open."""
+
+    url: str
+    redirect: str
+    """Where the browser is sent afterwards: a loopback address that this process listens on."""
+
+
+class DeviceCode(msgspec.Struct, tag="device", rename="camel"):
+    """A page that the user opens on any device, and the code to type there."""
+
+    url: str
+    code: str
+    complete_url: str | None = None
+    """The same with the code in it."""
+
+
+class Answer(msgspec.Struct, tag="answer", rename="camel"):
+    """The address that the browser ended at, pasted by a user whose browser runs on another machine."""
+
+    url: str
+
+
+class Done(msgspec.Struct, tag="done", rename="camel"):
+    """The login is stored."""
+
+    scope: str | None = None
+    expires_at: float | None = None
+    """When its access token ends, in seconds since the epoch."""
+
+
+class Failed(msgspec.Struct, tag="failed", rename="camel"):
+    """There is no login; what was kept before is as it was."""
+
+    message: str
+    """What failed, why, and what to do: for people, without a secret."""
+
+
+class NoLogin(McpdError):
+    """A login does not come about; the text is that of `Failed`."""
+
+
+Said = LoginPage | DeviceCode | Done | Failed
+Told = Wish | Answer
+
 
 DIRECTORY = "logins"
 """Where logins and their locks lie, below the state directory."""

@@ -19,8 +19,8 @@ import attrs
 import h11
 import trio
 
-from daemon.authorization.messages import NoLogin
-from daemon.authorization.token_endpoint import CODE
+from daemon.authorization.guarded_http import CODE
+from daemon.authorization.logins import NoLogin
 
 HOST = "127.0.0.1"
 PATH = "/callback"

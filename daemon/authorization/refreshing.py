@@ -1,4 +1,4 @@
-"""A login that is still good: renewed before it ends, by one at a time, and kept before it is used.
+"""Tokens renewed before they end, by one caller at a time, and revoked at the end of a login.
 
 An authorization server may replace the refresh token with each renewal, and take whoever comes with the old one
 for a thief. So a login is renewed under its lock, which other daemons and commands take as well, and read again
@@ -8,7 +8,7 @@ once that is held. What was renewed is on the disk before anybody has it.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -17,14 +17,23 @@ import httpx2
 import msgspec
 import trio
 
-from daemon.authorization.guarded_http import guarded_client
-from daemon.authorization.token_endpoint import OK, TokenGrant, credentials, error_code, is_usable, times
+from daemon.authorization.guarded_http import (
+    OK,
+    TokenGrant,
+    credentials,
+    error_code,
+    guarded_client,
+    is_usable,
+    times,
+)
+from daemon.authorization.logins import LoginsTrouble
 from daemon.errors import McpdError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from daemon.authorization.logins import Login, Logins
+
 
 RENEWAL_SECONDS = 30.0
 """For a renewal, which is not given up in the middle: the token that answers a lost request is lost, too."""
@@ -234,3 +243,51 @@ def _refused(response: httpx2.Response) -> Exception:
     if status in CLIENT_ERROR and code in OVER:
         return LoginOver(f"the authorization server renews it no more ({code})")
     return AuthorizationUnavailable(f"the authorization server answered HTTP {status} to a renewal")
+
+
+class Ended(msgspec.Struct, frozen=True, rename="camel"):
+    """What became of a login that was to end."""
+
+    existed: bool
+    """Whether there was one; it is forgotten."""
+    revoked: bool = False
+    """Whether its authorization server has ended it, too."""
+    problem: str = ""
+    """Why it has not, as part of a sentence; empty if it has, or need not."""
+
+
+async def end_login(kept: Logins, server: str, url: str | None) -> Ended:
+    """End a login.
+
+    Args:
+        kept: where logins are kept.
+        server: the server's name.
+        url: what the login counts for; None: whatever there is.
+
+    Raises:
+        LoginsTrouble: it cannot be forgotten; nothing has happened.
+    """
+    existed, login = await trio.to_thread.run_sync(_taken_out, kept, server, url)
+    if login is None:
+        return Ended(existed, problem="it could not be read" if existed else "")
+    try:
+        revoked = await revoke(login)
+    except httpx2.TransportError as error:
+        return Ended(existed, problem=str(error) or type(error).__name__)
+    return Ended(existed, revoked, "" if revoked else "its authorization server offers no way to end one")
+
+
+def _taken_out(kept: Logins, server: str, url: str | None) -> tuple[bool, Login | None]:
+    """Whether there was a login, and what it was; forgotten whatever state it was in."""
+    with suppress(LoginsTrouble):
+        # A lock makes a file: not for a name that somebody has mistyped.
+        if url is None and kept.read(server, None) is None:
+            return False, None
+    with kept.locked(server):
+        try:
+            login = kept.read(server, url)
+            existed = login is not None
+        except LoginsTrouble:
+            login, existed = None, True
+        kept.remove(server)
+    return existed, login

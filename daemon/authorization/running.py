@@ -18,9 +18,18 @@ import trio
 from loguru import logger
 
 import daemon
-from daemon.authorization.challenges import union
-from daemon.authorization.logins import FileLogins, LoginsTrouble
-from daemon.authorization.messages import Answer, DeviceCode, Done, Failed, LoginPage, Said, Wish
+from daemon.authorization.logins import (
+    Answer,
+    DeviceCode,
+    Done,
+    Failed,
+    FileLogins,
+    LoginPage,
+    LoginsTrouble,
+    Said,
+    Wish,
+    union,
+)
 from daemon.authorization.server_logins import login_url
 from daemon.errors import McpdError, RunError
 from daemon.history.event import Event, EventKind

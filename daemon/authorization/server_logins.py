@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.authorization.challenges import union, usable_scope
-from daemon.authorization.logins import FileLogins
+from daemon.authorization.logins import FileLogins, union, usable_scope
 from daemon.kit.later import later
 
 if TYPE_CHECKING:

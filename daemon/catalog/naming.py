@@ -1,4 +1,4 @@
-"""The names of tools, of prompts and of resources where those of several servers are listed together.
+"""Names of tools, prompts and resources where those of several servers are listed together; URI templates.
 
 A tool keeps its own name unless another server has a tool of that name. The name then belongs to one of them
 for as long as its server is configured, even across restarts of the daemon; the others are called
@@ -10,24 +10,227 @@ No tool is given a name that reads as another server's, such as `github/delete` 
 otherwise a server could take over what a configuration or a model writes about another one. When a server is
 added to the configuration, names that now read as its tools are given up.
 
-The same holds for prompts and for URIs, each among themselves; only how a name is spelt differs
-(`catalog.spelling`).
+The same holds for prompts and for URIs, each among themselves; only how a name is spelt differs.
 """
 
 from __future__ import annotations
 
+import re
+from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 import attrs
 
-from daemon.catalog.spelling import PROMPTS, TOOLS, URIS, Spelling, referred, without_client_prefix
-from daemon.model import GivenName
+from daemon.config.names import CLIENT_PREFIX, SERVER_NAME, read_reference, read_shown, spellings
+from daemon.model import GivenName, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
     from daemon.model import ToolKey
+
+
+MCPD = "mcpd://"
+"""How the URIs begin that say themselves whose they are."""
+
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+"""The scheme that a URI begins with (RFC 3986, 3.1)."""
+
+_OWN = re.compile(r"(?!mcpd://)(?:[a-z][a-z0-9+.-]*:|[^{]*\{)", re.IGNORECASE)
+"""What may stay as it is: a URI or a template, but none that begins like ours."""
+
+_QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
+"""Each byte as it is written in a URI; `quote` takes ten times as long, and there may be ten thousand URIs."""
+
+
+@attrs.frozen
+class Spelling:
+    """The rules for the names of one kind."""
+
+    kind: Kind
+    """The kind that is stored with a name."""
+    ways: Callable[[ToolKey], Iterator[str]]
+    """The possible names of a server's own name, the best first; one of them is always free."""
+    misleads: Callable[[str, str, Collection[str]], bool]
+    """Whether a name, given to one server's, reads as a reference to another's of these servers."""
+
+
+def of_tool(key: ToolKey) -> Iterator[str]:
+    """Possible names of a tool or a prompt, its own first. Endless: servers may have others of such names."""
+    server, own = key
+    bare, slashed, prefixed = spellings(server, own)
+    yield from (bare, f"{server}__{own}", slashed, prefixed)
+    for number in count(2):
+        # A server's name has no slash: this one reads as no other server's tool.
+        yield from (f"{server}__{own}_{number}", f"{server}/{own}_{number}")
+
+
+def misleads(name: str, server: str, servers: Collection[str]) -> bool:
+    """Whether a name for a tool of one server reads as a reference to a tool of another one."""
+    if "/" not in name and "__" not in name:
+        return False
+    key = referred(name, servers)
+    if key is None and (rest := without_client_prefix(name)):
+        key = referred(rest, servers)
+    return key is not None and key[0] != server
+
+
+def referred(name: str, servers: Collection[str]) -> ToolKey | None:
+    """The tool that `server/tool`, `server__tool` or `mcp__server__tool` means; None for an unknown server."""
+    for read in (read_reference, read_shown):
+        reference = read(name, servers)
+        if reference.server is not None and reference.server in servers:
+            return reference.server, reference.tool
+    return None
+
+
+def without_client_prefix(name: str) -> str:
+    """`name` in `mcp__us__name`, as clients write the names that we give; empty for other spellings."""
+    if not name.startswith(CLIENT_PREFIX):
+        return ""
+    rest = name.removeprefix(CLIENT_PREFIX).partition("__")[2]
+    return "" if rest.startswith(CLIENT_PREFIX) else rest
+
+
+def of_uri(key: ToolKey) -> Iterator[str]:
+    """Possible names of a URI or a template: itself, unless it is no URI or one of ours, and `mcpd_uri`."""
+    server, own = key
+    if _OWN.match(own):
+        yield own
+    yield mcpd_uri(server, own)
+
+
+def mcpd_uri(server: str, own: str) -> str:
+    """The URI that says itself whose it is."""
+    return f"{MCPD}{server}/{own if '{' in own else ''.join(map(_QUOTED.__getitem__, own.encode()))}"
+
+
+def is_mcpd(uri: str) -> bool:
+    """Whether a URI has our scheme, in whatever case: clients may write schemes in lower case."""
+    return uri[: len(MCPD)].lower() == MCPD
+
+
+def read_mcpd_uri(uri: str) -> ToolKey | None:
+    """The server, and its own URI, that one of our URIs means; None if it is malformed."""
+    server, slash, rest = uri[len(MCPD) :].partition("/")
+    server = server.lower()
+    if not is_mcpd(uri) or not slash or not SERVER_NAME.fullmatch(server):
+        return None
+    if SCHEME.match(rest):
+        # A colon is always encoded in `mcpd_uri`: this is an expanded template, or was written by hand.
+        return server, rest
+    try:
+        own = unquote(rest, errors="strict")
+    except UnicodeDecodeError:
+        return None
+    return (server, own) if own else None
+
+
+TOOLS = Spelling(Kind.TOOL, of_tool, misleads)
+PROMPTS = Spelling(Kind.PROMPT, of_tool, misleads)
+URIS = Spelling(Kind.RESOURCE, of_uri, lambda _name, _server, _servers: False)
+
+
+MAX_URI = 4096
+"""Longest URI, in characters, that is compared with templates: real ones have some hundred."""
+
+MAX_COMPARED = 16 * 1024
+"""Characters of all templates together that one URI is compared with, some hundred real ones: those with the
+longest literal beginning first. Ten milliseconds at most, whatever servers list."""
+
+_EXPRESSION = re.compile(r"\{([^{}]*)\}")
+
+_ENDED_BY: Mapping[str, str] = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#"}
+"""The characters that an expression does not become, by its operator."""
+
+_ENDED_OTHERWISE = "/?#"
+"""The same for those without an operator, `.` and `;`. All else may come: not every client encodes."""
+
+
+@attrs.frozen(kw_only=True)
+class Template:
+    """One server's template."""
+
+    server: str
+    """The server that lists it."""
+    text: str
+    """The template."""
+
+    @property
+    def literal(self) -> str:
+        """What each of its URIs begins with."""
+        return self.text.partition("{")[0]
+
+    @property
+    def has_scheme(self) -> bool:
+        """Whether each of its URIs has the same scheme; others could stand for any server's."""
+        return SCHEME.match(self.literal) is not None
+
+    def fits(self, uri: Letters) -> bool:
+        """Whether it can become this URI."""
+        # Bit n: the first n characters are what the parts so far can become.
+        places = 1
+        for literal, operator in _taken_apart(self.text):
+            for letter in literal:
+                places = (places & uri.where(letter)) << 1
+            if not literal:
+                places = uri.moved(places, _ENDED_BY.get(operator, _ENDED_OTHERWISE))
+            if not places:
+                return False
+        return bool(places >> uri.length & 1)
+
+
+class Letters:
+    """A URI by its letters: in which places each stands, as the bits of a number."""
+
+    def __init__(self, uri: str) -> None:
+        """Take a URI of at most `MAX_URI` characters."""
+        self.length = len(uri)
+        self._where: dict[str, int] = {}
+        for place, letter in enumerate(uri):
+            self._where[letter] = self._where.get(letter, 0) | 1 << place
+
+    def where(self, letter: str) -> int:
+        """The places of a letter."""
+        return self._where.get(letter, 0)
+
+    def moved(self, places: int, ended_by: str) -> int:
+        """All places that can be reached from these over letters that are not among `ended_by`."""
+        run = (1 << self.length) - 1
+        for letter in ended_by:
+            run &= ~self.where(letter)
+        # Added to a run of ones, a one becomes a carry behind the end of the run; what differs was run over.
+        return places | ((places & run) + run) ^ run
+
+
+def fitting(templates: Iterable[Template], uri: str) -> Iterator[Template]:
+    """The templates that can become a URI, those with the longest literal beginning first."""
+    if len(uri) > MAX_URI:
+        return
+    begin_so = [each for each in templates if uri.startswith(each.literal)]
+    begin_so.sort(key=lambda each: len(each.literal), reverse=True)
+    letters, left = Letters(uri), MAX_COMPARED
+    for each in begin_so:
+        # A long one leaves room for shorter ones, which may be another server's.
+        if len(each.text) <= left:
+            left -= len(each.text)
+            if each.fits(letters):
+                yield each
+
+
+def _taken_apart(text: str) -> Iterator[tuple[str, str]]:
+    """The literals of a template, each with an empty operator, and the operators of its expressions."""
+    at = 0
+    for found in _EXPRESSION.finditer(text):
+        if found.start() > at:
+            yield text[at : found.start()], ""
+        yield "", found[1][:1]
+        at = found.end()
+    if at < len(text):
+        yield text[at:], ""
+
 
 MAX_REMEMBERED = 50_000
 """Most names that are kept, including those of tools that are no longer listed: a bound for a server that keeps

@@ -1,9 +1,9 @@
-"""What a profile offers: every tool that it allows, once, under the one name by which clients call it.
+"""The offer of a profile: every tool that its rules allow, once, under the one name by which clients call it.
 
 Prompts, resources and templates are offered of the servers that the profile's categories draw from.
 
 Categories group tools and may show one in several places; a flat surface shows each once. Which tools a profile
-allows is told by its rules (`catalog.rules`).
+allows, its rules say.
 
 Most clients are shown few of the tools, and when one server's list changes, all other tools are offered as
 before. So an offered tool is made on first use, and reused while it is right.
@@ -20,25 +20,245 @@ import attrs
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.chosen import Choices
-from daemon.catalog.kinds import BESIDE_TOOLS
+from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
 from daemon.catalog.lazy import Lazily, Table
-from daemon.catalog.offered import offered
+from daemon.catalog.naming import Template, among
 from daemon.catalog.openai_schemas import shown_parts
-from daemon.catalog.rules import ProfileRules
-from daemon.catalog.templates import Template
-from daemon.config.model import SchemaForm
-from daemon.config.permission import Permission
+from daemon.catalog.permissions import Permissions
+from daemon.catalog.snapshot import in_order
+from daemon.config.model import Permission, SchemaForm
+from daemon.config.names import read_reference, read_shown
 from daemon.kit.latest import keep_latest
 from daemon.model import Kind
+from daemon.safety.legible import legible_definition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from daemon.catalog.offered import OfferedDefinition
+    from daemon.catalog.categories import Member, ToolCategory
+    from daemon.catalog.entry import ServerEntry
+    from daemon.catalog.naming import Names
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Profile
-    from daemon.model import Tool, ToolKey
+    from daemon.model import Definition, Tool, ToolKey
+
+
+class ProfileRules:
+    """What one profile allows of one catalog. Immutable."""
+
+    def __init__(self, catalog: Catalog, profile: Profile, permissions: Permissions | None = None) -> None:
+        """Look up what the profile names.
+
+        Args:
+            catalog: the present catalog.
+            profile: the profile.
+            permissions: what its rules said before, if it is the same profile.
+        """
+        self._catalog = catalog
+        self._profile = profile
+        self.permissions = Permissions(profile.permissions) if permissions is None else permissions
+        """What its rules of permission say."""
+        self.drawn_from = _by_server(catalog, profile)
+        """The profile's categories, in their order, by each server whose tools they hold."""
+        self.whole = {
+            server: only.name
+            for server, (only, *others) in self.drawn_from.items()
+            if only.whole and not others
+        }
+        """Servers whose whole list is one category and that are in no other, with the category's name."""
+        self._partly_off = {server for server, _ in (*catalog.switched, *catalog.off)}
+        self._excluded = _Named(profile.excluded_tools, catalog)
+        self._optional = _Named(profile.included_optional_tools, catalog)
+        self._texts = [
+            (_Named((name,), catalog), text) for name, text in profile.tool_description_overrides.items()
+        ]
+        self.has_texts = bool(self._texts)
+        """Whether the profile has descriptions of its own."""
+
+    def allows(self, key: ToolKey) -> bool:
+        """Whether the profile allows a tool, listed or not; what an operator switched off it cannot allow."""
+        if key in self._excluded or key in self._catalog.switched_tools or self.denies(key):
+            return False
+        if key in self._optional:
+            return True
+        if key in self._catalog.off:
+            return False
+        return self._profile.categories is None or self.place(key)[0] is not None
+
+    def permission(self, key: ToolKey) -> Permission | None:
+        """What the profile's rules say about calls of a tool; None while that depends on what is not known."""
+        entry = self._catalog.servers.get(key[0])
+        return self.permissions.of(*key, None if entry is None else entry.tools)
+
+    def denies(self, key: ToolKey) -> bool:
+        """Whether the profile's rules surely deny a tool."""
+        return self.permissions.hides and self.permission(key) is Permission.DENY
+
+    def shows(self, member: Member) -> bool:
+        """Whether a category's tool is shown in that category."""
+        key = (member.server, member.tool)
+        if key in self._excluded or key in self._catalog.switched_tools or self.denies(key):
+            return False
+        return member.enabled or key in self._optional
+
+    def describe(self, tool: Tool, member: Member | None) -> str:
+        """The description of a tool: the profile's, else its category's, else the server's."""
+        key = (tool.server, tool.name)
+        text = None if member is None else member.description
+        for named, said in self._texts:
+            text = said if key in named else text
+        return tool.description if text is None else text
+
+    def place(self, key: ToolKey) -> tuple[str | None, Member | None]:
+        """The first of the profile's categories that holds a tool enabled, and the tool's member there."""
+        for category in self.drawn_from.get(key[0], ()):
+            if category.whole and key[1] in category.members:
+                return category.name, None
+            member = category.member(key)
+            if member is not None and member.enabled:
+                return category.name, member
+        return None, None
+
+    def let_through(self, server: str, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
+        """The tools of a server that are offered; the same object if all are."""
+        places = self._profile.categories is None or server in self.whole
+        if places and not self._excluded and server not in self._partly_off and not self.permissions.hides:
+            return tools
+        allowed = {name: tool for name, tool in tools.items() if self.allows((server, name))}
+        return tools if len(allowed) == len(tools) else allowed
+
+
+class _Named:
+    """The tools that a list of names in a profile means; a bare name means every server's tool of that name."""
+
+    def __init__(self, names: Iterable[str], catalog: Catalog) -> None:
+        # Those of the whole configuration, also where a client sees a few of them.
+        servers = catalog.config.mcp_servers
+        references = [read_reference(name, servers) for name in names]
+        self._bare = frozenset(each.tool for each in references if each.server is None)
+        # A bare name may also be a qualified one as clients are shown it: `server__tool`.
+        shown = [read_shown(name, servers) for name in self._bare]
+        self._full = frozenset(
+            (each.server, each.tool)
+            for each in (*references, *(each for each in shown if each.server in servers))
+            if each.server is not None
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._bare or self._full)
+
+    def __contains__(self, key: ToolKey) -> bool:
+        return key[1] in self._bare or key in self._full
+
+
+def _by_server(catalog: Catalog, profile: Profile) -> dict[str, list[ToolCategory]]:
+    """The profile's categories, in their order, by each server whose tools they hold."""
+    found: dict[str, list[ToolCategory]] = {}
+    for category in catalog.categories.values():
+        if profile.categories is None or category.name in profile.categories:
+            for server in category.servers:
+                found.setdefault(server, []).append(category)
+    return found
+
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class OfferedDefinition:
+    """One prompt, resource or template as a profile shows it."""
+
+    definition: Definition = attrs.field(repr=False)
+    """It as its server described it."""
+    name: str
+    """The name or URI by which clients ask for it."""
+
+    def listed(self) -> bytes:
+        """Its object for the list: the server's own bytes, unless it has another name or hides characters."""
+        shown = legible_definition(self.definition.raw)
+        if self.name == self.definition.name:
+            return shown
+        return msgspec.json.encode({**_decode_members(shown), LISTS[self.definition.kind].key: self.name})
+
+
+def offered(catalog: Catalog, servers: Collection[str], kind: Kind) -> Mapping[str, OfferedDefinition]:
+    """What a profile offers of one kind, by the name or URI that clients use.
+
+    Args:
+        catalog: the present catalog.
+        servers: the servers whose definitions of this kind the profile shows.
+        kind: which kind, but tools.
+
+    Returns:
+        Those of each server in its order, and the servers in the configuration's.
+    """
+    given = (catalog.prompt_names if kind is Kind.PROMPT else catalog.uris).given
+    found = {
+        given.get((server, own), own): definition
+        for server, definitions in catalog.lists[kind].items()
+        if server in servers
+        for own, definition in definitions.items()
+    }
+    return Lazily(found, lambda name: OfferedDefinition(definition=found[name], name=name))
+
+
+MAX_CHOICES = 256
+"""Choices of servers whose catalogs are kept: more than the clients of one machine have. One more is made anew
+at each look."""
+
+
+class Choices:
+    """The catalogs of all choices of servers, each made once per change of the whole catalog."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._made: dict[tuple[str, ...], tuple[Catalog, Catalog]] = {}
+
+    def of(self, catalog: Catalog, servers: tuple[str, ...]) -> Catalog:
+        """What a client sees that has chosen these servers; all of the catalog if it has chosen none."""
+        if not servers:
+            return catalog
+        made = self._made.get(servers)
+        if made is not None and made[0] is catalog:
+            return made[1]
+        narrowed = _narrowed(catalog, servers, catalog if made is None else made[1])
+        keep_latest(self._made, servers, (catalog, narrowed), MAX_CHOICES)
+        return narrowed
+
+
+def _narrowed(catalog: Catalog, servers: tuple[str, ...], before: Catalog) -> Catalog:
+    """The catalog of these servers; parts that are equal to those of the one before are the same objects."""
+    entries = {name: entry for name, entry in catalog.servers.items() if name in servers}
+
+    def named(names: Names, was: Names, *kinds: Kind) -> Names:
+        now = among(names, {name: _own_names(entry, kinds) for name, entry in entries.items()})
+        return was if was == now else now
+
+    lists = {
+        kind: {name: each for name, each in of_all.items() if name in entries}
+        for kind, of_all in catalog.lists.items()
+    }
+    return attrs.evolve(
+        catalog,
+        servers=entries,
+        chosen=servers,
+        lists=before.lists if in_order(before.lists) == in_order(lists) else lists,
+        names=named(catalog.names, before.names, Kind.TOOL),
+        prompt_names=named(catalog.prompt_names, before.prompt_names, Kind.PROMPT),
+        uris=named(catalog.uris, before.uris, Kind.RESOURCE, Kind.TEMPLATE),
+    )
+
+
+def _own_names(entry: ServerEntry, kinds: Iterable[Kind]) -> Collection[str]:
+    """What a server lists of these kinds, switched off or not, and what its tools were called before."""
+    found: dict[str, None] = {}
+    for kind in kinds:
+        if kind is Kind.TOOL:
+            found |= dict.fromkeys((*(entry.tools or ()), *entry.renamed))
+        elif (known := entry.lists.get(kind)) is not None:
+            found |= dict.fromkeys(known.definitions)
+    return found
+
 
 MAX_OFFERS = 256
 """Most offers that are cached: more than a configuration has profiles, and the clients of one machine have

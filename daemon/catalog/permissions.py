@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from daemon.config.model import Annotations, Permission
 from daemon.config.names import matches
-from daemon.config.permission import Annotations, Permission
-from daemon.config.permission_rules import server_in
+from daemon.config.validate import server_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from daemon.catalog.entry import ServerEntry
-    from daemon.config.permission import PermissionRule
+    from daemon.config.model import PermissionRule
     from daemon.model import Tool
 
 KEPT = 4096

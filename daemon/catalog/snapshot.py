@@ -16,22 +16,105 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.beside import NO_LISTS, claims, switched_on
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
 from daemon.catalog.changes import changed_by, reconfigured
 from daemon.catalog.entry import ServerEntry, fresh
-from daemon.catalog.kinds import BESIDE_TOOLS, tools_switched_by
-from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Names, assign
+from daemon.catalog.kinds import BESIDE_TOOLS, switch_of, tools_switched_by
+from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Claims, Names, assign
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
 from daemon.model import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from daemon.catalog.beside import Lists
     from daemon.config.model import Config, Server
     from daemon.facts import Fact, ServerFact
     from daemon.model import ToolKey
+
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from daemon.model import Definition
+
+    Lists = Mapping[Kind, Mapping[str, Mapping[str, Definition]]]
+    """Definitions by kind, server and name."""
+
+NO_LISTS: Lists = {kind: {} for kind in BESIDE_TOOLS}
+"""The lists before any server has listed."""
+
+
+def switched_on(
+    servers: Mapping[str, ServerEntry], switched: Collection[tuple[str, str]], before: Lists
+) -> Lists:
+    """What the servers list beside their tools, without what is switched off.
+
+    Args:
+        servers: all servers, in the configuration's order.
+        switched: what operators have switched off.
+        before: the lists before; the same object comes back if nothing differs.
+    """
+    partly_off = {server for server, _ in switched}
+    lists = {
+        kind: {
+            name: _without_uri(kind, known.definitions, name, switched)
+            if name in partly_off
+            else known.definitions
+            for name, entry in servers.items()
+            if not entry.disabled and (known := entry.lists.get(kind)) is not None
+        }
+        for kind in BESIDE_TOOLS
+    }
+    # The order of the servers counts, too; unchanged servers are compared by identity.
+    return before if in_order(lists) == in_order(before) else lists
+
+
+def claims(
+    servers: Mapping[str, ServerEntry], kinds: Iterable[Kind], before: Mapping[str, ServerEntry]
+) -> Iterator[Claims]:
+    """The names that servers claim for what they list of these kinds, switched off or not.
+
+    Args:
+        servers: all servers, in the configuration's order.
+        kinds: what shares its names.
+        before: the servers when names were last given.
+    """
+    kinds = tuple(kinds)
+    for name, entry in servers.items():
+        lists = [_own_names(entry, kind) for kind in kinds]
+        known = [own for own in lists if own is not None]
+        was = before.get(name)
+        yield Claims(
+            server=name,
+            own=known[0] if len(known) == 1 else {each: None for own in known for each in own},
+            pending=any(entry.awaits(kind) for kind in kinds),
+            named=was is not None and all(_has_names(was, entry, kind) for kind in kinds),
+        )
+
+
+def _own_names(entry: ServerEntry, kind: Kind) -> Mapping[str, object] | None:
+    if kind is Kind.TOOL:
+        return entry.tools
+    known = entry.lists.get(kind)
+    return None if known is None else known.definitions
+
+
+def _has_names(was: ServerEntry, now: ServerEntry, kind: Kind) -> bool:
+    """Whether an entry lists the same names as before, or none."""
+    had, has = _own_names(was, kind), _own_names(now, kind)
+    return has is None or has is had or (had is not None and had.keys() == has.keys())
+
+
+def in_order(lists: Lists) -> list[list[tuple[str, Mapping[str, Definition]]]]:
+    """The lists in a form whose comparison heeds the order of the servers."""
+    return [list(lists[kind].items()) for kind in BESIDE_TOOLS]
+
+
+def _without_uri(
+    kind: Kind, definitions: Mapping[str, Definition], server: str, switched: Collection[tuple[str, str]]
+) -> Mapping[str, Definition]:
+    return {name: each for name, each in definitions.items() if (server, switch_of(kind, name)) not in switched}
+
 
 __all__ = [
     "Catalog",
@@ -77,7 +160,7 @@ class Catalog:
     begun: float = 0.0
     """When this run of the daemon began, in seconds since the epoch."""
     chosen: tuple[str, ...] = ()
-    """The servers that clients have chosen to see as themselves, in a catalog of those (`catalog.chosen`)."""
+    """The servers that clients have chosen to see as themselves, in a catalog of those (`catalog.offer`)."""
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
     """Epochs of servers that have left the configuration, to continue from if they come back."""
 

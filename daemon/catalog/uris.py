@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.catalog.kinds import switch_of
-from daemon.catalog.spelling import is_mcpd, read_mcpd_uri
-from daemon.catalog.templates import Template, fitting
+from daemon.catalog.naming import Template, fitting, is_mcpd, read_mcpd_uri
 from daemon.model import Kind
 
 if TYPE_CHECKING:

@@ -14,13 +14,12 @@ import attrs
 
 from daemon.checks import listening, programs, servers
 from daemon.checks.findings import Level, found
-from daemon.config.addresses import is_loopback, split_authority
 from daemon.config.jsonc import ROOT, below
-from daemon.config.model import TransportType
+from daemon.config.listen import is_loopback, split_authority
+from daemon.config.model import WRITTEN, TransportType
 from daemon.config.names import matches, read_reference
-from daemon.config.permission_rules import unknown_servers, unreachable
 from daemon.config.redaction import Redactors
-from daemon.config.sharing import WRITTEN
+from daemon.config.validate import unknown_servers, unreachable
 from daemon.errors import Fault
 from daemon.host import paths
 from daemon.surfaces.table import shows_summaries

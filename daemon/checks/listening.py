@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from daemon import __version__
 from daemon.checks.findings import found
-from daemon.config.addresses import is_loopback, split_authority
+from daemon.config.listen import is_loopback, split_authority
 from daemon.host import paths
 from daemon.host.tokens import TokenFile, TokenTrouble
 from daemon.kit.later import later

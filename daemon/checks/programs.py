@@ -11,10 +11,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.checks.findings import found
-from daemon.config.command_lines import CONTAINERS, image_of, started
+from daemon.config.command_lines import CONTAINERS, fetches, image_of, moving, started
 from daemon.config.command_lines import warnings as container_warnings
-from daemon.config.runners import fetches, moving
-from daemon.config.sharing import WRITTEN
+from daemon.config.model import WRITTEN
 from daemon.host import paths
 from daemon.processes import proc
 

@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 from daemon.checks import programs
 from daemon.checks.findings import Level, found
 from daemon.config.known_servers import advice
-from daemon.config.model import PORTS, Share, TransportType
-from daemon.config.sharing import WRITTEN
+from daemon.config.model import PORTS, WRITTEN, Share, TransportType
 from daemon.operators.remedies import remedy
 from daemon.states import COMING, WELL
 

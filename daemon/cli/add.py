@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int:
-    from daemon.config.normalizing import SERVERS  # noqa: PLC0415 - as above
+    from daemon.config.translation import SERVERS  # noqa: PLC0415 - as above
     from daemon.setup.adding import wanted  # noqa: PLC0415
     from daemon.setup.drafts import changed, read_present  # noqa: PLC0415
     from daemon.setup.moved_secrets import Variables  # noqa: PLC0415

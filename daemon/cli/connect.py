@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_KEY = 200
-"""Longest session key, in characters, as in `catalog.remembered`, which this module cannot afford to import."""
+"""Longest session key, in characters, as in `catalog.loaded`, which this module cannot afford to import."""
 
 ANONYMOUS_BYTES = 16
 """Number of random bytes that serve as the session's key when none is given, for as long as this bridge

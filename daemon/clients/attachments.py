@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from daemon import protocol
-from daemon.catalog.remembered import anonymous_key
+from daemon.catalog.loaded import anonymous_key
 from daemon.clients.attachment import Attachment
 from daemon.clients.session_state import fault_of_key
 

@@ -10,7 +10,7 @@ from daemon.kit.latest import keep_latest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.catalog.offered import OfferedDefinition
+    from daemon.catalog.offer import OfferedDefinition
     from daemon.model import Kind
     from daemon.surfaces.base import View
 

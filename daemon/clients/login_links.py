@@ -17,7 +17,7 @@ import msgspec
 import trio
 from msgspec import Raw, Struct
 
-from daemon.authorization.messages import DeviceCode, Done, Failed
+from daemon.authorization.logins import DeviceCode, Done, Failed
 from daemon.authorization.running import LoginRefused
 from daemon.catalog.authorship import OURS
 from daemon.causes import CURED_BY_LOGIN
@@ -36,7 +36,7 @@ from daemon.wire.peer_requests import PeerRequest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from daemon.authorization.messages import LoginPage
+    from daemon.authorization.logins import LoginPage
     from daemon.authorization.running import LoginRun
     from daemon.clients.call import ClientCall
     from daemon.clients.context import SessionContext

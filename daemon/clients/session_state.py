@@ -6,8 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daemon.catalog.loaded import Loaded, judge_in
-from daemon.catalog.remembered import MAX_KEY, OTHERS, TOKENS, SessionRecord, is_anonymous
+from daemon.catalog.loaded import MAX_KEY, OTHERS, TOKENS, Loaded, SessionRecord, is_anonymous, judge_in
 from daemon.catalog.shown import Shown
 from daemon.clients.links import Links
 from daemon.clients.permissions.grants import Grants

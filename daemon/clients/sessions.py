@@ -21,8 +21,7 @@ from daemon.kit.latest import keep_latest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence
 
-    from daemon.catalog.loaded import Source
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord, Source
     from daemon.catalog.shown import Shown
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.kit.mailbox import Watch

@@ -15,7 +15,7 @@ import msgspec
 import trio
 from msgspec import Raw, Struct
 
-from daemon.catalog.spelling import mcpd_uri
+from daemon.catalog.naming import mcpd_uri
 from daemon.errors import Overloaded
 from daemon.protocol import RESOURCE_UPDATED, SUBSCRIPTION_KEY
 

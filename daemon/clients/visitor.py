@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.remembered import OTHERS
+from daemon.catalog.loaded import OTHERS
 
 if TYPE_CHECKING:
     from daemon.config.listen import ConsoleRole

@@ -20,7 +20,7 @@ import attrs
 from daemon.config.credentials import is_setting, names_credential
 from daemon.config.env_file import read_env
 from daemon.config.jsonc import below, sound
-from daemon.config.sharing import WORKSPACE
+from daemon.config.model import WORKSPACE
 from daemon.errors import Fault
 from daemon.kit.wording import quoted
 from daemon.safety.shapes import nested

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.command_lines import image_of, started
-from daemon.config.model import Share
-from daemon.config.runners import packages_of, program_of
-from daemon.config.sharing import WRITTEN
+from daemon.config.command_lines import image_of, packages_of, program_of, started
+from daemon.config.model import WRITTEN, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

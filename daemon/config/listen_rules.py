@@ -9,9 +9,8 @@ import re
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
-from daemon.config.addresses import is_loopback, numeric, split_authority
 from daemon.config.jsonc import below
-from daemon.config.listen import DEFAULT_HTTP_ADDRESS, AccessToken
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, AccessToken, is_loopback, numeric, split_authority
 from daemon.config.model import DEFAULT_PROFILE, MAX_PORT
 from daemon.errors import Fault
 from daemon.kit.wording import quoted, suggestion

@@ -7,16 +7,15 @@ Every field has one line of documentation, which is also its description in the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.categories import Category, Override, ToolSelection, from_the_key
+from daemon.config.jsonc import below
 from daemon.config.listen import AccessToken, HttpListen, Listen, Tls
-from daemon.config.oauth import LoginPlace, OAuth
-from daemon.config.permission import PermissionRule
-from daemon.config.sharing import IDLE_SECONDS, WORKSPACE, Instance, Share, as_written
 from daemon.config.tuning import (
     AnswerTokens,
     Capacity,
@@ -32,6 +31,179 @@ from daemon.config.tuning import (
     Timeouts,
 )
 from daemon.errors import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def from_the_key(**arguments: Any) -> Any:
+    """A field that no file can set; the reader fills it in."""
+    return attrs.field(metadata={"in_file": False}, **arguments)
+
+
+@attrs.frozen(kw_only=True)
+class Override:
+    """What the operator says about one tool."""
+
+    enabled: bool = True
+    """false: the tool is neither described nor callable."""
+    description: str | None = None
+    """Shown instead of the server's own description."""
+
+
+@attrs.frozen(kw_only=True)
+class ToolSelection:
+    """Which tools belong to a category. Names may be bare, `server/tool` or `mcp__server__tool`."""
+
+    include_names: tuple[str, ...] = ()
+    """Tools by name, in the order in which they are shown."""
+    include_patterns: tuple[str, ...] = ()
+    """Tools by glob (`git_*`) or by regex between slashes (`/^git_(log|show)$/`)."""
+    exclude_patterns: tuple[str, ...] = ()
+    """Tools to leave out again, written like `includePatterns`."""
+    overrides: Mapping[str, Override] = attrs.field(factory=dict)
+    """Tool name to what is changed about it."""
+
+
+@attrs.frozen(kw_only=True)
+class Category:
+    """A named set of tools, shown to models as one line until they ask for more."""
+
+    name: str = from_the_key()
+    """Its key in `categories`."""
+    description: str = ""
+    """What its tools are good for, in words for a model that chooses."""
+    server: str | None = None
+    """The server that bare tool names belong to; when absent, every name is `server/tool`."""
+    skill: str | None = None
+    """A text handed out with the tools: how to use them well."""
+    tools: ToolSelection = attrs.field(factory=ToolSelection)
+    """Which tools; when absent, all of the server's."""
+
+
+class Permission(StrEnum):
+    """What becomes of a call."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@attrs.frozen(kw_only=True)
+class Annotations:
+    """What a server says that a tool does (MCP, tool annotations)."""
+
+    read_only: bool | None = None
+    """true: tools that change nothing, as their servers say; false: all others."""
+    destructive: bool | None = None
+    """true: tools that may destroy something, which are all but those that say otherwise or only read."""
+    idempotent: bool | None = None
+    """true: tools of which a second call with the same arguments changes nothing more, as their servers say."""
+    open_world: bool | None = None
+    """true: tools that reach beyond their servers, which are all but those that say otherwise."""
+
+    @property
+    def wanted(self) -> dict[str, bool]:
+        """What is said, by field; nothing of what is left open."""
+        said = attrs.asdict(self)
+        return {name: value for name, value in said.items() if value is not None}
+
+
+@attrs.frozen(kw_only=True)
+class PermissionRule:
+    """Which tools a rule is about, and what becomes of calls to them; with both keys, both must fit."""
+
+    match: str | None = None
+    """Tools by glob (`filesystem/write_*`) or by regex between slashes, as in `includePatterns`."""
+    annotations: Annotations | None = None
+    """Tools by what their servers say that they do."""
+    then: Permission
+    """allow: called; ask: called if the client's user agrees; deny: neither shown nor called."""
+
+
+WORKSPACE = "\0workspace\0"
+"""What ${workspace} stands for until an instance is made for one: no value can hold a NUL otherwise."""
+
+WRITTEN = "${workspace}"
+"""How that is written."""
+
+IDLE_SECONDS = 600.0
+"""Seconds without use after which an instance is ended that not all clients share, if `idle` is absent: longer
+than a pause in a conversation, and no browser is kept for a night."""
+
+
+class Share(StrEnum):
+    """Who shares an instance of a server."""
+
+    ALL = "all"
+    WORKSPACE = "workspace"
+    SESSION = "session"
+
+
+@attrs.frozen(kw_only=True)
+class Instance:
+    """Which instance of a server a configuration is for, where clients do not share one."""
+
+    label: str
+    """What logs, metrics and `mcpd status` call it: `playwright#12`, `filesystem@~/src/app`."""
+    workspace: str | None = None
+    """The directory that it works in; None if its clients have named none."""
+    capabilities: Mapping[str, object] | None = attrs.field(default=None, repr=False)
+    """What its client can do (MCP, `ClientCapabilities`), as its server is told; None: what mcpd passes on."""
+
+
+def as_written(text: str) -> str:
+    """A text of a configuration as it may be shown: with ${workspace} as its author wrote it."""
+    return text.replace(WORKSPACE, WRITTEN)
+
+
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749, section 3.3."""
+
+
+class LoginPlace(StrEnum):
+    """Where logins are kept."""
+
+    FILES = "files"
+    KEYRING = "secret-service"
+
+
+@attrs.frozen(kw_only=True)
+class OAuth:
+    """How mcpd logs in to a server that wants OAuth; each key is for what the server does not say itself."""
+
+    client_id: str | None = None
+    """The client that was registered by hand; null: mcpd registers itself (RFC 7591)."""
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    """Its secret, if it has one; write it as ${VAR}."""
+    scopes: tuple[str, ...] = ()
+    """What to ask for, instead of what the server and its metadata name."""
+    redirect_port: int | None = None
+    """The port of 127.0.0.1 that the browser comes back to, where one had to be registered; null: any."""
+    metadata_url: str | None = None
+    """The https:// URL of a client id metadata document, for authorization servers that take one."""
+    device: bool = False
+    """true: a code that is typed on any device (RFC 8628), where the authorization server offers it."""
+
+
+def oauth_faults(oauth: OAuth, trail: str, most_port: int) -> Iterator[Fault]:
+    """Everything wrong with the values; `most_port` is the largest TCP port."""
+    if oauth.client_secret is not None and oauth.client_id is None:
+        yield Fault(
+            path=below(trail, "clientSecret"), message="a secret belongs to a clientId: write that, too"
+        )
+    if oauth.client_id is not None and oauth.metadata_url is not None:
+        message = "a client is either registered (clientId) or described by a document: remove one of the two"
+        yield Fault(path=below(trail, "metadataUrl"), message=message)
+    elif oauth.metadata_url is not None and not oauth.metadata_url.startswith("https://"):
+        yield Fault(path=below(trail, "metadataUrl"), message="write an https:// URL: others are not accepted")
+    if oauth.redirect_port is not None and not 0 < oauth.redirect_port <= most_port:
+        yield Fault(path=below(trail, "redirectPort"), message=f"a port is 1 to {most_port}")
+    for index, scope in enumerate(oauth.scopes):
+        if not _SCOPE.fullmatch(scope):
+            message = 'a scope has no blanks and no quotes: write ["one", "two"] for several'
+            yield Fault(path=below(below(trail, "scopes"), index), message=message)
+
 
 __all__ = [
     "WORKSPACE",

@@ -21,8 +21,7 @@ from daemon.config.credentials import (
     names_credential,
 )
 from daemon.config.labels import server_of
-from daemon.config.oauth import OAuth
-from daemon.config.sharing import WORKSPACE
+from daemon.config.model import WORKSPACE, OAuth
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHOWN, Redactor
 from daemon.safety.shapes import SHORTEST, nested, tokens

@@ -11,14 +11,15 @@ from daemon.config.model import (
     LOGIN_TYPES,
     MAX_PORT,
     WORKSPACE,
+    OAuth,
     Server,
     ServerLimits,
     Share,
     StartMode,
     TransportType,
+    oauth_faults,
 )
 from daemon.config.names import SERVER_NAME
-from daemon.config.oauth import OAuth, oauth_faults
 from daemon.errors import Fault
 from daemon.kit.wording import camel
 

@@ -18,15 +18,53 @@ from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, Ite
 from cattrs.errors import IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, override
 
-from daemon.config.foreign import unknown_key
+from daemon.config.client_keys import understood
 from daemon.config.jsonc import below
-from daemon.config.oauth import OAuth
+from daemon.config.listen import AccessToken, HttpListen
+from daemon.config.model import Category, OAuth, Profile, Server, ToolSelection
 from daemon.config.tuning import AtLeast, MoreThan, OrText
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+_THE_KEY = "the name is the key that the entry stands under: remove it"
+
+FOREIGN: Mapping[type, Mapping[str, str]] = {
+    Category: {
+        "name": _THE_KEY,
+        "includeNames": 'write "tools": {"includeNames": [...]}',
+        "includePatterns": 'write "tools": {"includePatterns": [...]}',
+        "excludePatterns": 'write "tools": {"excludePatterns": [...]}',
+        "overrides": 'write "tools": {"overrides": {...}}',
+    },
+    ToolSelection: {
+        "include": 'write "includeNames" or "includePatterns"',
+        "names": 'write "includeNames"',
+        "exclude": 'write "excludePatterns"',
+    },
+    Profile: {"name": _THE_KEY},
+    HttpListen: {
+        "host": 'write both in "address": "HOST:PORT"',
+        "port": 'write both in "address": "HOST:PORT"',
+        "token": 'write "tokens"',
+        "allowedHosts": 'write "hosts"',
+        "allowedOrigins": 'write "origins"',
+    },
+    AccessToken: {"token": 'write "value"', "profile": 'write "profiles": ["..."]'},
+}
+"""Keys that are not there, with what to write instead."""
+
+
+def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
+    """The fault for a key that `cls` does not have."""
+    if cls is Server and (meaning := understood(key)):
+        return f"this value of {quoted(key)} cannot be understood. {meaning}"
+    advice = FOREIGN.get(cls, {}).get(key)
+    return f"unknown key {quoted(key)}" + (f": {advice}" if advice else suggestion(key, known))
+
 
 T = TypeVar("T")
 Tree = ClassValidationError | IterableValidationError

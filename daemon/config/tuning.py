@@ -7,16 +7,64 @@ file both may have a unit (`units`).
 
 from __future__ import annotations
 
+import math
+import pwd
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
 
-from daemon.config import units
 from daemon.kit.wording import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_STEPS = "KMGT"
+
+DURATION = r"(?:[1-9][0-9]{0,8}(?:\.[0-9]{1,3})?|0\.[0-9]{0,2}[1-9])(?:ms|[smhd])"
+"""A time: a number and its unit."""
+
+SIZE = r"[1-9][0-9]{0,5}(?:\.[0-9]{1,3})? ?[kKmMgGtT](?:i?[bB])?"
+"""A number of bytes; six digits of TiB are below 2^63."""
+
+USER = r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}"
+"""The name of a user; useradd(8) allows less, directories more."""
+
+
+def seconds(text: str) -> float:
+    """The seconds of a time that matches `DURATION`, or infinity for `off`."""
+    if text == "off":
+        return math.inf
+    number, unit = _split(text)
+    return number * _SECONDS[unit]
+
+
+def size(text: str) -> int:
+    """The bytes of a text that matches `SIZE`: `kB` is 1000 of them, as in SI; `KiB` and `k` are 1024."""
+    number, unit = _split(text)
+    step = 1000 if unit[1:].lower() == "b" else 1024
+    return int(number * step ** (1 + _STEPS.index(unit[0].upper())))
+
+
+def user(name: str) -> int:
+    """The number of a user of this machine.
+
+    Raises:
+        ValueError: there is no user of that name.
+    """
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise ValueError(f"this machine has no user '{name}'") from None
+
+
+def _split(text: str) -> tuple[float, str]:
+    found = re.match(r"[0-9.]+", text)
+    assert found is not None
+    return float(found[0]), text[found.end() :].strip()
 
 
 @attrs.frozen
@@ -46,22 +94,18 @@ class OrText:
 
 
 _TIMES = "30s, 10m, 2h, 1d"
-_TIME = OrText(units.DURATION, units.seconds, f"{_TIMES}, or a number of seconds")
+_TIME = OrText(DURATION, seconds, f"{_TIMES}, or a number of seconds")
 
-Seconds = Annotated[
-    float, MoreThan(0), OrText(units.DURATION, units.seconds, f"{_TIMES}, or a number of seconds")
-]
-Patience = Annotated[
-    float, AtLeast(0), OrText(units.DURATION, units.seconds, f"{_TIMES}, or a number of seconds")
-]
+Seconds = Annotated[float, MoreThan(0), OrText(DURATION, seconds, f"{_TIMES}, or a number of seconds")]
+Patience = Annotated[float, AtLeast(0), OrText(DURATION, seconds, f"{_TIMES}, or a number of seconds")]
 Duration = Annotated[
     float,
     MoreThan(0),
-    OrText(f"off|{units.DURATION}", units.seconds, f"{_TIMES}, off, or a number of seconds"),
+    OrText(f"off|{DURATION}", seconds, f"{_TIMES}, off, or a number of seconds"),
 ]
 """A time that may also be `off`: it never ends."""
-Bytes = Annotated[int, AtLeast(1), OrText(units.SIZE, units.size, "512MiB, 2GB, or a number of bytes")]
-UserId = Annotated[int, AtLeast(0), OrText(units.USER, units.user, "the name or the number of a user")]
+Bytes = Annotated[int, AtLeast(1), OrText(SIZE, size, "512MiB, 2GB, or a number of bytes")]
+UserId = Annotated[int, AtLeast(0), OrText(USER, user, "the name or the number of a user")]
 Count = Annotated[int, AtLeast(1)]
 Capacity = Annotated[int, AtLeast(0)]
 AnswerTokens = Annotated[int, AtLeast(500)]

@@ -17,8 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 
-from daemon.console.access import Notice
-from daemon.console.guarding import cookie_in, refuse_foreign, refuse_foreign_form, secured, set_cookie
+from daemon.console.access import Notice, cookie_in, refuse_foreign, refuse_foreign_form, secured, set_cookie
 from daemon.console.page import Viewer
 from daemon.console.rendering import Rendering, sent
 from daemon.console.streams import MAX_STREAMS, LiveStreams, drawn

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from daemon.clients.doors.http.asgi import Message, Receive, Send
     from daemon.clients.visitor import Visitor
+    from daemon.console.access import cookie_in
     from daemon.console.application import Application
-    from daemon.console.guarding import cookie_in
     from daemon.operators.base import OperatorContext
 else:  # 150 ms and 10 MB with Starlette and Jinja
     Application = later("daemon.console.application", "Application")
-    cookie_in = later("daemon.console.guarding", "cookie_in")
+    cookie_in = later("daemon.console.access", "cookie_in")
 
 
 class Console:

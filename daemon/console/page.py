@@ -1,4 +1,4 @@
-"""A page of the console: its address, its title, and the fragments that it is made of.
+"""A page of the console: its address, title, fragments and links.
 
 A fragment is a piece of HTML with an id. The page is drawn whole for a browser that asks for it, with or
 without JavaScript. To a browser that stays, only fragments that have changed are sent, so a page says how it is
@@ -8,6 +8,7 @@ made of them and nothing about what changes when (`live`).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
 
 import attrs
 
@@ -15,6 +16,32 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from daemon.operators.base import OperatorContext
+
+
+def server_page(server: str) -> str:
+    """The address of a server's page, below `/ui`."""
+    return f"/servers/{quote(server, safe='')}"
+
+
+def tool_page(server: str, tool: str) -> str:
+    """The address of a tool's page, below `/ui`."""
+    return f"/tools/{quote(server, safe='')}/{quote(tool, safe='')}"
+
+
+def session_page(session: str) -> str:
+    """The address of a session's page, below `/ui`; `session` is a key, or `#` and a connection's number."""
+    return f"/sessions/{quote(session, safe='')}"
+
+
+def with_query(address: str, **query: str | int) -> str:
+    """An address with the values of a query that are not empty."""
+    words = urlencode({name: value for name, value in query.items() if value}, quote_via=quote)
+    return f"{address}?{words}" if words else address
+
+
+def element_id(kind: str, *names: str) -> str:
+    """The id of an element about something with these names: no blanks, and unlike any other's."""
+    return "-".join([kind, *(quote(name, safe="") for name in names)])
 
 
 @attrs.frozen(kw_only=True)

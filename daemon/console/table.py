@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 from daemon.console.pages.calls import CALLS_PAGE, CANCEL_CALL
 from daemon.console.pages.events import EVENTS_PAGE
 from daemon.console.pages.savings import SAVINGS_PAGE
-from daemon.console.pages.server import SERVER
-from daemon.console.pages.server_actions import SERVER_ACTIONS
+from daemon.console.pages.server import SERVER, SERVER_ACTIONS
 from daemon.console.pages.servers import SERVERS
-from daemon.console.pages.session import SESSION_ACTIONS, SESSION_PAGE
-from daemon.console.pages.sessions import SESSIONS_PAGE
+from daemon.console.pages.sessions import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
 from daemon.console.pages.settings import SETTINGS_ACTIONS, SETTINGS_PAGE
 from daemon.console.pages.tool import DESCRIBE_TOOL, TOOL_PAGE
 from daemon.console.pages.tools import SWITCH_TOOL, TOOLS_PAGE

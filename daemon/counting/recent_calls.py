@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from daemon.catalog.remembered import is_anonymous
+from daemon.catalog.loaded import is_anonymous
 from daemon.counting.tally import MAX_SERVERS
 from daemon.kit.latest import keep_latest
 from daemon.kit.mailbox import Watch

@@ -21,8 +21,7 @@ from daemon import __version__
 from daemon.config.expand import ENV_FILE
 from daemon.config.files import files_beside
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
-from daemon.config.model import DEFAULT_PROFILE
-from daemon.config.oauth import LoginPlace
+from daemon.config.model import DEFAULT_PROFILE, LoginPlace
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve

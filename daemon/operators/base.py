@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.authorization.running import LoginRuns
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.config.diff import Plan
     from daemon.config.model import Config, Server

@@ -12,7 +12,7 @@ from daemon.errors import CallError, InvalidArguments, ToolDisabled, UnknownTool
 from daemon.model import Kind
 from daemon.operators.base import Command
 from daemon.operators.forwarding import Forwarding, forward, known_server
-from daemon.operators.tool_names import tools_like
+from daemon.operators.tool import tools_like
 from daemon.protocol import CALL_TOOL, tool_params
 from daemon.surfaces.answers import error_result
 from daemon.surfaces.arguments.explaining import refusal

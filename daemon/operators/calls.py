@@ -1,4 +1,4 @@
-"""`mcpd calls`: calls that have no answer yet, and the last thousand that have."""
+"""`mcpd calls` and `mcpd cancel`: calls in flight, and the last thousand that were answered."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import trio
 from daemon.config.labels import server_of
 from daemon.counting.recent_calls import KEPT, named_key
 from daemon.counting.tally import OK, OPERATOR
+from daemon.errors import CallCancelled, InvalidArguments
 from daemon.operators.base import Command
 from daemon.operators.clients import OperatorCall
 from daemon.operators.events import refuse_unknown_session
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from daemon.clients.call import ClientCall
     from daemon.counting.recent_calls import RecentCall
     from daemon.operators.base import OperatorContext
+
 
 MAX_SHOWN = 1000
 """Calls in flight that are shown, the oldest: more than anybody reads, and told in a few milliseconds."""
@@ -281,3 +283,45 @@ def _of_operator(call: OperatorCall, context: OperatorContext) -> dict[str, Any]
 def _redacted(context: OperatorContext, server: str, tool: str) -> str:
     """The name of a tool without secrets: where no server is known, without those of any."""
     return context.redact.of(server)(tool) if server else context.redact(tool)
+
+
+class CancelParams(msgspec.Struct):
+    """The call that is to end."""
+
+    id: int
+    """The number that `calls` shows it by."""
+
+
+async def cancel(context: OperatorContext, params: CancelParams) -> dict[str, object]:
+    """End a call: its server is told (MCP, cancellation), its client gets an error, nothing is sent again.
+
+    Raises:
+        InvalidArguments: the call has ended, or there never was one.
+    """
+    await trio.lowlevel.checkpoint()
+    call = find(context, params.id)
+    if call is None:
+        text = (
+            f"no call {params.id} is in flight: it has ended, or there never was one. `mcpd calls` shows them."
+        )
+        raise InvalidArguments(text)
+    now = under_way(call, context)
+    error = CallCancelled(_words(now), server=now.server, sent=now.sent)
+    if isinstance(call, OperatorCall):
+        call.lose(error)
+        call.waiting.cancel()
+    else:
+        call.calls.lose(call, error)
+    context.outbox.flush()
+    return {"call": told(now)}
+
+
+CANCEL = Command("cancel", CancelParams, cancel)
+
+
+def _words(call: CallUnderWay) -> str:
+    text = f"an operator has cancelled this call after {call.age:.0f} s (mcpd cancel)."
+    if not call.sent:
+        return f"{text} It was not sent. Ask the user before you call it again."
+    where = f"server {call.server}" if call.server else "its server"
+    return f"{text} It was sent to {where}, and may have run. Ask the user before you call it again."

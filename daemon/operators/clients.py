@@ -10,7 +10,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord
     from daemon.clients.call import ClientCall
     from daemon.clients.calls import CallsInFlight
     from daemon.clients.client import Moves

@@ -1,20 +1,29 @@
-"""Prompts, resources and templates as operators see them: of all servers, also what profiles hide."""
+"""`mcpd prompts`, `prompt`, `resources`, `read`: definitions of all servers, also those that profiles hide."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Raw, Struct
 
 from daemon.catalog.kinds import switch_of
+from daemon.catalog.offer import Offer
+from daemon.catalog.uris import locate as owner_of
+from daemon.config.model import Profile
+from daemon.errors import InvalidArguments, PromptDisabled, ResourceDisabled, UnknownPrompt
+from daemon.kit.wording import suggestion
 from daemon.model import Kind
+from daemon.operators.base import Command, Refused
+from daemon.operators.forwarding import Forwarding, forward, known_server
+from daemon.protocol import GET_PROMPT, READ_RESOURCE
 from daemon.states import ServerState
+from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from daemon.catalog.entry import ServerEntry
-    from daemon.catalog.known import KnownList
+    from daemon.catalog.entry import KnownList, ServerEntry
     from daemon.model import Definition
     from daemon.operators.base import OperatorContext
 
@@ -104,3 +113,144 @@ def _lists(entry: ServerEntry, kinds: Iterable[Kind]) -> Iterator[KnownList]:
         known = entry.lists.get(kind)
         if known is not None:
             yield known
+
+
+async def prompts(context: OperatorContext, params: DefinitionsParams) -> dict[str, object]:
+    """The prompts, and what is wrong with servers that have some.
+
+    Raises:
+        UnknownServer: there is no such server.
+    """
+    servers = servers_of(context, params.server)
+    return {
+        "prompts": listed(context, servers, Kind.PROMPT),
+        "servers": problems(context, servers, (Kind.PROMPT,)),
+    }
+
+
+PROMPTS = Command("prompts", DefinitionsParams, prompts)
+
+
+async def resources(context: OperatorContext, params: DefinitionsParams) -> dict[str, object]:
+    """The resources and templates, and what is wrong with servers that have some.
+
+    Raises:
+        UnknownServer: there is no such server.
+    """
+    servers = servers_of(context, params.server)
+    return {
+        "resources": listed(context, servers, Kind.RESOURCE),
+        "templates": listed(context, servers, Kind.TEMPLATE),
+        "servers": problems(context, servers, (Kind.RESOURCE, Kind.TEMPLATE)),
+    }
+
+
+RESOURCES = Command("resources", DefinitionsParams, resources)
+
+
+class PromptParams(Forwarding, kw_only=False):
+    """A prompt, by the server's own name for it, of a server or an instance, and its arguments: texts."""
+
+    server: str
+    name: str
+    arguments: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+async def prompt(context: OperatorContext, params: PromptParams) -> Raw:
+    """Get a prompt; the request is cancelled if the operator disconnects.
+
+    Raises:
+        CallError: there is no such server, it refuses, or has no such prompt; or the prompt is switched off.
+        InvalidArguments: an argument is missing, or is none of the prompt's.
+    """
+    name = params.name
+    upstream, entry = known_server(context, params.server)
+    known = known_of(entry, Kind.PROMPT)
+    if Kind.PROMPT in entry.lists and name not in known:
+        raise UnknownPrompt(f"server {entry.name} has no prompt {name!r}. {choices(known, name)}")
+    if is_off(context, entry, Kind.PROMPT, name):
+        raise PromptDisabled(told_off(entry, Kind.PROMPT, name))
+    if name in known:
+        _check(known[name], params.arguments)
+    members = (
+        b'"name":%b,"arguments":' % msgspec.json.encode(name),
+        msgspec.json.encode(params.arguments),
+    )
+    return await forward(context, upstream, GET_PROMPT, members, params, what=name)
+
+
+PROMPT = Command("prompt", PromptParams, prompt)
+
+
+def _check(definition: Definition, given: dict[str, str]) -> None:
+    """Refuse arguments that a prompt does not declare, and the lack of those that it needs."""
+    described: dict[str, Any] = msgspec.json.decode(definition.raw)
+    arguments = described.get("arguments") or []
+    declared = {str(each.get("name")): each for each in arguments if isinstance(each, dict)}
+    if unknown := [key for key in given if key not in declared]:
+        raise InvalidArguments(
+            f"prompt {definition.name} has no {unknown[0]!r}{suggestion(unknown[0], declared)}"
+        )
+    if missing := [key for key, each in declared.items() if each.get("required") is True and key not in given]:
+        raise InvalidArguments(f"prompt {definition.name} needs {', '.join(missing)}")
+
+
+class ReadParams(Forwarding, kw_only=False):
+    """A server or an instance, and its own URI of a resource; it need not be listed."""
+
+    server: str
+    uri: str
+
+
+async def read(context: OperatorContext, params: ReadParams) -> Raw:
+    """Read a resource; the request is cancelled if the operator disconnects.
+
+    Raises:
+        CallError: there is no such server, or it refuses; or the resource is switched off.
+    """
+    uri = params.uri
+    upstream, entry = known_server(context, params.server)
+    if is_off(context, entry, Kind.RESOURCE, uri):
+        raise ResourceDisabled(told_off(entry, Kind.RESOURCE, uri))
+    members = (b'"uri":', msgspec.json.encode(uri))
+    return await forward(context, upstream, READ_RESOURCE, members, params, what=uri)
+
+
+READ = Command("read", ReadParams, read)
+
+
+EVERYTHING = Profile(name="operator")
+"""A profile that hides nothing."""
+
+
+class LocateParams(msgspec.Struct):
+    """The URI that is asked for."""
+
+    uri: str
+
+
+async def locate(context: OperatorContext, params: LocateParams) -> dict[str, object]:
+    """The server that has a URI, and its own name for it.
+
+    Raises:
+        ResourceDisabled: who lists it is switched off, or it is.
+        Refused: it may be any server's, or only a template that is switched off becomes it.
+    """
+    catalog = context.catalog
+    found = owner_of(catalog, Offer(catalog, EVERYTHING, None), params.uri, {})
+    if found is not None:
+        return {"server": found[0], "uri": found[1]}
+    known: dict[str, None] = {}
+    for entry in catalog.servers.values():
+        for uri in known_of(entry, Kind.RESOURCE):
+            if not is_off(context, entry, Kind.RESOURCE, uri):
+                known[uri] = None
+            elif uri == params.uri:
+                raise ResourceDisabled(told_off(entry, Kind.RESOURCE, uri))
+    raise Refused(
+        f"no server is known to have {quoted(params.uri)}, or it is switched off. {choices(known, params.uri)}"
+        " `mcpd read SERVER/URI` asks a server for what it does not list."
+    )
+
+
+LOCATE = Command("locate", LocateParams, locate)

@@ -15,7 +15,7 @@ from daemon.config.names import spellings
 from daemon.errors import InvalidArguments
 from daemon.operators.base import Command
 from daemon.operators.setting import change_all
-from daemon.operators.tool_names import known_tool, tool_named
+from daemon.operators.tool import known_tool, tool_named
 from daemon.setup.setting import UNSET, Setting
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`mcpd login`: log in to a server that wants OAuth.
+"""`mcpd login` and `mcpd logout`: log in to a server that wants OAuth, and end that.
 
 The page that the user has to open is told while the command works, as the notification `LINK` or `DEVICE_CODE`;
 the address that a browser elsewhere ended at comes as a command of its own. The login ends with the command,
@@ -12,16 +12,22 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from daemon.authorization.messages import Failed, LoginPage
+from daemon.authorization.logins import Failed, LoginPage
 from daemon.authorization.running import LOGIN_SECONDS
+from daemon.authorization.server_logins import login_url
+from daemon.config.names import SERVER_NAME
+from daemon.history.event import Event, EventKind
+from daemon.kit.later import later
 from daemon.operators.base import OUTCOME_SECONDS, Command, Refused
 from daemon.operators.instances import named
 
 if TYPE_CHECKING:
-    from daemon.authorization.messages import DeviceCode, Done
+    from daemon.authorization.logins import DeviceCode, Done
+    from daemon.authorization.refreshing import end_login
     from daemon.authorization.running import LoginRun
     from daemon.config.model import Server
     from daemon.operators.base import OperatorContext
+
 
 LINK = "notifications/login/link"
 """The notification of a page that the user opens in a browser: `url`, `redirect`."""
@@ -147,3 +153,50 @@ def _told(page: LoginPage | DeviceCode) -> tuple[str, dict[str, object]]:
     if isinstance(page, LoginPage):
         return LINK, {"url": page.url, "redirect": page.redirect}
     return DEVICE_CODE, {"url": page.url, "code": page.code, "completeUrl": page.complete_url}
+
+
+if not TYPE_CHECKING:
+    end_login = later("daemon.authorization.refreshing", "end_login")
+
+
+class LogoutParams(msgspec.Struct):
+    """Where to log out."""
+
+    server: str
+
+
+async def logout(context: OperatorContext, params: LogoutParams) -> dict[str, object]:
+    """Forget a login and have it revoked; the server is started again without it, if there still is one.
+
+    Raises:
+        UnknownServer: no server has that name, and nothing is kept of one.
+        Refused: nobody can log in to this server.
+        LoginsTrouble: the login cannot be forgotten.
+    """
+    configured = context.config.mcp_servers.get(params.server)
+    if configured is None or not configured.enabled:
+        return await _forget(context, params.server)
+    server = server_to_log_in_to(context, params.server)
+    if (run := context.logins.under_way(server.name)) is not None:
+        run.end(Failed("somebody has logged out meanwhile"))
+    ended = await end_login(context.logins.logins.kept, server.name, login_url(server))
+    if ended.existed:
+        context.logins.changed(server.name)
+        context.history.note(Event(kind=EventKind.LOGIN, server=server.name, details={"outcome": "ended"}))
+    told = await outcome_of(context, server.name) if ended.existed else context.state_of(server.name)
+    return {"server": server.name, **told, **msgspec.to_builtins(ended)}
+
+
+async def _forget(context: OperatorContext, name: str) -> dict[str, object]:
+    """End the login that is kept of a server which is not configured any more, or switched off there."""
+    # Whatever is no name of a server would be a path.
+    if not SERVER_NAME.fullmatch(name):
+        raise context.unknown(name)
+    ended = await end_login(context.logins.logins.kept, name, None)
+    if not ended.existed:
+        raise context.unknown(name)
+    context.history.note(Event(kind=EventKind.LOGIN, server=name, details={"outcome": "ended"}))
+    return {"server": name, **context.state_of(name), **msgspec.to_builtins(ended)}
+
+
+LOGOUT = Command("logout", LogoutParams, logout)

@@ -1,4 +1,4 @@
-"""`mcpd sessions`: what each session has loaded, and whether that is still valid.
+"""`mcpd sessions`: the loaded tools of each session, whether they are valid, and why a surface was chosen.
 
 Loaded tools are judged by the current catalog; what a session was told at its last request may be older
 (design.md §6).
@@ -13,24 +13,48 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from daemon.catalog.loaded import LoadedStatus, judge_in
-from daemon.catalog.remembered import is_anonymous
+from daemon.catalog.loaded import LoadedStatus, is_anonymous, judge_in
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.history.event import EventKind
 from daemon.operators.base import Command
-from daemon.operators.grounds import why
-from daemon.operators.tool_changes import explain
+from daemon.operators.tool import explain
 from daemon.surfaces.answers import choices, quoted
+from daemon.surfaces.fitting import Grounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from daemon.catalog.loaded import LoadedTool
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import LoadedTool, SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.context import SessionStatistics
     from daemon.model import ToolKey
     from daemon.operators.base import Archive, OperatorContext
+    from daemon.surfaces.fitting import SurfaceChoice
+
+
+_WORDS: Mapping[Grounds, str] = {
+    Grounds.SWITCHED_OFF: "loading on demand is switched off (lazy)",
+    Grounds.ASKED_FOR: "asked for with --surface or in the URL",
+    Grounds.ASKED_FOR_LAZY: "asked for with --lazy",
+    Grounds.DEFERRED_LOADING: "the profile says so with deferredLoading",
+    Grounds.NAMED_SERVERS: "asked for with --server or in the URL",
+    Grounds.PROFILE: "the profile names it",
+    Grounds.UNKNOWN_CLIENT: "nothing is known of this client ({client})",
+    Grounds.SILENT_CLIENT: "the client has not said what it is",
+    Grounds.OLDER_CLIENT: "{client} is older than {since}, the first that searches tools itself",
+    Grounds.UNREADABLE_VERSION: "{client} may be older than {since}, the first that searches tools itself",
+    Grounds.SEARCHES_ITSELF: "{client} searches tools itself, {tools:,} tools are within its {most:,}",
+    Grounds.TOO_MANY_TOOLS: "{client} searches tools itself, but {tools:,} tools are more than its {most:,}",
+}
+
+
+def why(choice: SurfaceChoice) -> str:
+    """The grounds of a surface in one clause, which stands after its name and a colon."""
+    since = ".".join(map(str, choice.since))
+    return _WORDS[choice.grounds].format(
+        client=choice.client.text, since=since, tools=choice.tools, most=choice.most
+    )
+
 
 MAX_LISTED = 200
 """The most keyed sessions in one list, the most recently used: more than anybody reads. The store takes a tenth

@@ -1,4 +1,4 @@
-"""`mcpd status`: the daemon, its servers and its sessions as plain data (design.md §6)."""
+"""`mcpd status`: the daemon, its servers and sessions, and one server in detail."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
+from daemon.config.labels import server_of
 from daemon.counting.summary import in_all, summary
 from daemon.counting.tally import tokens_in
 from daemon.history.event import EventKind
+from daemon.history.query import EventQuery
+from daemon.history.wording import phrase
 from daemon.kit.wording import camel
 from daemon.operators.base import Command
-from daemon.operators.grounds import why
-from daemon.operators.lately import lately
-from daemon.operators.status_lists import numbers
-from daemon.operators.status_one import status_of_one
-from daemon.operators.status_servers import server_status
+from daemon.operators.calls import in_flight, told
+from daemon.operators.events import recent
+from daemon.operators.retries import LOOKED_AT, for_people
+from daemon.operators.sessions import why
+from daemon.operators.status_servers import instance_status, numbers, server_status
 from daemon.operators.tools import view_of
 from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
@@ -24,10 +27,127 @@ from daemon.surfaces.table import by_profile
 from daemon.upstreams.transports.stdio import child_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from daemon.clients.context import SessionStatistics
+    from daemon.history.event import Event
     from daemon.operators.base import OperatorContext
+
+
+LATELY_SECONDS = 12 * 3600.0
+"""How far back it looks: in the morning, to the evening before."""
+
+MOST = 500
+"""The most events that are looked through, the newest: some milliseconds."""
+
+_KINDS = frozenset({EventKind.READY, EventKind.LISTS_CHANGED})
+
+
+async def lately(context: OperatorContext) -> dict[str, object]:
+    """What is over, by server: `outages`, their `awaySeconds`, and the tools that `changed`, `came`, `went`."""
+    since = context.history.now() - LATELY_SECONDS
+    events = await context.history.recent(EventQuery(kinds=_KINDS, since=since, limit=MOST))
+    configured = context.config.mcp_servers
+    told = summed(event for event in events if event.server in configured)
+    return {"seconds": LATELY_SECONDS, "servers": told}
+
+
+def summed(events: Iterable[Event]) -> dict[str, dict[str, object]]:
+    """What these events say together of each server; nothing of those of which there is nothing to say.
+
+    Args:
+        events: what happened, oldest first.
+    """
+    outages: dict[str, list[float]] = {}
+    tools: dict[str, dict[str, str]] = {}
+    for event in events:
+        away = event.details.get("awaySeconds")
+        if isinstance(away, (int, float)):
+            outages.setdefault(event.server, []).append(float(away))
+        found = event.details.get("tools")
+        if isinstance(found, dict):
+            _change(tools.setdefault(event.server, {}), found)
+    told: dict[str, dict[str, object]] = {}
+    for server in dict.fromkeys([*outages, *tools]):
+        lengths, changes = outages.get(server, []), tools.get(server, {})
+        if lengths or changes:
+            told[server] = {"outages": len(lengths), "awaySeconds": round(sum(lengths), 1)}
+            for how in ("changed", "came", "went"):
+                told[server][how] = sorted(name for name, what in changes.items() if what == how)
+    return told
+
+
+def _change(known: dict[str, str], found: Mapping[str, object]) -> None:
+    """Add the changes of one list: what went and came back is changed, what came and went was never there."""
+    for how in ("went", "came", "changed"):
+        names = found.get(how)
+        for name in names if isinstance(names, (list, tuple)) else ():
+            before = known.pop(name, "")
+            if {before, how} == {"came", "went"}:
+                if before == "went":
+                    known[name] = "changed"
+            else:
+                known[name] = "came" if before == "came" else how
+
+
+EVENTS = 20
+"""The newest events that are shown: a screen of them; `mcpd events SERVER` has all."""
+
+CALLS = 50
+"""The oldest calls in flight that are shown: the one that hangs is among them."""
+
+
+async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int, int]) -> dict[str, object]:
+    """All of one: its status, its newest events (newest last), its calls in flight (oldest first).
+
+    Args:
+        context: the daemon.
+        name: a server's, or an instance's (`server#12`, `server@~/app`).
+        memory: resident bytes of each child's tree, by its mark.
+
+    Raises:
+        UnknownServer: there is none of that name.
+    """
+    calls = in_flight(context, name)
+    events = await recent(context, server=name, limit=EVENTS * LOOKED_AT)
+    return {
+        "name": name,
+        "server": _status(context, name, memory),
+        "lastErrors": _failures(context, server_of(name)),
+        "events": [_event(each) for each in await for_people(events, EVENTS)],
+        "calls": [told(each) for each in calls[:CALLS]],
+        "moreCalls": max(0, len(calls) - CALLS),
+    }
+
+
+def _status(context: OperatorContext, name: str, memory: Mapping[int, int]) -> dict[str, object]:
+    entry = context.catalog.servers.get(name)
+    if entry is not None:
+        return server_status(context, entry, memory)
+    actor = context.actors.get(name)
+    if actor is None or actor.of not in context.catalog.servers:
+        raise context.unknown(name)
+    return instance_status(actor, context, memory)
+
+
+def _failures(context: OperatorContext, server: str) -> list[dict[str, object]]:
+    """The last errors of its calls, oldest first; of a server with instances those of all of them."""
+    redact = context.redact.of(server)
+    return [
+        {"at": round(each.at, 3), "tool": redact(each.tool), "code": each.code, "text": redact(each.text)}
+        for each in context.counters.recent.failures(server)
+    ]
+
+
+def _event(event: Event) -> dict[str, object]:
+    return {
+        "at": round(event.at, 3),
+        "kind": str(event.kind),
+        "instance": event.instance,
+        "run": event.run,
+        "cause": event.cause,
+        "text": phrase(event),
+    }
 
 
 class StatusParams(msgspec.Struct):

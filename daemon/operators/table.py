@@ -6,23 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.operators.allow import ALLOW
 from daemon.operators.call import CALL
-from daemon.operators.calls import CALLS
-from daemon.operators.cancel import CANCEL
+from daemon.operators.calls import CALLS, CANCEL
+from daemon.operators.definitions import LOCATE, PROMPT, PROMPTS, READ, RESOURCES
 from daemon.operators.describe import DESCRIBE
 from daemon.operators.events import EVENTS
 from daemon.operators.lazy import LAZY
-from daemon.operators.locate import LOCATE
-from daemon.operators.login import LOGIN, LOGIN_ANSWER
-from daemon.operators.logout import LOGOUT
+from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT
 from daemon.operators.logs import LOGS
 from daemon.operators.metrics import METRICS
 from daemon.operators.move import MOVE
-from daemon.operators.prompt import PROMPT
-from daemon.operators.prompts import PROMPTS
-from daemon.operators.read import READ
 from daemon.operators.refresh import REFRESH
 from daemon.operators.reload import RELOAD
-from daemon.operators.resources import RESOURCES
 from daemon.operators.restart import RESTART
 from daemon.operators.search import SEARCH
 from daemon.operators.sessions import SESSIONS

@@ -1,4 +1,4 @@
-"""`mcpd tools SERVER/TOOL`: one tool as its server defines it, and arguments that it takes."""
+"""`mcpd tools SERVER/TOOL`: one tool as its server defines it, example arguments, and its changes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,127 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from daemon.errors import UnknownTool
-from daemon.kit.wording import quoted
+from daemon.errors import InvalidArguments, UnknownTool
+from daemon.history.event import EventKind
+from daemon.history.query import EventQuery
+from daemon.history.wording import of_tool
+from daemon.kit.wording import closest, meant, quoted
 from daemon.operators.base import Command
 from daemon.operators.loaded_words import change_in_words
-from daemon.operators.tool_changes import last_change
-from daemon.operators.tool_names import known_tool, tool_named
+from daemon.surfaces.answers import MAX_NAMED, choices
 from daemon.surfaces.arguments.examples import example_of
 from daemon.surfaces.arguments.validators import Validators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from daemon.catalog.snapshot import Catalog
+    from daemon.history.event import Event
+    from daemon.model import Tool, ToolKey
     from daemon.operators.base import OperatorContext
     from daemon.surfaces.arguments.validators import Validator
+
+
+MAX_NEAR = 3
+"""Most tools that are proposed for a name that none has."""
+
+
+def tool_named(catalog: Catalog, name: str) -> ToolKey:
+    """The tool that a name means, listed or not: `SERVER/TOOL`, `mcp__SERVER__TOOL`, or `TOOL` of one server.
+
+    A bare name that several servers have is refused, although models know one of them by it: which one that is
+    depends on who was there first.
+
+    Raises:
+        InvalidArguments: several servers have a tool of that name.
+        UnknownTool: none has.
+    """
+    owners = [key for key in _listed(catalog) if key[1] == name]
+    if len(owners) > 1:
+        named = ", ".join(f"{server}/{own}" for server, own in owners[:MAX_NAMED])
+        raise InvalidArguments(f"{len(owners)} servers have a tool {quoted(name)}: write one of {named}")
+    found = owners[0] if owners else catalog.names.key_of(name, catalog.servers)
+    if found is not None:
+        return found
+    known = {f"{server}/{own}": own for server, own in _listed(catalog)}
+    alike = closest(name, known.values())
+    near = closest(name, known) or [whole for whole, own in known.items() if own in alike][:MAX_NEAR]
+    hint = meant(near) if near else "`mcpd tools` lists them."
+    raise UnknownTool(f"no server has a tool {quoted(name)}. {hint}", tool=name)
+
+
+def known_tool(context: OperatorContext, server: str, name: str) -> Tool:
+    """A tool that a server lists, by its own name.
+
+    Raises:
+        UnknownServer: there is no such server.
+        UnknownTool: it lists no such tool, or one that cannot be used.
+    """
+    entry = context.catalog.servers.get(server)
+    if entry is None:
+        raise context.unknown(server)
+    found = (entry.tools or {}).get(name)
+    if found is not None:
+        return found
+    why, text = entry.quarantined.get(name), f"server {server} has no tool {quoted(name)}"
+    if why is None:
+        raise UnknownTool(f"{text}. {tools_like(server, entry.tools or {}, name)}", tool=name)
+    raise UnknownTool(f"{text} that can be used: {why}", tool=name)
+
+
+def tools_like(server: str, tools: Iterable[str], name: str) -> str:
+    """What an error says after a name that a server has not: the closest of its tools, as they are typed."""
+    own = list(tools)
+    near = [f"{server}/{each}" for each in closest(name, own)]
+    return choices([f"{server}/{each}" for each in own], name, near)
+
+
+def _listed(catalog: Catalog) -> list[ToolKey]:
+    return [(entry.name, own) for entry in catalog.servers.values() for own in entry.tools or ()]
+
+
+MOST = 200
+"""The most changes of a server's lists that are looked through, the newest: some milliseconds."""
+
+_KINDS = frozenset({EventKind.LISTS_CHANGED})
+
+_EXPLAINED = frozenset({"invalid_changed", "invalid_deleted", "invalid_renamed"})
+"""Statuses of loaded tools that a change of a server's list has brought about."""
+
+
+async def last_change(context: OperatorContext, server: str, name: str) -> dict[str, object] | None:
+    """When a tool of a server last came, changed or went (`at`), and what it was in words (`what`)."""
+    return _told(await _changes(context, server), name)
+
+
+async def explain(context: OperatorContext, loaded: Sequence[dict[str, Any]]) -> None:
+    """Add to loaded tools that their servers have changed since: when that was, and what (`changed`).
+
+    Args:
+        context: the daemon.
+        loaded: as `mcpd sessions KEY` tells them.
+    """
+    lost = [tool for tool in loaded if tool["status"] in _EXPLAINED]
+    for server in dict.fromkeys(tool["server"] for tool in lost):
+        of_server = [tool for tool in lost if tool["server"] == server]
+        events = await _changes(context, server, min(tool["loadedAt"] for tool in of_server))
+        for tool in of_server:
+            told = _told([event for event in events if event.at >= tool["loadedAt"]], tool["name"])
+            if told is not None:
+                tool["changed"] = told
+
+
+async def _changes(context: OperatorContext, server: str, since: float = 0.0) -> Sequence[Event]:
+    return await context.history.recent(EventQuery(server=server, kinds=_KINDS, since=since, limit=MOST))
+
+
+def _told(events: Sequence[Event], name: str) -> dict[str, object] | None:
+    """The newest change of one tool among those of its server's lists."""
+    for event in reversed(events):
+        if what := of_tool(event, name):
+            return {"at": round(event.at, 3), "what": what}
+    return None
+
 
 MAX_EXAMPLE = 4096
 """Bytes of the longest example: a longer one is no help on a command line."""

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.command_lines import started
+from daemon.config.command_lines import Unpinned, started, unpinned
 from daemon.config.names import SERVER_NAME, slug
-from daemon.config.runners import Unpinned, unpinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

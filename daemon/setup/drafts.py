@@ -9,9 +9,9 @@ import attrs
 
 from daemon.config.env_file import read_env, with_variable, without_variable
 from daemon.config.expand import ENV_FILE, MAX_FILE
-from daemon.config.normalizing import SERVERS, normalized
 from daemon.config.parse import MAX_CONFIG, load, parse
 from daemon.config.redaction import secrets
+from daemon.config.translation import SERVERS, normalized
 from daemon.documents.edited import spelt
 from daemon.documents.files import DocumentError, look, replace, unified_diff
 from daemon.documents.formats import Format, read_document
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from daemon.config.normalizing import Normalized
+    from daemon.config.translation import Normalized
     from daemon.documents.files import FoundFile
     from daemon.documents.formats import Document
     from daemon.setup.clients.importing import ImportPlan

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from daemon.config.runners import Unpinned
+    from daemon.config.command_lines import Unpinned
 
 LOOKUP_SECONDS = 30.0
 """How long a client may take: npm's own first answer over a slow line takes some seconds."""

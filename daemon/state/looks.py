@@ -10,7 +10,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord
     from daemon.state.access import StoreAccess
     from daemon.state.listening import Listening
     from daemon.state.recalling import Recalling

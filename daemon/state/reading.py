@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 
 from daemon.catalog.listing import read_definitions, read_tools
-from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, Source, Verdict
-from daemon.catalog.remembered import ServerRecord, SessionRecord
+from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, ServerRecord, SessionRecord, Source, Verdict
 from daemon.model import GivenName, Kind, Summary
 from daemon.state.sql import among, chunks
 

@@ -15,7 +15,7 @@ from daemon.kit.mailbox import ActorGone
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from daemon.catalog.remembered import ServerRecord
+    from daemon.catalog.loaded import ServerRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
     from daemon.kit.mailbox import Watch

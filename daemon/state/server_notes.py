@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.loaded import judge_stored
-from daemon.catalog.remembered import ServerRecord
+from daemon.catalog.loaded import ServerRecord, judge_stored
 from daemon.state.name_notes import NameNotes, names_in
 from daemon.state.values import Batch
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.remembered import is_anonymous
+from daemon.catalog.loaded import is_anonymous
 from daemon.kit.latest import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord
 
 MAX_SESSIONS = 10_000
 """The most records of sessions in memory, written or not; some 30 MB with ten loaded tools each. Written

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from loguru import logger
 
-from daemon.catalog.remembered import ANONYMOUS, OTHERS
+from daemon.catalog.loaded import ANONYMOUS, OTHERS
 from daemon.kit.later import later
 from daemon.safety.redact import Redactor
 from daemon.state import migrations, sqlite
@@ -30,7 +30,7 @@ from daemon.state.writing import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord
     from daemon.config.state_url import StateUrl
     from daemon.state import postgres
     from daemon.state.server_notes import Switches

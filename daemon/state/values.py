@@ -9,8 +9,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daemon.catalog.loaded import LoadedStatus, Verdict
-    from daemon.catalog.remembered import ServerRecord, SessionRecord
+    from daemon.catalog.loaded import LoadedStatus, ServerRecord, SessionRecord, Verdict
     from daemon.history.event import Event
     from daemon.model import GivenName
 

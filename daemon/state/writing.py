@@ -22,8 +22,7 @@ from daemon.state.stamping import StampedRows
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from daemon.catalog.loaded import LoadedStatus, LoadedTool, Verdict
-    from daemon.catalog.remembered import ServerRecord, SessionRecord
+    from daemon.catalog.loaded import LoadedStatus, LoadedTool, ServerRecord, SessionRecord, Verdict
     from daemon.model import Definition, GivenName, Summary, Tool
     from daemon.state.sql import Row, Transaction
     from daemon.state.values import Judge

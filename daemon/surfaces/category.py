@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.catalog.categories import prospect
+from daemon.config.model import Permission
 from daemon.config.names import own_name
-from daemon.config.permission import Permission
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
 from daemon.surfaces import calling

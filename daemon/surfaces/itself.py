@@ -1,7 +1,7 @@
 """The surface of a client that has chosen servers: each as if the client were connected to it directly.
 
 It is chosen by naming servers (`mcpd connect --server`, `/mcp/-/NAME`) and not as a surface: without them there
-would be nothing to show. Which servers, and under which names, the view's catalog says (`catalog.chosen`).
+would be nothing to show. Which servers, and under which names, the view's catalog says (`catalog.offer`).
 """
 
 from __future__ import annotations

@@ -80,7 +80,6 @@ LOGIN_PROCESS = {
     "daemon.authorization.__main__",
     "daemon.authorization.login",
     "daemon.authorization.login_process",
-    "daemon.authorization.sdk_client",
 }
 
 # The bridge starts once per client: what it imports is what every client waits for.

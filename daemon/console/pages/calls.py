@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.console.page import ConsoleAction, ConsolePage, Fragment
-from daemon.console.pages.links import element_id, server_page, session_page, tool_page, with_query
+from daemon.console.page import (
+    ConsoleAction,
+    ConsolePage,
+    Fragment,
+    element_id,
+    server_page,
+    session_page,
+    tool_page,
+    with_query,
+)
 from daemon.counting.recent_calls import KEPT
 from daemon.errors import InvalidArguments
-from daemon.operators.calls import CALLS, CallsParams
-from daemon.operators.cancel import CANCEL, CancelParams
+from daemon.operators.calls import CALLS, CANCEL, CallsParams, CancelParams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

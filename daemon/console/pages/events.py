@@ -7,8 +7,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from daemon.console.page import ConsolePage, Fragment
-from daemon.console.pages.links import element_id, server_page, tool_page, with_query
+from daemon.console.page import ConsolePage, Fragment, element_id, server_page, tool_page, with_query
 from daemon.errors import InvalidArguments
 from daemon.history.event import MAY_BE_BAD, Event, EventKind
 from daemon.history.wording import NAMED, phrase

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.console.charts.bars import bars
-from daemon.console.charts.figure import Chart, Quantity
-from daemon.console.charts.lines import lines
-from daemon.console.page import ConsolePage, Fragment
-from daemon.console.pages.links import element_id, session_page
+from daemon.console.charts import Chart, Quantity, bars, lines
+from daemon.console.page import ConsolePage, Fragment, element_id, session_page
 from daemon.counting.summary import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED, in_all
 from daemon.counting.tally import OTHER, tokens_in
 from daemon.kit.wording import BYTES_PER_TOKEN

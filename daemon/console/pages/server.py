@@ -1,33 +1,288 @@
-"""The page of one server: why it is as it is, what it has done, and everything else that is known of it."""
+"""The page of one server: state and reason, charts, history, and the actions of an operator."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 
-from daemon.authorization.messages import LoginPage
+from daemon.authorization.logins import LoginPage
 from daemon.config.labels import server_of
-from daemon.console.page import ConsolePage, Fragment
+from daemon.console.charts import TELLING, Band, Chart, Quantity, bands, known, lines, spans_of
+from daemon.console.page import ConsoleAction, ConsolePage, Fragment, server_page, session_page
 from daemon.console.pages.calls import caller, waiting
-from daemon.console.pages.links import session_page
-from daemon.console.pages.server_charts import server_charts
-from daemon.console.pages.server_facts import MEBIBYTE, memory_now, server_facts
+from daemon.history.event import EventKind
 from daemon.history.wording import phrase
+from daemon.kit.wording import counted
 from daemon.operators.calls import in_flight, told
 from daemon.operators.events import recent
+from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT, LoginAnswerParams, LoginParams, LogoutParams
 from daemon.operators.logs import LOGS, LogsParams
+from daemon.operators.refresh import REFRESH, RefreshParams
+from daemon.operators.remedies import LINES, remedy
+from daemon.operators.restart import RESTART, RestartParams
 from daemon.operators.retries import LOOKED_AT, for_people
-from daemon.operators.status_servers import server_status
+from daemon.operators.status_servers import resident_bytes, server_status
+from daemon.operators.switch import SWITCH, SwitchParams
+from daemon.processes.marks import memory_by_mark
+from daemon.states import WELL, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from markupsafe import Markup
+
+    from daemon.causes import Reason
     from daemon.console.page import Viewer
-    from daemon.operators.base import OperatorContext
+    from daemon.operators.base import ObservedUpstream, OperatorContext
+    from daemon.operators.remedies import Remedy
 
-LINES = 200
+
+MINUTES = 5
+"""Minutes that "lately" covers: calls, errors and latencies."""
+
+MEBIBYTE = 1 << 20
+"""Memory is shown to one MiB: it changes with every call otherwise, and a page with it."""
+
+
+def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int]) -> dict[str, object]:
+    """What the list of servers and the page of a server have in common.
+
+    Args:
+        context: the daemon.
+        name: a server of the catalog.
+        memory: resident bytes of each child's tree, by its mark.
+    """
+    entry, upstream = context.catalog.servers[name], context.upstreams.get(name)
+    redact, instances = context.redact.of(name), context.instances_of(name)
+    status = entry.status
+    used: Sequence[ObservedUpstream] = instances or ([] if upstream is None else [upstream])
+    return {
+        "name": name,
+        "address": server_page(name),
+        "title": redact(context.config.mcp_servers[name].title),
+        "state": str(status.state),
+        "since": round(status.since),
+        "restarts": status.restarts,
+        "attempt": status.attempt,
+        "next_retry_at": _next_try(context, name),
+        **_why(status.why.redacted(redact), name, status.state, upstream, redact),
+        "off": entry.disabled,
+        "wants_login": status.state is ServerState.NEEDS_AUTH,
+        **_lately(upstream),
+        "in_flight": 0 if upstream is None else upstream.in_flight,
+        "memory": memory_of(used, memory),
+        "tools": len(entry.tools or ()),
+        "instances": len(instances),
+    }
+
+
+async def memory_now(context: OperatorContext) -> Mapping[int, int]:
+    """Resident bytes of each child's tree, by its mark; read in a thread, as that takes milliseconds."""
+    if not any(each.children for each in context.actors.values()):
+        return {}
+    return await trio.to_thread.run_sync(memory_by_mark)
+
+
+def memory_of(actors: Sequence[ObservedUpstream], memory: Mapping[int, int]) -> int | None:
+    """Resident bytes of these together, to one MiB; None if they have no processes here."""
+    used = resident_bytes(actors, memory)
+    return None if used is None else round(used / MEBIBYTE) * MEBIBYTE
+
+
+def _next_try(context: OperatorContext, name: str) -> int | None:
+    """When it is started again, or its lists are read again, in seconds since the epoch."""
+    status, upstream = context.catalog.servers[name].status, context.upstreams.get(name)
+    due = status.next_retry_at
+    if status.state is ServerState.DEGRADED and upstream is not None:
+        due = upstream.standing.next_at
+    return None if due is None else round(due)
+
+
+def _why(
+    why: Reason, name: str, state: ServerState, upstream: ObservedUpstream | None, redact: Callable[[str], str]
+) -> dict[str, object]:
+    found: Remedy | None = None
+    if state not in WELL:
+        words = [] if upstream is None else [redact(line) for line in upstream.stderr.last(LINES)]
+        found = remedy(name, {"cause": why.cause, "causeData": why.data}, words)
+    return {
+        "reason": why.text,
+        "happened": found.happened if found else "",
+        "helps": found.helps if found else "",
+    }
+
+
+def _lately(upstream: ObservedUpstream | None) -> dict[str, object]:
+    if upstream is None:
+        return {"calls": 0, "errors": 0, "p50_ms": None, "p95_ms": None}
+    window = upstream.stats.window(MINUTES, trio.current_time())
+    return {
+        "calls": window.calls,
+        "errors": window.errors,
+        "p50_ms": window.p50_ms,
+        "p95_ms": window.p95_ms,
+    }
+
+
+HOUR = 3600
+
+SPANS = {"The last hour": HOUR, "The last 6 hours": 6 * HOUR, "The last day": 24 * HOUR}
+"""What charts may cover, in seconds, the shortest first; minutes are kept for a day."""
+
+CHARTED_EVENTS = 500
+"""Most events that the states of a day are made of."""
+
+STEP = 60
+"""Seconds of each value. Charts end with a whole minute, too: otherwise they would differ with each second."""
+
+
+_DAEMON = frozenset({EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED})
+
+
+@attrs.frozen(kw_only=True)
+class ServerCharts:
+    """The data of a server's charts; drawn where a page is, in a thread, and only if they differ."""
+
+    title: str
+    """What they cover."""
+    states: Band
+    latencies: Chart
+    memory: Chart
+    since: float
+    until: float
+
+    def drawn(self) -> list[Markup]:
+        """The charts as figures; none of a quantity that was never measured."""
+        states = bands("states", "State", [self.states], since=self.since, until=self.until)
+        measured = (each for each in (self.latencies, self.memory) if any(map(known, each.series)))
+        return [*([states] if self.states.spans else []), *map(lines, measured)]
+
+
+async def server_charts(context: OperatorContext, name: str) -> ServerCharts:
+    """What is known of the last day of a server, or of less if nothing older is known."""
+    until = (int(context.wall()) // STEP + 1) * STEP
+    # However old: that a server has been ready for a week was said a week ago.
+    events = await recent(context, server=name, kinds=TELLING, limit=CHARTED_EVENTS)
+    daemon = await recent(context, kinds=_DAEMON, limit=CHARTED_EVENTS)
+    spans = tuple(spans_of([*events, *daemon], until=until))
+    minutes = context.counters.series.server(name)
+    oldest = min([*(span.since for span in spans), *(each.at for each in minutes)], default=until)
+    title = next((title for title, span in SPANS.items() if oldest >= until - span), [*SPANS][-1])
+    since = until - SPANS[title]
+    minutes = [each for each in minutes if each.at >= since]
+    moments = tuple(each.at for each in minutes)
+
+    def chart(key: str, title: str, unit: str, **values: Sequence[float | None]) -> Chart:
+        series = tuple(Quantity(name=_NAMES[each], values=tuple(column)) for each, column in values.items())
+        return Chart(
+            id=key, title=title, unit=unit, moments=moments, step=STEP, series=series, since=since, until=until
+        )
+
+    return ServerCharts(
+        title=title,
+        states=Band(name=name, spans=spans),
+        latencies=chart(
+            "latencies",
+            "Time of calls",
+            "ms",
+            half=[each.p50_ms for each in minutes],
+            most=[each.p95_ms for each in minutes],
+        ),
+        memory=chart("memory", "Memory", "MiB", resident=[_mebibytes(each.rss_bytes) for each in minutes]),
+        since=since,
+        until=until,
+    )
+
+
+_NAMES = {"half": "half of the calls within (p50)", "most": "95 % within (p95)", "resident": "resident memory"}
+
+
+def _mebibytes(size: int | None) -> float | None:
+    return None if size is None else size / MEBIBYTE
+
+
+async def _restart(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    name = fields.get("instance") or viewer.path["server"]
+    return _state(name, await RESTART.run(viewer.context, RestartParams(name)), done="restarted")
+
+
+async def _refresh(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    name = fields.get("instance") or viewer.path["server"]
+    told = await REFRESH.run(viewer.context, RefreshParams(name))
+    assert isinstance(told, dict)
+    return " ".join(_news(each, seen) for each, seen in told["servers"].items())
+
+
+async def _enable(viewer: Viewer, _fields: Mapping[str, str]) -> str:
+    return await _switch(viewer, off=False)
+
+
+async def _disable(viewer: Viewer, _fields: Mapping[str, str]) -> str:
+    return await _switch(viewer, off=True)
+
+
+async def _start_login(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    params = LoginParams(viewer.path["server"], device=bool(fields.get("device")), wait=False)
+    await LOGIN.run(viewer.context, params)
+    return f"A login to {viewer.path['server']} is under way: open the page that is shown here."
+
+
+async def _login_answer(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    params = LoginAnswerParams(viewer.path["server"], fields.get("url", "").strip())
+    await LOGIN_ANSWER.run(viewer.context, params)
+    return "The address was handed to the login; its outcome shows here."
+
+
+async def _logout(viewer: Viewer, _fields: Mapping[str, str]) -> str:
+    told = await LOGOUT.run(viewer.context, LogoutParams(viewer.path["server"]))
+    assert isinstance(told, dict)
+    what = "Logged out" if told["existed"] else "There was no login to end"
+    return f"{what}. {_state(viewer.path['server'], told)}"
+
+
+SERVER_ACTIONS = (
+    ConsoleAction(path="/servers/{server}/restart", act=_restart),
+    ConsoleAction(path="/servers/{server}/refresh", act=_refresh),
+    ConsoleAction(path="/servers/{server}/enable", act=_enable),
+    ConsoleAction(path="/servers/{server}/disable", act=_disable),
+    ConsoleAction(path="/servers/{server}/login", act=_start_login),
+    ConsoleAction(path="/servers/{server}/login-answer", act=_login_answer),
+    ConsoleAction(path="/servers/{server}/logout", act=_logout),
+)
+
+
+async def _switch(viewer: Viewer, *, off: bool) -> str:
+    name = viewer.path["server"]
+    told = await SWITCH.run(viewer.context, SwitchParams(name, off))
+    assert isinstance(told, dict)
+    note = f" {told['note']}." if told["note"] else ""
+    if off and told.get("state") == ServerState.DISABLED:
+        return f"{name} is switched off.{note}"
+    return f"{_state(name, told, done='switched off' if off else 'switched on')}{note}"
+
+
+def _state(name: str, told: object, *, done: str = "") -> str:
+    """A sentence about the state that a command has reported."""
+    assert isinstance(told, dict)
+    reason = f": {told['reason']}" if told.get("reason") else ""
+    state = told.get("state") or "gone"
+    if not done:
+        return f"{name} is {state}{reason}."
+    return f"{name} was {done} and is {state}{reason}."
+
+
+def _news(name: str, seen: Mapping[str, Any]) -> str:
+    if seen.get("problem"):
+        return f"{name}: {seen['problem']}."
+    news = {word: seen[word] for word in ("came", "went", "changed")}
+    parts = [f"{len(names)} {word}" for word, names in news.items() if names]
+    return f"{name} has listed {counted(seen['tools'], 'tool')}: {', '.join(parts) or 'nothing has changed'}."
+
+
+LOG_LINES = 200
 """Most lines of stderr that are shown, of each instance; `mcpd logs` has all that are kept."""
 
 EVENTS = 50
@@ -138,7 +393,7 @@ async def _stderr(context: OperatorContext, name: str) -> list[dict[str, Any]]:
     """The last lines of each that runs of a server, by its own name."""
     if not any(server_of(each) == name for each in context.actors):
         return []
-    report: Any = await LOGS.run(context, LogsParams(server=name, last=LINES))
+    report: Any = await LOGS.run(context, LogsParams(server=name, last=LOG_LINES))
     sources = report.get("instances") or ({name: report} if "lines" in report else {})
     return [
         {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from daemon.console.page import ConsolePage, Fragment
-from daemon.console.pages.links import element_id, with_query
-from daemon.console.pages.server_facts import MINUTES, memory_now, server_facts
+from daemon.console.page import ConsolePage, Fragment, element_id, with_query
+from daemon.console.pages.server import MINUTES, memory_now, server_facts
 from daemon.states import WELL, WORST_FIRST
 
 if TYPE_CHECKING:

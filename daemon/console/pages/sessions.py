@@ -1,19 +1,33 @@
-"""The page of all sessions: clients that are connected, and sessions that are kept for when they come back."""
+"""The pages of all sessions and of one session."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.console.page import ConsolePage, Fragment
-from daemon.console.pages.links import element_id, session_page
-from daemon.operators.grounds import why
-from daemon.operators.sessions import SESSIONS, SessionsParams
+from daemon.config.labels import server_of
+from daemon.console.page import (
+    ConsoleAction,
+    ConsolePage,
+    Fragment,
+    element_id,
+    server_page,
+    session_page,
+    tool_page,
+)
+from daemon.errors import McpdError
+from daemon.operators.allow import ALLOW, AllowParams
+from daemon.operators.loaded_words import SOURCES, STATUSES, advice
+from daemon.operators.move import MOVE, MoveParams
+from daemon.operators.sessions import SESSIONS, SessionsParams, why
+from daemon.operators.unload import UNLOAD, UnloadParams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from daemon.clients.context import SessionStatistics
     from daemon.console.page import Viewer
+    from daemon.operators.base import OperatorContext
+
 
 SHOWN = 200
 """Most connections, and most sessions, that are shown."""
@@ -89,3 +103,111 @@ def _kept(report: Mapping[str, Any]) -> Fragment:
         "seen_at": None if report["connections"] or report["seenAt"] is None else round(report["seenAt"]),
     }
     return Fragment(id=element, template="sessions_row.html", values=values)
+
+
+_STEP = 60
+"""Until when something is allowed is shown to one minute, or it would seem to change all the time."""
+
+
+async def _session_fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+    context, name = viewer.context, viewer.path["session"]
+    report: Any = await SESSIONS.run(context, SessionsParams(name))
+    name = report["key"] or f"#{report['number']}"
+    live = [each for each in context.clients.statistics() if (each.key or f"#{each.number}") == name]
+    facts = {"name": name, "address": session_page(name), "may_change": viewer.may_change}
+    overview = {
+        **facts,
+        "client": report["client"],
+        "created_at": round(report["createdAt"]),
+        "seen_at": None if report["connections"] or report["seenAt"] is None else round(report["seenAt"]),
+        "connections": [_one_connection(context, connection_facts(each)) for each in live],
+        "profiles": list(context.config.profiles),
+        "profile": report["profile"],
+    }
+    loaded = {**facts, "loaded": [_loaded(each) for each in report["loaded"]]}
+    grants = {**facts, **await _grants(context, name)}
+    return {
+        "session": [
+            Fragment(id=f"session-{part}", template=f"session_{part}.html", values=values)
+            for part, values in (("overview", overview), ("loaded", loaded), ("grants", grants))
+        ]
+    }
+
+
+SESSION_PAGE = ConsolePage(
+    path="/sessions/{session}",
+    title="Session",
+    template="session.html",
+    fragments=_session_fragments,
+    in_navigation=False,
+    calls_every=2.0,  # What is loaded is loaded by a call, which is all that happens then.
+)
+
+
+async def _unload(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    params = UnloadParams(viewer.path["session"], fields.get("tool") or None)
+    told: Any = await UNLOAD.run(viewer.context, params)
+    names = ", ".join(told["unloaded"]) or "Nothing"
+    note = f" {told['note']}." if told["note"] else ""
+    return f"{names} {'is' if len(told['unloaded']) <= 1 else 'are'} not loaded any more.{note}"
+
+
+async def _move(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    params = MoveParams(viewer.path["session"], fields.get("profile", ""))
+    told: Any = await MOVE.run(viewer.context, params)
+    who = "Who comes next" if not told["moved"] else "The session"
+    return f"{who} has profile {told['profile']} now."
+
+
+async def _revoke(viewer: Viewer, fields: Mapping[str, str]) -> str:
+    params = AllowParams(viewer.path["session"], fields.get("tool") or None, revoke=True)
+    told: Any = await ALLOW.run(viewer.context, params)
+    return f"The user is asked again about: {', '.join(told['changed']) or 'nothing'}."
+
+
+SESSION_ACTIONS = (
+    ConsoleAction(path="/sessions/{session}/unload", act=_unload),
+    ConsoleAction(path="/sessions/{session}/move", act=_move),
+    ConsoleAction(path="/sessions/{session}/revoke", act=_revoke),
+)
+
+
+def _one_connection(context: OperatorContext, facts: Mapping[str, Any]) -> dict[str, Any]:
+    instances = [
+        {"name": each, "address": server_page(server_of(each)), **context.state_of(each)}
+        for each in facts["instances"]
+    ]
+    return {**facts, "instances": instances}
+
+
+def _loaded(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "key": f"{report['server']}/{report['name']}",
+        "address": tool_page(report["server"], report["name"]),
+        "status": report["status"],
+        "words": STATUSES.get(report["status"], report["status"]),
+        "reason": report["reason"],
+        "change": report.get("changed"),
+        "helps": advice(report),
+        "source": SOURCES.get(report["source"], report["source"]),
+        "at": round(report["loadedAt"]),
+        "renamed_to": report.get("renamedTo"),
+    }
+
+
+async def _grants(context: OperatorContext, name: str) -> dict[str, Any]:
+    try:
+        told: Any = await ALLOW.run(context, AllowParams(name))
+    except McpdError:  # it has ended meanwhile, or is only kept
+        return {"grants": []}
+    now = context.wall()
+    return {
+        "grants": [
+            {
+                "tool": each["tool"],
+                "by": each["by"],
+                "until": None if each["seconds"] is None else round((now + each["seconds"]) / _STEP) * _STEP,
+            }
+            for each in told["allowed"]
+        ]
+    }

@@ -11,8 +11,7 @@ from daemon.config.files import files_beside
 from daemon.config.listen import without_values
 from daemon.config.model import DEFAULT_SURFACE
 from daemon.config.parse import load_with_notes
-from daemon.console.page import ConsoleAction, ConsolePage, Fragment
-from daemon.console.pages.links import element_id
+from daemon.console.page import ConsoleAction, ConsolePage, Fragment, element_id
 from daemon.errors import ConfigError, InvalidArguments
 from daemon.kit.wording import counted, span
 from daemon.operators.base import NoParams

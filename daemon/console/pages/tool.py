@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.catalog.loaded import judge_in
+from daemon.catalog.loaded import is_anonymous, judge_in
 from daemon.catalog.permissions import annotations_of
-from daemon.catalog.remembered import is_anonymous
-from daemon.console.page import ConsoleAction, ConsolePage, Fragment
-from daemon.console.pages.links import server_page, session_page, with_query
+from daemon.console.page import ConsoleAction, ConsolePage, Fragment, server_page, session_page, with_query
 from daemon.console.pages.tools import LOADED_SECONDS, why_off
 from daemon.errors import McpdError
 from daemon.operators.describe import DESCRIBE, LONGEST, DescribeParams, described

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.catalog.categories import Member
 from daemon.config.model import DEFAULT_PROFILE
-from daemon.console.page import ConsoleAction, ConsolePage, Fragment
+from daemon.console.page import (
+    ConsoleAction,
+    ConsolePage,
+    Fragment,
+    element_id,
+    server_page,
+    tool_page,
+    with_query,
+)
 from daemon.console.pages.events import changes
-from daemon.console.pages.links import element_id, server_page, tool_page, with_query
 from daemon.errors import InvalidArguments, McpdError, UnknownCategory
 from daemon.kit.wording import counted
 from daemon.operators.search import SEARCH, SearchParams

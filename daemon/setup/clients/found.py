@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.sharing import WRITTEN, Share
+from daemon.config.model import WRITTEN, Share
 from daemon.config.translation import translated
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document

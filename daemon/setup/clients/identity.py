@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from daemon.config.command_lines import RUNNERS
 from daemon.config.known_servers import ISOLATING
-from daemon.config.runners import RUNNERS
 from daemon.config.translation import translated
 from daemon.setup.clients.found import FoundServer, Origin, read_entry
 from daemon.setup.moved_secrets import references

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.remembered import is_anonymous
+from daemon.catalog.loaded import is_anonymous
 from daemon.config.model import WORKSPACE, Instance, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace
 from daemon.host.paths import abbreviated

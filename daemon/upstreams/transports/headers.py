@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from daemon.catalog.marks import MARK, encoded, marked_headers, marks_in
+from daemon.catalog.definitions import MARK, encoded, marked_headers, marks_in
 from daemon.model import Era
 
 if TYPE_CHECKING:
-    from daemon.catalog.marks import Marks
+    from daemon.catalog.definitions import Marks
 
 SESSION_HEADER = "mcp-session-id"
 

@@ -15,8 +15,7 @@ import httpx2
 import msgspec
 import trio
 
-from daemon.authorization.challenges import INSUFFICIENT_SCOPE, bearer_challenge
-from daemon.authorization.logins import LoginsTrouble
+from daemon.authorization.logins import INSUFFICIENT_SCOPE, LoginsTrouble, bearer_challenge
 from daemon.authorization.refreshing import LoginOver, fresh
 from daemon.authorization.server_logins import login_url
 from daemon.causes import Cause
@@ -28,8 +27,7 @@ from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, re
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.authorization.challenges import Challenge
-    from daemon.authorization.logins import Login
+    from daemon.authorization.logins import Challenge, Login
     from daemon.causes import Datum
     from daemon.upstreams.transports.opening import OpenContext
 

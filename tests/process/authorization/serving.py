@@ -23,8 +23,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from daemon.authorization.login_process import Lines, serve
-from daemon.authorization.logins import FileLogins
-from daemon.authorization.messages import Answer, DeviceCode, Done, Failed, LoginPage, Said, Wish
+from daemon.authorization.logins import Answer, DeviceCode, Done, Failed, FileLogins, LoginPage, Said, Wish
 from tests.e2e.harness import NODE, NODE24, ROOT, free_port
 from tests.waiting import WAIT, eventually
 

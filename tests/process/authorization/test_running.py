@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from daemon.authorization.logins import FileLogins, Login
-from daemon.authorization.messages import DeviceCode, Done, Failed, LoginPage
+from daemon.authorization.logins import DeviceCode, Done, Failed, FileLogins, Login, LoginPage
 from daemon.authorization.running import MAX_RUNNING, LoginRefused, LoginRuns
 from daemon.authorization.server_logins import ServerLogins
 from daemon.config.model import OAuth, Server, TransportType

@@ -15,7 +15,7 @@ import pytest
 
 from daemon import __version__
 from daemon.bridge.conversation import PING
-from daemon.catalog import remembered
+from daemon.catalog import loaded
 from daemon.cli.connect import MAX_KEY
 from tests.process.bridge.bridged import bridged, receive_all, receive_line
 from tests.unit.cli.daemons import environment, listen, mcpd
@@ -109,10 +109,10 @@ def test_a_workspace_that_cannot_be_told_is_a_usage_error(named: str) -> None:
     assert "--workspace" in ran.stderr
 
 
-LONGEST = "ä" * remembered.MAX_KEY
+LONGEST = "ä" * loaded.MAX_KEY
 
 BAD_KEYS = [
-    "x" * (remembered.MAX_KEY + 1),
+    "x" * (loaded.MAX_KEY + 1),
     "a\tb",
     "line\nbreak",
     "\x1b[31m",
@@ -162,11 +162,11 @@ def test_each_bridge_makes_a_key_up_that_the_daemon_takes(sockets: Path, words: 
             ends.to_bridge.close()
             made.append(json.loads(ends.hello)["params"]["anonymous"])
     assert made[0] != made[1]
-    assert all(remembered.anonymous_key(each) for each in made)
+    assert all(loaded.anonymous_key(each) for each in made)
 
 
 def test_the_bridge_and_the_daemon_agree_on_how_long_a_key_may_be() -> None:
-    assert MAX_KEY == remembered.MAX_KEY
+    assert MAX_KEY == loaded.MAX_KEY
 
 
 def test_no_socket_says_what_was_tried_and_what_to_do(sockets: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.config.runners import Unpinned
+from daemon.config.command_lines import Unpinned
 from daemon.setup.versions import newest
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import pytest
 from msgspec import Raw
 
 from daemon.catalog.listing import read_definitions
-from daemon.catalog.loaded import VALID, Loaded, LoadedStatus
-from daemon.catalog.remembered import anonymous_key
+from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, anonymous_key
 from daemon.model import GivenName, Kind
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.name_notes import NAME_BYTES

@@ -10,8 +10,7 @@ import trio
 
 from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.registry import Registry
-from daemon.catalog.loaded import Loaded, Source
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, SessionRecord, Source
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.state.health import Condition
 from daemon.state.opening import Opener

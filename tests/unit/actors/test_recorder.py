@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from loguru import logger
 
 import daemon.state.session_notes as notes
 from daemon.actors.recorder import FINISH_SECONDS, OPERATION_SECONDS
-from daemon.catalog.loaded import Loaded
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, SessionRecord
 from daemon.facts import Recalled, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.clients.visitor import HERSELF, Visitor
-from daemon.operators.grounds import why
+from daemon.operators.sessions import why
 from daemon.protocol import HELLO
 from daemon.states import ServerState
 from daemon.surfaces.fitting import SEARCHING_CLIENTS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemon.authorization.challenges import MAX_HEADER, MAX_SCOPE, Challenge, bearer_challenge, union
+from daemon.authorization.logins import MAX_HEADER, MAX_SCOPE, Challenge, bearer_challenge, union
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.authorization.device import DeviceAnswer, authorize, granted, shown
-from daemon.authorization.messages import DeviceCode, NoLogin
+from daemon.authorization.login import DeviceAnswer, authorize, code_page, granted
+from daemon.authorization.logins import DeviceCode, NoLogin
 
 ANSWER = {
     "device_code": "canary",
@@ -50,7 +50,7 @@ async def ended(*answers: Any, **answer: Any) -> httpx2.Response:
 
 
 async def test_the_user_is_shown_a_page_and_a_code_and_nothing_else() -> None:
-    assert shown(await begun(ANSWER)) == DeviceCode(
+    assert code_page(await begun(ANSWER)) == DeviceCode(
         "https://login.example/device", "WDJB-MJHT", "https://login.example/device?user_code=WDJB-MJHT"
     )
 

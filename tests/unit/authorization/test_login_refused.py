@@ -11,12 +11,11 @@ import pytest
 
 from daemon.authorization.guarded_http import GuardedTransport
 from daemon.authorization.login import LoginFlow
-from daemon.authorization.messages import LoginPage, NoLogin, Wish
+from daemon.authorization.logins import LoginPage, NoLogin, Wish
 from daemon.authorization.redirect import Redirect
 
 if TYPE_CHECKING:
-    from daemon.authorization.logins import Login
-    from daemon.authorization.messages import DeviceCode
+    from daemon.authorization.logins import DeviceCode, Login
 
 ORIGIN = "http://127.0.0.1:9"
 URL = f"{ORIGIN}/mcp"

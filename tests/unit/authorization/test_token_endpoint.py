@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from daemon.authorization.token_endpoint import TokenGrant, credentials, error_code, times
+from daemon.authorization.guarded_http import TokenGrant, credentials, error_code, times
 
 
 def test_a_secret_is_shown_as_was_agreed_and_only_where_there_is_one() -> None:

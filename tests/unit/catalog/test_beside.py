@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.catalog.beside import NO_LISTS, claims, switched_on
+from daemon.catalog.snapshot import NO_LISTS, claims, switched_on
 from daemon.model import Kind
 from tests.unit.catalog.samples import (
     after,

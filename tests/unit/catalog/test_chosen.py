@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.catalog.chosen import MAX_CHOICES, Choices
-from daemon.catalog.offer import Offers
+from daemon.catalog.offer import MAX_CHOICES, Choices, Offers
 from daemon.catalog.uris import locate
 from daemon.model import Kind
 from tests.unit.catalog.samples import after, catalog_of, has, listed, servers, status

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.catalog.known import EMPTIED, KnownList, after_listing, look_alike, remembered
+from daemon.catalog.entry import EMPTIED, KnownList, after_listing, look_alike, remembered
 from daemon.model import Kind
 from tests.unit.catalog.samples import definition, prompts
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp.shared import inbound
 
-from daemon.catalog.marks import encoded, marks_in
+from daemon.catalog.definitions import encoded, marks_in
 
 
 def mark(suffix: object = "X", kind: object = "string") -> dict[str, object]:

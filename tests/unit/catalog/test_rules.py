@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.catalog.rules import ProfileRules
+from daemon.catalog.offer import ProfileRules
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, switched, tool
 
 if TYPE_CHECKING:

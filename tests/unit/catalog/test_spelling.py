@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.spelling import TOOLS, URIS, is_mcpd, mcpd_uri, read_mcpd_uri
+from daemon.catalog.naming import TOOLS, URIS, is_mcpd, mcpd_uri, read_mcpd_uri
 
 SERVERS = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,12}", fullmatch=True)
 URI_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="{"), min_size=1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.templates import MAX_COMPARED, MAX_URI, Letters, Template, fitting
+from daemon.catalog.naming import MAX_COMPARED, MAX_URI, Letters, Template, fitting
 
 
 def fits(text: str, uri: str) -> bool:

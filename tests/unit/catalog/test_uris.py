@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.catalog.naming import is_mcpd, mcpd_uri
 from daemon.catalog.offer import Offer
-from daemon.catalog.spelling import is_mcpd, mcpd_uri
 from daemon.catalog.uris import locate
 from daemon.config.model import Profile
 from daemon.model import Kind

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.checks.advice import advice, oversights
-from daemon.config import runners
+from daemon.config import command_lines
 from daemon.config.parse import parse
 from tests.unit.config.reading import config_of
 
@@ -25,7 +25,7 @@ def warnings(entry: dict[str, Any], path: str | None = None) -> list[tuple[str, 
     ]
 
 
-RUNNERS = {runner.words[0] for runner in runners.RUNNERS}
+RUNNERS = {runner.words[0] for runner in command_lines.RUNNERS}
 
 
 @pytest.fixture

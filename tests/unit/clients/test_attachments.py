@@ -11,8 +11,7 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.catalog.loaded import Source
-from daemon.catalog.remembered import is_anonymous
+from daemon.catalog.loaded import Source, is_anonymous
 from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
 from daemon.clients.client import Client
 from daemon.clients.sessions import RETRY_SECONDS

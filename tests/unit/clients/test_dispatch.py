@@ -12,8 +12,7 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.catalog.loaded import Loaded, Source
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, SessionRecord, Source
 from daemon.clients.dispatch import MAX_RETURNS
 from daemon.config.model import Profile
 from daemon.facts import Configured, Switched

@@ -10,8 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
-from daemon.catalog.remembered import MAX_KEY, SessionRecord
+from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, SessionRecord, Source, Verdict
 from daemon.clients.permissions.grants import GRACE
 from daemon.clients.session_state import SessionState, fault_of_key
 from daemon.clients.sessions import JUDGED_AT_ONCE, LOOKED_AT_ONCE, MAX_LEFT, RETRY_SECONDS

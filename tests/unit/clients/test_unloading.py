@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.catalog.loaded import Loaded, LoadedTool, Source
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.sessions import Sessions
 from daemon.clients.unloading import unload
 from tests.fakes_upstream import Stage

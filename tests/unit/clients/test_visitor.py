@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from daemon.catalog.remembered import OTHERS, TOKENS
+from daemon.catalog.loaded import OTHERS, TOKENS
 from daemon.clients.visitor import HERSELF, Visitor, local_user
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.addresses import is_loopback, numeric, split_authority
+from daemon.config.listen import is_loopback, numeric, split_authority
 
 
 @pytest.mark.parametrize(

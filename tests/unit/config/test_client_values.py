@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.client_keys import SHAPED
-from daemon.config.client_values import SHAPES, command_line, referring
+from daemon.config.client_keys import SHAPED, SHAPES, command_line, referring
 
 
 def test_each_key_with_a_shape_of_its_own_has_one() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.config.expand import MAX_FILE, Sources, expand, expand_server, read_file
-from daemon.config.sharing import WORKSPACE
+from daemon.config.model import WORKSPACE
 
 if TYPE_CHECKING:
     from daemon.errors import Fault

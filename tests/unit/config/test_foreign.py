@@ -5,9 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from daemon.config.foreign import FOREIGN, unknown_key
 from daemon.config.model import Category, Server, ToolSelection
-from daemon.config.structure import keys
+from daemon.config.structure import FOREIGN, keys, unknown_key
 
 
 @pytest.mark.parametrize(

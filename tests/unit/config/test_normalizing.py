@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.config.model import Config, Share, TransportType
-from daemon.config.normalizing import normalized
 from daemon.config.parse import CheckedConfig, load_with_notes
+from daemon.config.translation import normalized
 from daemon.errors import Fault
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import config_of, faults_in_text

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.permissions import fits
-from daemon.config.permission import Annotations, Permission, PermissionRule
-from daemon.config.permission_rules import (
+from daemon.config.model import Annotations, Permission, PermissionRule
+from daemon.config.validate import (
     MAX_RULES,
     covers,
     permission_faults,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.runners import RUNNERS, Runner, fetches, moving, packages_of, program_of, unpinned
+from daemon.config.command_lines import RUNNERS, Runner, fetches, moving, packages_of, program_of, unpinned
 
 
 @pytest.mark.parametrize(

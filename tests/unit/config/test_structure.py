@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.config.model import Category, Profile, SchemaForm, Server, StartMode, TransportType
-from daemon.config.permission import Annotations, Permission, PermissionRule
+from daemon.config.model import (
+    Annotations,
+    Category,
+    Permission,
+    PermissionRule,
+    Profile,
+    SchemaForm,
+    Server,
+    StartMode,
+    TransportType,
+)
 from daemon.config.structure import keys, read
 from daemon.config.tuning import ProfileLimits
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from daemon.config import units
+from daemon.config import tuning
 from tests.unit.config.reading import config_of, faults_in, server_of
 
 
@@ -25,7 +25,7 @@ from tests.unit.config.reading import config_of, faults_in, server_of
     ],
 )
 def test_a_time_has_a_unit(text: str, seconds: float) -> None:
-    assert units.seconds(text) == seconds
+    assert tuning.seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_a_time_has_a_unit(text: str, seconds: float) -> None:
     ],
 )  # fmt: skip
 def test_a_size_has_a_unit(text: str, size: int) -> None:
-    assert re.fullmatch(units.SIZE, text)
-    assert units.size(text) == size
+    assert re.fullmatch(tuning.SIZE, text)
+    assert tuning.size(text) == size
     assert size < 2**63
 
 

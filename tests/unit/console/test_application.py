@@ -9,8 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.console.access import IDLE_SECONDS
-from daemon.console.guarding import HEADERS
+from daemon.console.access import HEADERS, IDLE_SECONDS
 from daemon.console.rendering import FORM_TOKEN, Rendering
 from daemon.console.streams import COMMENT_SECONDS, MAX_STREAMS
 from daemon.history.event import Event, EventKind

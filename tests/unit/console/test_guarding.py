@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.console.guarding import cookie_in, cookie_name
+from daemon.console.access import cookie_in, cookie_name
 
 
 @pytest.mark.parametrize(

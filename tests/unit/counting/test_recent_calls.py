@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.catalog.remembered import anonymous_key
+from daemon.catalog.loaded import anonymous_key
 from daemon.counting.recent_calls import (
     FAILURES,
     KEPT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.documents.json_writing import WIDTH, JsonWriting
+from daemon.documents.json_document import WIDTH, JsonWriting
 
 WRITING = JsonWriting(unit="\t", line_end="\r\n")
 

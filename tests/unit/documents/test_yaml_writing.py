@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.documents.yaml_writing import writing_of
+from daemon.documents.yaml_document import writing_of
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
-    from daemon.catalog.remembered import SessionRecord
+    from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.calls import CallsInFlight
     from daemon.clients.permissions.grants import Grants

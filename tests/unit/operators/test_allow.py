@@ -9,8 +9,7 @@ import pytest
 import trio
 from loguru import logger
 
-from daemon.catalog.loaded import Loaded
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, SessionRecord
 from daemon.clients.permissions.grants import Grants
 from daemon.errors import InvalidArguments
 from daemon.operators.allow import AllowParams, allow

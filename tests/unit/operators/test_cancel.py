@@ -10,8 +10,7 @@ import trio.testing
 
 from daemon.errors import InvalidArguments
 from daemon.operators.call import OperatorCallParams, call
-from daemon.operators.calls import in_flight
-from daemon.operators.cancel import CancelParams, cancel
+from daemon.operators.calls import CancelParams, cancel, in_flight
 from tests.fakes_upstream import error_of
 from tests.unit.clients.inputs import ACCEPTED, META, asks
 from tests.unit.operators.test_calls import Daemon

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.operators.differing import MOST, differing
+from daemon.operators.news import MOST, differing
 from tests.fakes_upstream import tool, tools_of
 
 

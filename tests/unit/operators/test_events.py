@@ -8,8 +8,7 @@ import attrs
 import trio
 import trio.testing
 
-from daemon.catalog.loaded import Loaded, LoadedTool, Source
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.operators.grounds import why
+from daemon.operators.sessions import why
 from daemon.surfaces.fitting import ClientInfo, Grounds, SurfaceChoice, fitting
 
 

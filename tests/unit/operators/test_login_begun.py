@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.authorization.messages import DeviceCode, Failed, LoginPage, Wish
+from daemon.authorization.logins import DeviceCode, Failed, LoginPage, Wish
 from daemon.authorization.running import LoginRun
 from daemon.operators.base import Refused
 from daemon.operators.login import LoginParams, login

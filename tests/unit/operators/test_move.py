@@ -7,8 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from daemon.catalog.loaded import Loaded
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, SessionRecord
 from daemon.clients.client import Moves
 from daemon.errors import InvalidArguments
 from daemon.operators.move import MoveParams, move

@@ -11,8 +11,7 @@ import attrs
 import msgspec
 import pytest
 
-from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
-from daemon.catalog.remembered import SessionRecord, anonymous_key
+from daemon.catalog.loaded import Loaded, LoadedStatus, SessionRecord, Source, Verdict, anonymous_key
 from daemon.clients.context import SessionStatistics
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.facts import Configured, Switched

@@ -11,7 +11,7 @@ from daemon.config.redaction import Redactors
 from daemon.facts import DefinitionsListed, Switched
 from daemon.model import Kind
 from daemon.operators.status import status_with
-from daemon.operators.status_lists import MAX_NAMED
+from daemon.operators.status_servers import MAX_NAMED
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import operator_context

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.catalog.loaded import Loaded, LoadedTool, Source
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.errors import InvalidArguments
 from daemon.operators.unload import UnloadParams, unload
 from daemon.state.health import Condition, Persistence

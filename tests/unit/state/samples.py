@@ -10,8 +10,16 @@ from msgspec import Raw
 
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_definitions
-from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, Source, Verdict
-from daemon.catalog.remembered import ServerRecord, SessionRecord
+from daemon.catalog.loaded import (
+    VALID,
+    Loaded,
+    LoadedStatus,
+    LoadedTool,
+    ServerRecord,
+    SessionRecord,
+    Source,
+    Verdict,
+)
 from daemon.model import Kind, Summary
 from tests.unit.catalog.samples import tool
 

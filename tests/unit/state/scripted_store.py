@@ -15,7 +15,7 @@ import attrs
 import trio
 import trio.testing
 
-from daemon.catalog.remembered import is_anonymous
+from daemon.catalog.loaded import is_anonymous
 from daemon.state import migrations, sqlite
 from daemon.state.event_rows import put_events
 from daemon.state.faults import StoreCause, StoreFault
@@ -27,8 +27,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from daemon.catalog.loaded import LoadedStatus, LoadedTool, Verdict
-    from daemon.catalog.remembered import ServerRecord, SessionRecord
+    from daemon.catalog.loaded import LoadedStatus, LoadedTool, ServerRecord, SessionRecord, Verdict
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.catalog.remembered import anonymous_key
+from daemon.catalog.loaded import anonymous_key
 from daemon.state.access import StoreAccess
 from daemon.state.expiry import (
     ANONYMOUS_SECONDS,

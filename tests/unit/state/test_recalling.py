@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from daemon.catalog.remembered import ServerRecord
+    from daemon.catalog.loaded import ServerRecord
     from daemon.facts import Fact
 
 CONFIG = {"mcpServers": servers("a", "b")}

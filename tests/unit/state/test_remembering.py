@@ -14,8 +14,16 @@ from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from daemon.catalog.kinds import BESIDE_TOOLS
-from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, Source, Verdict
-from daemon.catalog.remembered import ServerRecord, SessionRecord
+from daemon.catalog.loaded import (
+    VALID,
+    Loaded,
+    LoadedStatus,
+    LoadedTool,
+    ServerRecord,
+    SessionRecord,
+    Source,
+    Verdict,
+)
 from daemon.config.state_url import of_file, parse
 from daemon.model import Summary, Tool
 from daemon.state.store import Store

@@ -16,7 +16,7 @@ from daemon.clients.doors.http.asgi import is_own_page
 from daemon.clients.doors.http.attempts import Attempts
 from daemon.clients.doors.http.browsers import allowances, origin_of
 from daemon.clients.doors.http.head import Refusal
-from daemon.config.addresses import is_loopback, numeric, split_authority
+from daemon.config.listen import is_loopback, numeric, split_authority
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.kit.wording import quoted
 from daemon.safety.escape import visible

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 from loguru import logger
 
-from daemon.config.addresses import numeric
+from daemon.config.listen import numeric
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,7 @@ from daemon.clients.doors.http.binding import LOOPBACK, address_of
 from daemon.clients.doors.http.server import HttpOffer, HttpServer
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.clients.doors.tls import renew
-from daemon.config.addresses import is_loopback
-from daemon.config.listen import HttpListen
+from daemon.config.listen import HttpListen, is_loopback
 from daemon.host.tokens import TokenFile
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import attrs
 import h11
 
-from daemon.config.addresses import is_loopback, split_authority
+from daemon.config.listen import is_loopback, split_authority
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

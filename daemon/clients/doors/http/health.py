@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from daemon.clients.doors.http.head import Refusal
-from daemon.config.addresses import numeric, split_authority
+from daemon.config.listen import numeric, split_authority
 from daemon.host.notify import Readiness
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
-from daemon.catalog.marks import MARK, marked_headers, marks_in
+from daemon.catalog.definitions import MARK, marked_headers, marks_in
 from daemon.wire import envelope
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.catalog.remembered import TOKENS
+from daemon.catalog.loaded import TOKENS
 from daemon.clients.visitor import Visitor
 from daemon.host.tokens import (
     MAX_TOKENS,

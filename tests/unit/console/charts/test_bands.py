@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.console.charts.bands import MAX_SPANS, Band, Span, bands, spans_of
+from daemon.console.charts import MAX_SPANS, Band, Span, bands, spans_of
 from daemon.history.event import Event, EventKind
 from tests.unit.console.charts.drawn import SVG, described, drawn, rows
 

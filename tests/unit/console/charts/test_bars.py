@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.console.charts.bars import bars
-from daemon.console.charts.figure import Chart, Quantity
+from daemon.console.charts import Chart, Quantity, bars
 from tests.unit.console.charts.drawn import described, paths, rows
 
 

@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from daemon.console.charts.figure import HEIGHT, ROWS, WIDTH, Chart, Quantity, ceiling, clock, number, y
-from daemon.console.charts.lines import lines
+from daemon.console.charts import HEIGHT, ROWS, WIDTH, Chart, Quantity, ceiling, clock, lines, number, y
 from tests.unit.console.charts.drawn import drawn, rows
 
 

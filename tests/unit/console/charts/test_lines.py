@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from daemon.console.charts.figure import Chart, Quantity
-from daemon.console.charts.lines import lines
+from daemon.console.charts import Chart, Quantity, lines
 from tests.unit.console.charts.drawn import described, paths, rows
 
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
-from daemon.console.pages.links import element_id, server_page, session_page, tool_page, with_query
+from daemon.console.page import element_id, server_page, session_page, tool_page, with_query
 
 NAMES = ["git", "a/b", "#4", "/home/me/project", "?q=1&x", "%2F", "ü <b>", ".."]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.authorization.messages import DeviceCode, LoginPage, Wish
+from daemon.authorization.logins import DeviceCode, LoginPage, Wish
 from daemon.authorization.running import LoginRun
 from daemon.console.pages.server import SERVER
 from daemon.errors import UnknownServer

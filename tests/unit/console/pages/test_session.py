@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.catalog.loaded import Loaded, LoadedTool, Source
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.permissions.grants import Grants
-from daemon.console.pages.session import SESSION_ACTIONS, SESSION_PAGE
+from daemon.console.pages.sessions import SESSION_ACTIONS, SESSION_PAGE
 from daemon.errors import InvalidArguments
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import drawn, values_of, viewer_of

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.catalog.loaded import Loaded, LoadedTool, Source
-from daemon.catalog.remembered import SessionRecord
+from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.console.pages.tool import DESCRIBE_TOOL, MAX_JSON, TOOL_PAGE
 from daemon.errors import InvalidArguments, McpdError, UnknownTool
 from daemon.history.event import Event, EventKind

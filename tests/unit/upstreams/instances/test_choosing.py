@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.catalog.remembered import anonymous_key
+from daemon.catalog.loaded import anonymous_key
 from daemon.config.model import WORKSPACE, Server, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace
 from daemon.ports import Holder

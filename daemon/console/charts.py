@@ -1,4 +1,10 @@
-"""What charts share: numbers and times in words, scales, and the figure around a drawing."""
+"""Charts as SVG that is made here: pure functions from numbers to HTML, without a script or an inline style.
+
+A chart is a `figure`: what it shows in words for those who do not see it, the drawing, and the numbers as a
+table that unfolds. Colours come from the stylesheet by class, and never alone: lines differ in their dashes,
+bars in the order in which they are stacked, states in their height. Labels are HTML beside the
+drawing, which is stretched to the space that there is: so they stay readable on a phone.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +15,16 @@ from typing import TYPE_CHECKING
 import attrs
 from markupsafe import Markup
 
+from daemon.history.event import EventKind
+from daemon.kit.wording import counted
 from daemon.safety.escape import visible
+from daemon.states import SERVING, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from daemon.history.event import Event
+
 
 WIDTH, HEIGHT = 1000, 200
 """The units that a drawing has; the browser stretches them to the space that there is."""
@@ -250,3 +262,211 @@ def _table(chart: Chart) -> Markup:
         for at in shown
     )
     return table(("Time", *(series.name for series in chart.series)), rows)
+
+
+BAND = 20
+"""Units of a band's height."""
+
+READY, DEGRADED, DOWN, OFF = "ready", "degraded", "down", "off"
+
+_HEIGHTS = {READY: BAND, DEGRADED: 14, DOWN: 8, OFF: 2}
+"""Units of height by state, so that states differ without their colours, too."""
+
+TELLING = frozenset({EventKind.READY, EventKind.DEGRADED, EventKind.ENDED, EventKind.STATE})
+"""The kinds of events that say how a server is from then on."""
+
+_AT_REST = frozenset({ServerState.DORMANT, ServerState.DISABLED, ServerState.STOPPING, ServerState.STOPPED})
+"""States in which a server is not wanted to run."""
+
+MAX_SPANS = 200
+"""Spans of one band that are drawn: more are narrower than a pixel. The oldest are left out."""
+
+
+@attrs.frozen(kw_only=True)
+class Span:
+    """A time during which a server was in one state."""
+
+    state: str
+    """`ready`, `degraded`, `down` or `off`."""
+    since: float
+    """In seconds since the epoch."""
+    until: float
+    why: str = ""
+    """Why, in words without secrets: what was told last."""
+
+
+@attrs.frozen(kw_only=True)
+class Band:
+    """The states of one server, oldest first; times between them at which nothing is known stay empty."""
+
+    name: str
+    spans: Sequence[Span]
+
+
+def bands(name: str, title: str, rows: Sequence[Band], *, since: float, until: float) -> Markup:
+    """The bands of servers between two times, in seconds since the epoch, as a figure with the id `name`."""
+    until = max(until, since + 1.0)
+    drawn = Markup("").join(
+        Markup('<div class="band"><span class="band-name" title="{full}">{full}</span>{svg}</div>').format(
+            full=visible(row.name),
+            svg=svg(
+                f"{name}-{at}",
+                row.name,
+                bands_in_words(row, since, until),
+                _drawn(row, since, until),
+                height=BAND,
+            ),
+        )
+        for at, row in enumerate(rows)
+    )
+    states = (*_HEIGHTS, "unknown")
+    key = Markup("").join(Markup('<li class="state-{0}">{0}</li>').format(state) for state in states)
+    return Markup(
+        '<figure class="chart chart-bands" id="{id}"><figcaption>{title}</figcaption>'
+        '<ul class="chart-key">{key}</ul>{drawn}<div class="chart-x" aria-hidden="true">{times}</div>'
+        "{table}</figure>"
+    ).format(
+        id=name,
+        title=visible(title),
+        key=key,
+        drawn=drawn,
+        times=times(since, until),
+        table=table(("Server", "State", "From", "To", "Why"), _rows(rows, since, until)),
+    )
+
+
+def spans_of(events: Iterable[Event], *, until: float) -> list[Span]:
+    """The states that the events of one server tell of, oldest first.
+
+    Args:
+        events: of one server, and of the daemon itself: while that does not run, nothing is known.
+        until: when the last state ends, in seconds since the epoch.
+    """
+    found: list[Span] = []
+    for event in sorted(events, key=lambda each: each.at):
+        if event.kind in {EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED}:
+            state = ""
+        elif (known := _state_after(event)) is None:
+            continue
+        else:
+            state = known
+        if found and found[-1].until > event.at:
+            found[-1] = attrs.evolve(found[-1], until=event.at)
+        if state and found and (found[-1].state, found[-1].until) == (state, event.at):
+            found[-1] = attrs.evolve(found[-1], until=until, why=event.text or found[-1].why)
+        elif state:
+            found.append(Span(state=state, since=event.at, until=until, why=event.text))
+    return [span for span in found if span.until > span.since]
+
+
+def _state_after(event: Event) -> str | None:
+    """The state that an event brings a server into; None if it says nothing of it."""
+    if event.kind is EventKind.READY:
+        return READY
+    if event.kind is EventKind.DEGRADED:
+        return DEGRADED
+    state = event.details.get("state")
+    if event.kind is EventKind.ENDED:
+        return OFF if state in _AT_REST else DOWN
+    if event.kind is EventKind.STATE:
+        return str(state) if state in SERVING else OFF if state in _AT_REST else DOWN
+    return None
+
+
+def bands_in_words(row: Band, since: float, until: float) -> str:
+    """What a band shows, for those who do not see it."""
+    spans = [*_within(row.spans, since, until)]
+    if not spans:
+        return f"{row.name}: nothing is known of this time."
+    total = sum(span.until - span.since for span in spans) or 1.0
+    shares = []
+    for state in _HEIGHTS:
+        lasted = [span.until - span.since for span in spans if span.state == state]
+        if lasted:
+            shares.append(f"{state} {100 * sum(lasted) / total:.0f} % ({counted(len(lasted), 'time')})")
+    return f"{row.name}: {', '.join(shares)}; now {spans[-1].state}."
+
+
+def _within(spans: Sequence[Span], since: float, until: float) -> Iterator[Span]:
+    for span in spans:
+        if span.until > since and span.since < until:
+            yield attrs.evolve(span, since=max(span.since, since), until=min(span.until, until))
+
+
+def _drawn(row: Band, since: float, until: float) -> str:
+    scale = WIDTH / (until - since)
+    drawn = []
+    for span in [*_within(row.spans, since, until)][-MAX_SPANS:]:
+        height = _HEIGHTS.get(span.state, BAND)
+        left, width = (span.since - since) * scale, max((span.until - span.since) * scale, 1.0)
+        state = span.state if span.state in _HEIGHTS else "unknown"
+        drawn.append(
+            f'<rect class="state-{state}" x="{min(left, WIDTH - 1.0):.1f}" y="{BAND - height}"'
+            f' width="{width:.1f}" height="{height}"/>'
+        )
+    return "".join(drawn)
+
+
+def _rows(rows: Sequence[Band], since: float, until: float) -> Iterator[Sequence[str]]:
+    for row in rows:
+        for span in reversed([*_within(row.spans, since, until)][-MAX_SPANS:]):
+            yield row.name, span.state, moment(span.since), moment(span.until), span.why
+
+
+FILLED = 0.85
+"""The share of its time that a bar takes, so that bars of neighbours can be told apart."""
+
+
+def bars(chart: Chart) -> Markup:
+    """The series as bars, the first at the bottom, each as wide as the time that it is of."""
+    most = top(chart, sums(chart))
+    return figure(chart, "".join(_bars(chart, most)), most=most, kind="bars")
+
+
+def sums(chart: Chart) -> list[float]:
+    """The sum of all series at each moment."""
+    drawn = [series.values for series, _style in styled(chart.series)]
+    return [sum(values[at] or 0.0 for values in drawn) for at in range(len(chart.moments))]
+
+
+def _bars(chart: Chart, most: float) -> Iterator[str]:
+    width = _width(chart)
+    base = [0.0] * len(chart.moments)
+    for series, style in styled(chart.series):
+        path = []
+        for at, value in enumerate(series.values):
+            if not value or value < 0:
+                continue
+            low, base[at] = base[at], base[at] + value
+            top, bottom = y(base[at], most), y(low, most)
+            left = chart.x(chart.moments[at])
+            path.append(f"M{left:.1f} {bottom:.1f}V{top:.1f}h{width:.1f}V{bottom:.1f}z")
+        if path:
+            yield f'<path class="bar {style}" d="{"".join(path)}"/>'
+
+
+def _width(chart: Chart) -> float:
+    return max(chart.step / (chart.end - chart.begin) * WIDTH * FILLED, 1.0)
+
+
+def lines(chart: Chart) -> Markup:
+    """The series as lines, told apart by their dashes, too."""
+    most = top(chart, (value for series in chart.series for value in known(series)))
+    drawn = "".join(
+        f'<path class="line {style}" d="{path}"/>'
+        for series, style in styled(chart.series)
+        if (path := "".join(_levels(chart, series, most)))
+    )
+    return figure(chart, drawn, most=most, kind="lines")
+
+
+def _levels(chart: Chart, series: Quantity, most: float) -> Iterator[str]:
+    """A piece of the path for each value, joined to the one before if that is of the time right before."""
+    end = None
+    for moment, value in zip(chart.moments, series.values, strict=True):
+        if value is None or not math.isfinite(value):
+            continue
+        height = f"{y(value, most):.1f}"
+        yield f"V{height}" if moment == end else f"M{chart.x(moment):.1f} {height}"
+        end = moment + chart.step
+        yield f"H{chart.x(end):.1f}"
