@@ -90,9 +90,13 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
     if _is_off(server) and not server.missing:
         yield f"{name}: switched off in every client that has it, and so here"
     if all(origin.place.scope == "local" for origin in server.origins):
-        divided = server.entry.get("share") == "workspace"
-        becomes = "gets an instance of its own" if divided else "has this one, which works with files of there"
-        yield f"{name}: was there in one directory alone: each directory that clients work in {becomes}"
+        (origin, *_), divided = server.origins, server.entry.get("share") == "workspace"
+        client, at = origin.program, origin.place.trail[1]
+        yield (
+            f"{name}: {client.title} has it in {at} alone; from mcpd every client gets it, each directory"
+            f" {'an instance of its own' if divided else 'this same one'}. To leave it to {at}: `mcpd remove"
+            f" {name}`, then `mcpd install {client.name}`"
+        )
     if server.entry.get("cwd") and all(origin.place.scope != "user" for origin in server.origins):
         yield f"{name}: is started in {server.entry['cwd']}"
     yield from (f"{name}: {note.key}: {note.message}" for note in server.notes if note.lost)

@@ -185,12 +185,17 @@ def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_and_divide
     before = file.read_bytes()
     done = here.mcpd("up", "--yes", "--clients", "claude-code")
     assert done.returncode == 0, done.stderr
-    assert "own: was there in one directory alone: each directory" in " ".join(done.stdout.split())
+    said = " ".join(done.stdout.split())
+    assert f"own: Claude Code has it in {at} alone; from mcpd every client gets it, each directory an" in said
+    assert f"To leave it to {at}: `mcpd remove own`, then `mcpd install claude-code`" in said
     made = json.loads(config(here).read_text())["mcpServers"]["own"]
     assert (made["args"][-1], made["share"]) == ("${workspace}", "workspace")
     now = json.loads(file.read_text())
     assert (list(now["mcpServers"]), now["projects"][str(at)]["mcpServers"]) == (["mcpd"], {})
     again = here.mcpd("up", "--clients", "claude-code")
     assert (again.returncode, again.stderr) == (0, "")
+    assert here.mcpd("remove", "own").returncode == 0
+    assert here.mcpd("install", "claude-code").returncode == 0
+    assert json.loads(file.read_text())["projects"][str(at)]["mcpServers"] == {"own": entry}
     assert here.mcpd("uninstall", "claude-code").returncode == 0
     assert file.read_bytes() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.import_view import data, table
@@ -36,6 +37,18 @@ def test_what_is_to_be_known_of_a_server_is_said(tmp_path: Path) -> None:
     assert "web (WEB), net (NET): not started until these values, which are set nowhere, stand" in told
     assert "browser: autoApprove: " in told
     assert "has one browser" in told
+
+
+def test_what_becomes_of_a_server_of_one_directory_is_said_in_a_line(tmp_path: Path) -> None:
+    planned_and_found(tmp_path, files={"claude-code": {}})  # where they are
+    (at := tmp_path / "app").mkdir()
+    local = {"git": {"command": "mcp-git", "args": [str(at)]}, "web": {"url": "https://h/mcp"}}
+    file = tmp_path / "home" / ".claude.json"
+    file.write_text(json.dumps({"projects": {str(at): {"mcpServers": local}}}))
+    told = table(*planned_and_found(tmp_path), Screen(width=1000, colour=False), str(tmp_path / "home"))
+    said = f"Claude Code has it in {at} alone; from mcpd every client gets it, each directory"
+    assert f"git: {said} an instance of its own. To leave it to {at}: `mcpd remove git`" in told
+    assert f"web: {said} this same one. To leave it to {at}: `mcpd remove web`" in told
 
 
 def test_a_broken_file_is_told_in_a_line_and_the_others_are_read(tmp_path: Path) -> None:
