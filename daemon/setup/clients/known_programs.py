@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os.path
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -34,8 +35,14 @@ if TYPE_CHECKING:
 
 _Place = TypeVar("_Place", ClientPlace, RulePlace)
 
+ADMINISTRATED = Path("/etc")
+"""What the administrator of a machine says stands below."""
+
 MOST_FILES = 64
 """Most files taken of a folder with one file for each server: more than anyone has servers."""
+
+MOST_AGENTS = 1000
+"""Most agents of a client's whose files are read: ten times what large collections of them have."""
 
 MOST_DIRECTORIES = 1000
 """Most directories of a client's that are looked into, the latest: more than anyone works in."""
@@ -66,7 +73,9 @@ def _moved(variable: str, usual: str, path: str) -> Callable[[Machine], list[Pat
     return lambda machine: [machine.home / (machine.environ.get(variable) or usual) / path]
 
 
-def _each(folder: Callable[[Machine], list[Path]], *patterns: str) -> Callable[[Machine], list[Path]]:
+def _each(
+    folder: Callable[[Machine], list[Path]], *patterns: str, most: int = MOST_FILES
+) -> Callable[[Machine], list[Path]]:
     """Every file of a folder that fits one of the patterns."""
 
     def files(machine: Machine) -> list[Path]:
@@ -74,7 +83,7 @@ def _each(folder: Callable[[Machine], list[Path]], *patterns: str) -> Callable[[
             found = sorted(path for at in folder(machine) for each in patterns for path in at.glob(each))
         except OSError:
             return []
-        return found[:MOST_FILES]
+        return found[:most]
 
     return files
 
@@ -130,14 +139,26 @@ def _claude_local(machine: Machine) -> list[ClientPlace]:
     ]
 
 
+def _system(path: str) -> Callable[[Machine], list[Path]]:
+    """In the administrator's directory."""
+    return lambda _machine: [ADMINISTRATED / path]
+
+
 def _claude_settings(machine: Machine) -> list[Path]:
     """Claude Code's settings: the administrator's, the user's, each project's and those beside them."""
     names = (".claude/settings.json", ".claude/settings.local.json")
     return [
-        Path("/etc/claude-code/managed-settings.json"),
+        *_system("claude-code/managed-settings.json")(machine),
+        *_each(_system("claude-code/managed-settings.d"), "*.json")(machine),
         *_moved("CLAUDE_CONFIG_DIR", ".claude", "settings.json")(machine),
         *(Path(directory, name) for directory in _claude_directories(machine) for name in names),
     ]
+
+
+def _claude_agents(machine: Machine) -> list[Path]:
+    """The directories with Claude Code's agents: the user's, and each project's."""
+    of_projects = (Path(directory, ".claude/agents") for directory in _claude_directories(machine))
+    return [*_moved("CLAUDE_CONFIG_DIR", ".claude", "agents")(machine), *of_projects]
 
 
 def _rules(
@@ -146,10 +167,12 @@ def _rules(
     called: tuple[str, ...],
     allowing: tuple[str, ...] = (),
     form: Format = Format.JSON,
+    own: frozenset[str] = frozenset(),
 ) -> Callable[[Machine], list[RulePlace]]:
     """Lists of rules in the files that are there, by their trails, `a/b`; `allowing`: those that only allow."""
+    of_all = partial(RulePlace, form=form, called=called, own=own)
     return lambda machine: [
-        RulePlace(path=path, form=form, trail=tuple(trail.split("/")), called=called, allows=trail in allowing)
+        of_all(path=path, trail=tuple(trail.split("/")), allows=trail in allowing)
         for path in dict.fromkeys(where(machine))
         if os.path.isfile(path)  # noqa: PTH113 - a directory that is closed to us holds no rules for us, either
         for trail in (*trails, *allowing)
@@ -161,6 +184,20 @@ _OF_CONTINUE = (_home(".continue/mcpServers"), _project(".continue/mcpServers"))
 _OF_GEMINI = ("{}", "{}__", "mcp_{}_", "{}(")
 """A rule of Gemini CLI's names a server, or a tool as it is called in this version or in an earlier one."""
 
+_GEMINI_SETTINGS = (
+    *(_home(".gemini/settings.json"), _project(".gemini/settings.json")),
+    *(_system("gemini-cli/settings.json"), _system("gemini-cli/system-defaults.json")),
+)
+
+_GEMINIS_TOOLS = frozenset({
+    "activate_skill", "ask_user", "EditTool", "enter_plan_mode", "exit_plan_mode", "get_internal_docs", "glob",
+    "GlobTool", "google_web_search", "grep_search", "GrepTool", "list_directory", "LSTool", "MemoryTool",
+    "read_file", "read_many_files", "ReadFileTool", "ReadManyFilesTool", "replace", "run_shell_command",
+    "save_memory", "search_file_content", "ShellTool", "web_fetch", "WebFetchTool", "WebSearchTool",
+    "write_file", "write_todos", "WriteFileTool",
+})  # fmt: skip
+"""Gemini CLI's own tools, by the names of all versions. Any other name may be a tool of a server."""
+
 _TABLE = (
     ClientProgram(
         name="claude-code",
@@ -170,12 +207,20 @@ _TABLE = (
             _places((_CLAUDE, "user"), (_project(".mcp.json"), "project"), shape=CLAUDE_CODE), _claude_local
         ),
         aliases=("claude",),
-        # https://code.claude.com/docs/en/permissions, /hooks, /managed-mcp
+        # https://code.claude.com/docs/en/permissions, /hooks, /managed-mcp, /settings
         rules=_all(
             _rules(
                 _claude_settings,
-                *("permissions/deny", "permissions/ask", "hooks/PreToolUse/*/matcher"),
+                *("permissions/deny", "permissions/ask"),
+                *("hooks/PreToolUse/*/matcher", "hooks/PermissionRequest/*/matcher"),
                 allowing=("permissions/allow",),
+                called=("mcp__{}__",),
+            ),
+            # https://code.claude.com/docs/en/sub-agents
+            _rules(
+                _each(_claude_agents, "**/*.md", most=MOST_AGENTS),
+                *("disallowedTools", "hooks"),
+                allowing=("tools",),
                 called=("mcp__{}__",),
             ),
             _rules(_claude_settings, "deniedMcpServers/*/serverName", called=("{}",)),
@@ -311,11 +356,14 @@ _TABLE = (
                 _rules(
                     where,
                     *("mcp/excluded", "mcp/allowed", "excludeMCPServers", "allowMCPServers"),
-                    *("tools/exclude", "excludeTools"),
                     allowing=("tools/allowed",),
                     called=_OF_GEMINI,
                 )
-                for where in (_home(".gemini/settings.json"), _project(".gemini/settings.json"))
+                for where in _GEMINI_SETTINGS
+            ),
+            *(
+                _rules(where, "tools/exclude", "excludeTools", called=_OF_GEMINI, own=_GEMINIS_TOOLS)
+                for where in _GEMINI_SETTINGS
             ),
             *(
                 _rules(
@@ -324,7 +372,10 @@ _TABLE = (
                     called=_OF_GEMINI,
                     form=Format.TOML,
                 )
-                for where in (_home(".gemini/policies"), _project(".gemini/policies"))
+                for where in (
+                    *(_home(".gemini/policies"), _project(".gemini/policies")),
+                    _system("gemini-cli/policies"),
+                )
             ),
         ),
         aliases=("gemini-cli",),

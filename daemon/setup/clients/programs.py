@@ -83,13 +83,15 @@ class RulePlace:
     path: Path
     """The file, which is there."""
     form: Format
-    """Its format."""
+    """Its format; of a Markdown file the head alone is read, whatever stands here."""
     trail: tuple[str, ...]
     """Where the patterns stand: texts, or the keys of an object; `*`: each part of an object or a list."""
     called: tuple[str, ...]
     """What a pattern may begin with, a server's name as `{}`: `mcp__{}__`; `{}`: it is a server's name."""
     allows: bool = False
     """Whether what is written there is allowed: without it the client asks."""
+    own: frozenset[str] = frozenset()
+    """The client's own tools, where a name without a server may be any other tool; empty: it never is."""
 
 
 Known: TypeAlias = "Callable[[ClientPlace, str, object], str | None]"

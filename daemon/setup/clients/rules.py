@@ -31,6 +31,9 @@ SHOWN = 3
 """Rules that a sentence names: enough to see which are meant."""
 
 _WILD = re.compile(r"[*?\[({.\\^$+]")
+_BARE = re.compile(r"(?!mcp_)(?!.*__)[\w-]+")
+"""The name of a tool, without that of a server."""
+_KEY = re.compile(r"(\w+):")
 _ONLY = frozenset({"enabledtools", "includetools"})
 """Lists of what alone is to be shown: an empty one says something, too."""
 
@@ -85,11 +88,11 @@ def held_rules(
     values = dict[Path, object]()
     for place in program.rules(machine):
         if place.path not in values:
-            text = look(place.path, foreign=True).text() or ""
-            values[place.path] = read_document(text, place.form, source=str(place.path)).value()
+            values[place.path] = _said(place)
         for text, allows in _written(place, values[place.path]):
             concerned = theirs if allows else theirs.union(ours)
-            if any(_is_about(text, server, called) for server in concerned for called in place.called):
+            is_bare = theirs and place.own and _BARE.fullmatch(text) and text not in place.own
+            if is_bare or any(_is_about(text, each, called) for each in concerned for called in place.called):
                 rules.append(ToolRule(text=text, path=place.path, allows=allows))
     return sorted(theirs), list(dict.fromkeys(rules))
 
@@ -136,6 +139,32 @@ def _members(
         for place in here:
             for member in members(value, place.trail, listed=place.listed):
                 yield place, member, member.entry(value)
+
+
+def _said(place: RulePlace) -> object:
+    """What a file with rules says.
+
+    Raises:
+        ConfigError, DocumentError: it cannot be read.
+    """
+    text = look(place.path, foreign=True).text() or ""
+    if place.path.suffix == ".md":
+        return _front_matter(text)
+    return read_document(text, place.form, source=str(place.path)).value()
+
+
+def _front_matter(text: str) -> dict[str, list[str]]:
+    """The lines at the head of a Markdown file, by the key that they belong to.
+
+    Clients take text there that YAML does not, such as a description with a colon.
+    """
+    made, key = dict[str, list[str]](), ""
+    head = text.partition("\n---")[0] if text.startswith("---") else ""
+    for line in head.splitlines()[1:]:
+        if found := _KEY.match(line):
+            key = found[1]
+        made.setdefault(key, []).append(line.strip())
+    return made
 
 
 def _written(place: RulePlace, said: object) -> Iterator[tuple[str, bool]]:

@@ -82,6 +82,25 @@ CODEX = '[mcp_servers.memory]\ncommand = "npx"\nargs = ["-y", "@modelcontextprot
             },
             ["mcp__memory__open_nodes", "memory"],
         ),
+        # An agent's file, whose head is no YAML; what its text says is no rule.
+        (
+            "claude-code",
+            CLAUDE
+            | {
+                ".claude/agents/team/careful.md": "---\ndescription: Use it so: with care\n"
+                "disallowedTools:\n  - Bash\n  - mcp__memory__delete_entities\n---\nmcp__memory__open_nodes",
+                "proj/.claude/agents/reader.md": "---\ntools: Read, mcp__memory__read_graph\n---\n",
+                ".claude/agents/plain.md": "No head: mcp__memory__x\n",
+            },
+            ["- mcp__memory__delete_entities", "tools: Read, mcp__memory__read_graph"],
+        ),
+        ("claude-code", {".claude/agents/a.md": "---\ntools: mcp__memory__read_graph\n---\n"}, []),
+        (
+            "claude-code",
+            CLAUDE
+            | {".claude/settings.json": {"hooks": {"PermissionRequest": [{"matcher": "mcp__memory__.*"}]}}},
+            ["mcp__memory__.*"],
+        ),
         ("codex", {".codex/config.toml": CODEX + 'disabled_tools = ["x"]\n'}, ["memory.disabled_tools"]),
         ("codex", {".codex/config.toml": CODEX + "enabled_tools = []\n"}, ["memory.enabled_tools"]),
         (
@@ -117,6 +136,19 @@ CODEX = '[mcp_servers.memory]\ncommand = "npx"\nargs = ["-y", "@modelcontextprot
             },
             ["memory"],
         ),
+        # A name without a server may be that of any server's tool, unless it is one of the client's own.
+        (
+            "gemini",
+            {
+                ".gemini/settings.json": {
+                    "mcpServers": {"memory": MEMORY},
+                    "tools": {"exclude": ["run_shell_command", "ShellTool(rm)", "delete_entities"]},
+                    "excludeTools": ["other__x", "mcp_other_x", "mcp_memory_x"],
+                }
+            },
+            ["delete_entities", "mcp_memory_x"],
+        ),
+        ("gemini", {".gemini/settings.json": {"tools": {"exclude": ["delete_entities"]}}}, []),
         (
             "cursor",
             {
@@ -152,6 +184,46 @@ def test_rules_about_servers_that_mcpd_has_are_found(
 ) -> None:
     said = json.loads(json.dumps(files).replace("{home}", str(tmp_path / "home")))
     assert sorted(rules(tmp_path, client, said)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("client", "files", "of_system", "wanted"),
+    [
+        (
+            "claude-code",
+            CLAUDE,
+            {
+                "claude-code/managed-settings.json": '{"permissions": {"deny": ["mcp__memory__x"]}}',
+                "claude-code/managed-settings.d/10-more.json": '{"permissions": {"ask": ["mcp__memory__y"]}}',
+            },
+            ["mcp__memory__x", "mcp__memory__y"],
+        ),
+        (
+            "gemini",
+            {".gemini/settings.json": PLAIN},
+            {
+                "gemini-cli/settings.json": '{"mcp": {"excluded": ["memory"]}}',
+                "gemini-cli/system-defaults.json": '{"tools": {"exclude": ["mcp_memory_x"]}}',
+                "gemini-cli/policies/all.toml": '[[rule]]\ntoolName = "mcp_memory_y"\n',
+            },
+            ["mcp_memory_x", "mcp_memory_y", "memory"],
+        ),
+    ],
+)
+def test_the_rules_of_the_administrator_are_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    client: str,
+    files: Files,
+    of_system: dict[str, str],
+    wanted: list[str],
+) -> None:
+    monkeypatch.setattr("daemon.setup.clients.known_programs.ADMINISTRATED", tmp_path / "etc")
+    for name, said in of_system.items():
+        path = tmp_path / "etc" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(said)
+    assert sorted(rules(tmp_path, client, files)) == wanted
 
 
 def test_where_rules_cannot_be_read_nobody_knows_what_they_forbid(tmp_path: Path) -> None:
