@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.changing import reported
+from daemon.cli.command import reported
 from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, add_json, parser
 from daemon.cli.taking_effect import START_SECONDS, come_up, failure, in_lines
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     Returns:
         0: added, and up if a daemon runs; 1: not added, or not up; 2: usage; 78: the configuration is faulty.
     """
-    made = _parser()
+    made = make_parser()
     words, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     # Intermixed: `mcpd add time --replace pypi:mcp-server-time` is what one types after the refusal.
     options = made.parse_intermixed_args(words)
@@ -46,7 +46,8 @@ def main(argv: list[str]) -> int:
         made.error(visible(str(error)))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "add",
         "Add a server to the configuration, as a person would: comments, order and layout of the file stay."

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     Returns:
         0: `mcpd run` would take it, perhaps with warnings; 78: it has faults; 2: usage.
     """
-    made = _parser()
+    made = make_parser()
     options = made.parse_args(argv)
     if options.config and options.file:
         made.error("name one configuration, F or --config F")
@@ -47,7 +47,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "check",
         "Validate a configuration without starting anything: all faults at once, each with its place in the"

@@ -1,10 +1,11 @@
-"""What a shell is answered when it completes a command line of mcpd's; `mcpd completions` prints what asks.
+"""The parsers of whole command lines, and what a shell is answered that completes one (`mcpd completions`).
 
 Names of servers, tools, sessions and so on come from the running daemon; where there is none, nothing is said.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 from contextlib import suppress
@@ -12,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import argcomplete
 from argcomplete.completers import FilesCompleter, SuppressCompleter
+from argcomplete.shell_integration import shellcode
 
+from daemon.cli import implementation
+from daemon.cli.command import CommandLine, argument
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
-from daemon.cli.parsers import whole_parser
+from daemon.cli.table import COMMANDS
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterator
 
     Names = Callable[[argparse.Namespace], Iterator[str]]
@@ -176,3 +179,54 @@ _BY_OPTION: dict[str, Names] = {
     "category": _categories,
 }
 """What completes the value of an option, by its name, where that says more than the word."""
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser of one command."""
+    made: argparse.ArgumentParser = implementation(command).make_parser()
+    return made
+
+
+def whole_parser(command: str | None) -> argparse.ArgumentParser:
+    """A parser of whole command lines, which knows the words of every command and the options of one.
+
+    Args:
+        command: the one whose module is imported; None or an unknown word: no module is.
+    """
+    made = argparse.ArgumentParser(
+        prog="mcpd", description="The init system for MCP servers.", allow_abbrev=False
+    )
+    made.add_argument("-V", "--version", action="store_true", help="print the version")
+    commands = made.add_subparsers(metavar="COMMAND")
+    for name, (purpose, _example) in COMMANDS.items():
+        own = [parser_of(name)] if name == command else []
+        commands.add_parser(name, help=purpose, parents=own, add_help=not own)
+    return made
+
+
+SHELLS = ("bash", "zsh", "fish")
+"""The shells that argcomplete's protocol is spoken by."""
+
+
+def _completions(options: argparse.Namespace) -> int:
+    print(shellcode(["mcpd"], shell=options.shell).strip())
+    return 0
+
+
+COMPLETIONS = CommandLine(
+    "completions",
+    "Print a script that makes a shell complete mcpd's command lines: commands, options and, from the"
+    " daemon that runs, the names of servers, tools, prompts, resources, sessions and profiles. The"
+    " examples are lines for ~/.bashrc, ~/.zshrc (below `compinit`) and ~/.config/fish/config.fish.",
+    examples=(
+        'eval "$(mcpd completions bash)"',
+        'eval "$(mcpd completions zsh)"',
+        "mcpd completions fish | source",
+    ),
+    exits={0: "printed"},
+    arguments=(argument("shell", choices=SHELLS, help="for which shell"),),
+    json=False,
+    seconds=None,
+    reaches=False,
+    run=_completions,
+)

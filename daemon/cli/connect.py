@@ -168,7 +168,7 @@ def _checked(fault: Callable[[str], str], text: str) -> str:
 
 def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     """The socket, if one is named, and the params of the hello line: only those that are given."""
-    options = _parser()
+    options = make_parser()
     given = vars(options.parse_args(argv))
     if given["servers"] and given["surface"]:
         text = "--server shows servers as themselves, --surface in a way of mcpd's: leave out one of them"
@@ -177,7 +177,8 @@ def _parse(argv: list[str]) -> tuple[str | None, dict[str, object]]:
     return wanted, {key: value for key, value in given.items() if value is not None}
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     from daemon.cli.options import parser  # noqa: PLC0415
 
     options = parser(

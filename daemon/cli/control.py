@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from daemon.bridge.unreachable import OPERATORS, explain
 from daemon.host.paths import control_socket
 from daemon.host.trust import distrust
+from daemon.kit.wording import span
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
+
 
 EX_FAULT = 1
 """Not done: the daemon refused the request, or something could not be changed."""
@@ -74,6 +76,11 @@ class RemoteFault(Exception):
         self.code = code
         self.message = message
         self.data = data
+
+    @property
+    def is_of_the_file(self) -> bool:
+        """Whether the configuration is faulty."""
+        return isinstance(self.data, dict) and "faults" in self.data
 
 
 class MissingMember(RemoteFault, KeyError):
@@ -307,3 +314,48 @@ def _result(answer: dict[str, Any], method: str, path: str) -> dict[str, Any]:
     if not isinstance(result, dict):
         raise DaemonUnreachable(f"what listens on {path} is not mcpd's control socket", OTHER_SOCKET)
     return result
+
+
+LOOK_SECONDS = 10.0
+"""Seconds for the daemon to say how the server is: it does so within milliseconds unless it hangs."""
+
+
+def explained(
+    options: argparse.Namespace, server: str, silent: DaemonSilent, seconds: float = LOOK_SECONDS
+) -> DaemonUnreachable | RemoteFault:
+    """The error to raise for a request to a server that had no answer in time: it says whose silence it is.
+
+    Args:
+        options: of the command line, with where the daemon listens (`options.add_control`).
+        server: the server or the instance that was to answer.
+        silent: what the daemon left unanswered.
+        seconds: how long the daemon may take to say how the server is.
+    """
+    try:
+        answer = ask_with(options, "status", {"server": server}, timeout=seconds)
+    except DaemonSilent:
+        return DaemonSilent(
+            f"{silent.problem}, nor `status` within {seconds:g} s: it is the daemon that hangs",
+            "Its log may say in what (`mcpd logs --daemon`); `mcpd stop` and `mcpd start` start another one.",
+        )
+    except DaemonUnreachable as gone:
+        return DaemonUnreachable(f"{silent.problem}; now {gone.problem}")
+    except RemoteFault:
+        return silent
+    seen = answer.get("server") or answer.get("servers", {}).get(server)
+    return silent if seen is None else RemoteFault(EX_FAULT, _of_server(server, seen, options.timeout))
+
+
+def _of_server(server: str, seen: dict[str, Any], seconds: float) -> str:
+    """Whose silence it is in words, given how the server is; who shows them makes them safe to show."""
+    facts = [f"is {seen['state']}" + (f": {seen['reason']}" if seen["reason"] else "")]
+    if seen["pid"] is not None:
+        facts.append(f"pid {seen['pid']}")
+    pings = seen.get("pings") or {}
+    if pings and not seen["reason"]:
+        facts.append(f"last heard {span(time.time() - pings['lastHeardAt'], parts=1)} ago")
+    return (
+        f"server {server} did not answer within {seconds:g} s (--timeout); the daemon did. It"
+        f" {', '.join(facts)}. The call was given up; whether it ran is unknown."
+        f" `mcpd status {server}` shows more."
+    )

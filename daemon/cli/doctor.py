@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     Returns:
         0: there is no fault, perhaps warnings; 1: there is one; 2: usage.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     # Here, so that `--help` does not pay for attrs and cattrs.
     from daemon.checks.examination import examine, told  # noqa: PLC0415
     from daemon.checks.findings import Level  # noqa: PLC0415
@@ -56,7 +56,8 @@ def main(argv: list[str]) -> int:
     return EX_FAULT if counts["fault"] else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "doctor",
         "Look at the configuration, the sockets, the state, systemd's units, the limits, each server and what"

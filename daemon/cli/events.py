@@ -42,11 +42,12 @@ def main(argv: list[str]) -> int:
         0: shown, also if Ctrl-C ended it; 1: no such kind, server or session; 2: usage; 3: the daemon is
             not reachable.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     return guarded(lambda: _follow(options) if options.follow else _show(options))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "events",
         "Show what happened, oldest first: servers that started and ended, and why; tools that came, went and"

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.changing import agreed, reported
+from daemon.cli.command import agreed, reported
 from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, add_json, add_unsandboxed, parser
 from daemon.cli.taking_effect import reloaded
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
         0: found, or added; 1: there are none, something could not be read, or it was not wanted; 2: usage;
         78: mcpd's own configuration is faulty.
     """
-    made = _parser()
+    made = make_parser()
     options = made.parse_args(argv)
     # Here, so that `--help` does not pay for attrs and cattrs.
     from daemon.cli.client_changes import clients_of  # noqa: PLC0415
@@ -44,7 +44,8 @@ def main(argv: list[str]) -> int:
     return reported(lambda: _migrate(options) if options.migrate_env else _import(options, programs))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "import",
         "Find the MCP servers that clients on this machine have, each once, however many clients have it. No"

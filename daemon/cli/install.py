@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.changing import agreed, reported
+from daemon.cli.command import agreed, reported
 from daemon.cli.control import EX_FAULT
 from daemon.cli.options import parser
 from daemon.host.paths import config_file
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     """
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
 
-    made = _parser()
+    made = make_parser()
     options = made.parse_args(argv)
     if options.one_to_one and (options.keep or options.surface):
         made.error("--one-to-one goes with neither --keep nor --surface: each server is itself then")
@@ -129,7 +129,8 @@ def held(
     return held_rules(program, machine, known.lookup(program, machine), known.servers, records(), scope)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     from daemon.cli.client_changes import add_clients  # noqa: PLC0415 - as above
 
     made = parser(

@@ -48,11 +48,12 @@ def main(argv: list[str]) -> int:
         0: logged in, and the server is up; 1: not logged in, or the server is not up; 2: usage; 3: the daemon
         is not reachable.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     return guarded(lambda: _log_in(options))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "login",
         "Log in to a server that wants OAuth. Prints the link to the page where you log in, and opens it where"

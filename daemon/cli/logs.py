@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     Returns:
         0: shown, also if Ctrl-C ended it; 1: no such server; 2: usage; 3: the daemon is not reachable.
     """
-    made = _parser()
+    made = make_parser()
     options = made.parse_args(argv)
     if options.daemon:
         if options.server is not None or options.json:
@@ -45,7 +45,8 @@ def main(argv: list[str]) -> int:
     return guarded(lambda: _follow(options) if options.follow else _show(options))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "logs",
         "Show what a server wrote on its stderr, oldest line first, as far as it is kept: 1000 lines, 64 KiB,"

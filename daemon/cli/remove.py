@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.changing import reported
+from daemon.cli.command import reported
 from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, parser
 from daemon.cli.taking_effect import reloaded
@@ -32,13 +32,14 @@ def main(argv: list[str]) -> int:
         0: removed; 1: there is none, or the file cannot be written; 2: usage; 78: the configuration is faulty,
         or would be.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     path = (options.config or config_file(os.environ)).absolute()
     advice = "; if these places name the server, remove them first"
     return reported(lambda: _remove(options, path), advice)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "remove",
         "Take a server out of the configuration, with the comments that belong to it; all else stays as it is."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.cli import EX_USAGE
-from daemon.cli.changing import agreed, has_terminal, reported
+from daemon.cli.command import agreed, has_terminal, reported
 from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_json, parser
 from daemon.documents.files import unified_diff
@@ -28,11 +28,12 @@ def main(argv: list[str]) -> int:
     Returns:
         0: done, or the service runs; 1: not done, or it does not run; 2: usage.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     return reported(lambda: options.act(options))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "service",
         "Have the daemon run as a service of your own systemd: it is started at boot or with the first client,"

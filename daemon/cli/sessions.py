@@ -1,81 +1,37 @@
-"""`mcpd sessions`: the sessions, and the state of the tools that each has loaded; asking starts nothing."""
+"""Commands for sessions: showing them, giving one another profile, what one may call, what one has loaded."""
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import ask_with, guarded, print_answer
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn, lines
+from daemon.cli.control import ask_with
+from daemon.cli.options import add_session, seconds_of
+from daemon.kit.wording import span
 from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
 
+Json = dict[str, Any]
+
 EX_INCOMPLETE = 1
 """Not all sessions could be shown."""
 
+# --- sessions ---------------------------------------------------------------------------------------------
 
-def main(argv: list[str]) -> int:
-    """Show all sessions, or what one of them has loaded; or give one another profile.
+_move = asking(
+    "move",
+    lambda options: {"key": options.key, "profile": options.profile},
+    drawn("daemon.cli.views:render_moved"),
+)
 
-    Returns:
-        0: done; 1: no such session or profile, or not all could be read; 2: usage; 3: no daemon is reachable.
-    """
-    made = _parser()
-    options = made.parse_args(argv)
+
+def _sessions(options: argparse.Namespace) -> int:
     if options.profile is not None and options.key is None:
-        made.error("--profile says which profile a session gets: name the session, too")
-    return guarded(lambda: _show(options) if options.profile is None else _move(options))
-
-
-def _parser() -> argparse.ArgumentParser:
-    made = parser(
-        "sessions",
-        "Show the sessions, those with a key also while nobody is connected; with KEY, or the number of"
-        " a connection, the tools that this one has loaded: whether each can still be used, why not, who loaded"
-        " it and when. Changes nothing, except with --profile: that gives the session another profile while its"
-        " client is connected.",
-        examples=(
-            "mcpd sessions",
-            "mcpd sessions /home/me/project",
-            "mcpd sessions 4",
-            "mcpd sessions KEY --profile review",
-            "mcpd sessions KEY --json | jq '.[] | select(.status != \"valid\")'",
-        ),
-        exits={
-            0: "shown, or given the profile",
-            1: "no such session or profile, or not all sessions could be read",
-        },
-    )
-    made.add_argument(
-        "key",
-        metavar="KEY",
-        nargs="?",
-        help="the session's key, as in `mcpd connect --session`; 4 is connection 4, which need not have one",
-    )
-    made.add_argument(
-        "--profile",
-        metavar="NAME",
-        help="give the session this profile, and its surface, until it is given another or the daemon ends",
-    )
-    add_json(made)
-    add_control(made)
-    return made
-
-
-def _move(options: argparse.Namespace) -> int:
-    print_answer(options, "move", {"key": options.key, "profile": options.profile}, _moved)
-    return 0
-
-
-def _moved(answer: dict[str, Any]) -> str:
-    from daemon.cli.terminal import Screen  # noqa: PLC0415
-    from daemon.cli.views import render_moved  # noqa: PLC0415 - imports rich
-
-    return render_moved(answer, screen=Screen.of(sys.stdout, os.environ))
+        raise UsageError("--profile says which profile a session gets: name the session, too")
+    return _show(options) if options.profile is None else _move(options)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -83,9 +39,130 @@ def _show(options: argparse.Namespace) -> int:
     if options.json:
         print(document(answer if options.key is None else answer["loaded"]))
     else:
-        from daemon.cli.terminal import Screen  # noqa: PLC0415
-        from daemon.cli.views import render_session, render_sessions  # noqa: PLC0415 - imports rich
-
-        draw = render_sessions if options.key is None else render_session
-        print(draw(answer, now=time.time(), screen=Screen.of(sys.stdout, os.environ)))
+        of_all, of_one = "daemon.cli.views:render_sessions", "daemon.cli.views:render_session"
+        print(drawn(of_all if options.key is None else of_one, now=time.time())(answer))
     return EX_INCOMPLETE if answer.get("incomplete") else 0
+
+
+SESSIONS = CommandLine(
+    "sessions",
+    "Show the sessions, those with a key also while nobody is connected; with KEY, or the number of"
+    " a connection, the tools that this one has loaded: whether each can still be used, why not, who loaded"
+    " it and when. Changes nothing, except with --profile: that gives the session another profile while its"
+    " client is connected.",
+    examples=(
+        "mcpd sessions",
+        "mcpd sessions /home/me/project",
+        "mcpd sessions 4",
+        "mcpd sessions KEY --profile review",
+        "mcpd sessions KEY --json | jq '.[] | select(.status != \"valid\")'",
+    ),
+    exits={
+        0: "shown, or given the profile",
+        1: "no such session or profile, or not all sessions could be read",
+    },
+    arguments=(
+        argument(
+            "key",
+            metavar="KEY",
+            nargs="?",
+            help="the session's key, as in `mcpd connect --session`; 4 is connection 4, which need not have"
+            " one",
+        ),
+        argument(
+            "--profile",
+            metavar="NAME",
+            help="give the session this profile, and its surface, until it is given another or the daemon ends",
+        ),
+    ),
+    run=_sessions,
+)
+
+# --- allow ------------------------------------------------------------------------------------------------
+
+
+def _wanted(options: argparse.Namespace) -> Json:
+    if options.seconds is not None and (options.revoke or options.tool is None):
+        raise UsageError("--for says how long a tool is allowed: name the tool, without --revoke")
+    params = {"session": options.session, "tool": options.tool, "seconds": options.seconds}
+    return {**params, "revoke": options.revoke}
+
+
+def allowed(answer: Json) -> str:
+    """What the session may call, a line each."""
+    if not answer["allowed"]:
+        return lines(f"session {answer['session']}: nothing is allowed beyond its profile")
+    said = [f"session {answer['session']} may call, unasked:"]
+    for each in answer["allowed"]:
+        until = "as long as it is in use" if each["seconds"] is None else f"for {span(each['seconds'])}"
+        said.append(f"  {each['tool']}  {until}, says {each['by']}")
+    return lines(*said)
+
+
+ALLOW = CommandLine(
+    "allow",
+    'Let a session call a tool that its user is asked about (`permissions`, "then": "ask"), for clients'
+    " that cannot ask. It holds for the tool as it is now, in this session, as long as the session is in"
+    " use or as long as --for says, and ends with the daemon: it is kept in memory only. Without"
+    " SERVER/TOOL: what the session may call.",
+    examples=(
+        "mcpd allow 4",
+        "mcpd allow 4 filesystem/write_file",
+        "mcpd allow /home/me/project 'git/*' --for 1h",
+        "mcpd allow 4 filesystem/write_file --revoke",
+        "mcpd allow 4 --revoke",
+    ),
+    exits={0: "done", 1: "no such session, or no such tool that asks"},
+    arguments=(
+        add_session,
+        argument(
+            "tool",
+            metavar="SERVER/TOOL",
+            nargs="?",
+            help="a tool, or a pattern as in the configuration; it must fit a tool that asks",
+        ),
+        argument(
+            "--for",
+            dest="seconds",
+            metavar="TIME",
+            type=seconds_of,
+            help="for so long: 90s, 30m, 1h, 2d (default: as long as the session is in use)",
+        ),
+        argument("--revoke", action="store_true", help="ask again about TOOL, or about everything"),
+    ),
+    run=asking("allow", _wanted, allowed),
+)
+
+# --- unload -----------------------------------------------------------------------------------------------
+
+
+def unloaded(answer: Json) -> str:
+    """What has left the session."""
+    names, session = answer["unloaded"], answer["session"]
+    said = [f"session {session}: {name} is not loaded any more" for name in names]
+    return lines(*(said or [f"session {session} has loaded no tools"]), *filter(None, [answer["note"]]))
+
+
+UNLOAD = CommandLine(
+    "unload",
+    "Take a tool that a session has loaded away from it, or all of them: its client is told that its list"
+    " of tools has changed, and a call to the tool is answered with how to load it. Remembered as what is"
+    " loaded is, also by other daemons on the same store. The model may load the tool again; what its"
+    " profile preloads comes back when a server's tools change. `mcpd disable` keeps it from everybody.",
+    examples=(
+        "mcpd unload 4 git/git_push",
+        "mcpd unload /home/me/project git/git_push",
+        "mcpd unload /home/me/project",
+    ),
+    exits={0: "unloaded", 1: "no such session, or it has not loaded that"},
+    arguments=(
+        add_session,
+        argument(
+            "tool",
+            metavar="SERVER/TOOL",
+            nargs="?",
+            help="the tool, as `mcpd sessions SESSION` has it (default: all)",
+        ),
+    ),
+    run=asking("unload", lambda options: {"session": options.session, "tool": options.tool}, unloaded),
+)

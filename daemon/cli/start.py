@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     Returns:
         0: one runs; 1: none does, or not yet; 2: usage; 78: its configuration is faulty.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     named = (options.config, options.socket, options.state_dir)
     config, socket, state_dir = (Path(each).absolute() if each else None for each in named)
     request = StartRequest(
@@ -65,7 +65,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "start",
         "Start the daemon in the background, unless one runs: by systemd if its user units are installed (`mcpd"

@@ -37,13 +37,14 @@ def main(argv: list[str]) -> int:
         0: every enabled server is ready or dormant; 1: one is not, or persistence is degraded; 2: usage; 3: the
         daemon is not reachable.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     if options.watch is None:
         return guarded(lambda: _show(options))
     return guarded(lambda: _watch(options))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "status",
         "Show every server with its state, the reason if it is not ready, and its numbers; then the sessions"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli.calls_view import in_flight
 from daemon.cli.status_servers import STYLES, remark_lines, table
 from daemon.cli.terminal import draw, grid, milliseconds, paragraph, safe
+from daemon.cli.views import in_flight
 from daemon.kit.wording import bytes_in_words, counted, span
 from daemon.safety.escape import visible
 from daemon.states import WELL

@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     Returns:
         0: none runs; 1: it goes on running; 2: usage.
     """
-    made = _parser()
+    made = make_parser()
     options = made.parse_args(argv)
     if options.servers:
         name = options.servers[0]
@@ -42,7 +42,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "stop",
         "Stop the daemon: systemd's units if it is theirs, so that no client starts it; else the process. Calls"

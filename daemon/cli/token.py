@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     Returns:
         0: done; 1: refused, or the file of tokens cannot be used; 2: usage; 3: no daemon answers.
     """
-    made = _parser()
+    made = make_parser()
     options = made.parse_args(argv)
     _check_usage(made, options)
     params = {
@@ -47,7 +47,8 @@ def main(argv: list[str]) -> int:
     return guarded(act)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "token",
         "Show the token that the daemon has made for clients over HTTP, alone on the last line; make, list,"

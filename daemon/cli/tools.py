@@ -1,97 +1,82 @@
-"""`mcpd tools`: the categories with their tools, those of a server, one tool, and what a model sees of them."""
+"""Commands for tools: the categories, a server's tools, one tool, what a model sees of them; finding tools."""
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from daemon.cli.control import EX_FAULT, RemoteFault, ask_with, guarded
-from daemon.cli.options import add_control, add_json, parser
-from daemon.cli.tool_name import read_tool
+from daemon.cli.command import CommandLine, UsageError, argument, drawn
+from daemon.cli.control import EX_FAULT, RemoteFault, ask_with
+from daemon.cli.options import count
+from daemon.config.labels import split_off
 from daemon.kit.wording import BYTES_PER_TOKEN, counted, suggestion
 from daemon.safety.escape import document, visible
-
-if TYPE_CHECKING:
-    import argparse
-
-    from daemon.cli.terminal import Screen
 
 _CLIENTS = "__"
 """What clients write between the names of servers and tools (`git__git_log`, `mcp__git__git_log`)."""
 
+SHOWN = 20
+"""Number of tools that a search shows unless `--limit` says otherwise: as many as a model gets."""
+
 Json = dict[str, Any]
 
+# --- names ------------------------------------------------------------------------------------------------
 
-def main(argv: list[str]) -> int:
-    """Show the categories and their tools, those of a server, one tool, or a surface.
 
-    Returns:
-        0: shown; 1: no such server, category or tool; 2: usage; 3: the daemon is not reachable.
+def tool_name(word: str) -> str:
+    """A word that may name a tool, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: one of the two sides of its slash is empty.
     """
-    made = _parser()
-    options = made.parse_args(argv)
+    if not word or ("/" in word and not split_off(word)[0]):
+        raise argparse.ArgumentTypeError(f"write SERVER/TOOL, not {word!r}: `mcpd tools` lists them")
+    return word
+
+
+def read_tool(options: argparse.Namespace, name: str) -> tuple[str, str]:
+    """The server or instance, and its tool, that a name means; another spelling is told on stderr.
+
+    Args:
+        options: of the command line, for asking the daemon.
+        name: `SERVER/TOOL`, or a bare name that one server has, or `mcp__SERVER__TOOL` as clients write it.
+
+    Raises:
+        RemoteFault: the daemon knows no such tool, or several.
+        DaemonUnreachable: no daemon answers.
+    """
+    server, tool = split_off(name)
+    if server:
+        return server, tool
+    answer = ask_with(options, "tool", {"tool": name})
+    print(visible(f"mcpd: {name} is {answer['server']}/{answer['tool']}"), file=sys.stderr)
+    return str(answer["server"]), str(answer["tool"])
+
+
+# --- tools ------------------------------------------------------------------------------------------------
+
+
+def _tools(options: argparse.Namespace) -> int:
     if options.name is not None and options.category is not None:
-        made.error("name a category (--category), or a server or a tool, not both")
+        raise UsageError("name a category (--category), or a server or a tool, not both")
     is_of_clients = options.surface is not None or options.profile is not None
     if options.surface is not None and (options.name is not None or options.category is not None):
-        made.error("--surface shows all that a model sees: leave the server, the tool or the category out")
+        raise UsageError(
+            "--surface shows all that a model sees: leave the server, the tool or the category out"
+        )
     if options.format is not None and options.surface is None:
-        made.error("--format text goes with --surface, as in `mcpd tools --surface full --format text`")
+        raise UsageError("--format text goes with --surface, as in `mcpd tools --surface full --format text`")
     if options.name is not None and is_of_clients:
         # What clients see is told by category.
         options.category, options.name = options.name, None
     if options.name is None:
-        return guarded(lambda: _show(options))
-    return guarded(lambda: _show_tool(options) if "/" in options.name else _show_server(options))
+        return _show_all(options)
+    return _show_tool(options) if "/" in options.name else _show_server(options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    made = parser(
-        "tools",
-        "Show the categories and the tools in them; tools that are switched off or cannot be called now are"
-        " marked. With SERVER: its tools, whatever category they are in. With SERVER/TOOL: what the tool takes,"
-        " what its server says of its effects, and an example call. With --surface: what a model is told when"
-        " it connects, with what it costs.",
-        examples=(
-            "mcpd tools",
-            "mcpd tools git",
-            "mcpd tools git/git_log",
-            "mcpd tools --category files",
-            "mcpd tools --surface search",
-            "mcpd tools --surface full --format text",
-            "mcpd tools --json",
-        ),
-        exits={0: "shown", 1: "no such server, category, tool, profile or surface"},
-    )
-    made.add_argument(
-        "name",
-        metavar="SERVER[/TOOL]",
-        nargs="?",
-        help="a server's tools, or one tool; a category where no server has that name",
-    )
-    made.add_argument("--category", metavar="C", help="only this category")
-    made.add_argument(
-        "--surface",
-        metavar="NAME",
-        nargs="?",
-        const="",
-        help="show exactly what a model sees: on this surface, or without a name on that of an unknown client",
-    )
-    made.add_argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)")
-    made.add_argument(
-        "--format",
-        choices=("text",),
-        help="text: with --surface, its tools as a text for a model that takes no list of tools, as the prompt"
-        " mcpd_tools has them",
-    )
-    add_json(made)
-    add_control(made)
-    return made
-
-
-def _show(options: argparse.Namespace) -> int:
+def _show_all(options: argparse.Namespace) -> int:
     # All categories are asked for, so that an unknown name can be answered with the closest known one.
     wish = {"profile": options.profile, "surface": options.surface}
     answer = ask_with(options, "tools", {key: value for key, value in wish.items() if value})
@@ -113,9 +98,7 @@ def _show_categories(options: argparse.Namespace, answer: Json) -> int:
     elif options.surface is not None:
         print(surface_text(answer["surface"]))
     else:
-        from daemon.cli.views import render_tools  # noqa: PLC0415 - imports rich, which `--json` does without
-
-        print(render_tools(answer["categories"], _screen()))
+        print(drawn("daemon.cli.views:render_tools")(answer["categories"]))
     return 0
 
 
@@ -128,16 +111,11 @@ def _show_server(options: argparse.Namespace) -> int:
     if "tools" not in answer:
         # An older daemon knows categories only.
         options.category = options.name
-        return _show(options)
+        return _show_all(options)
     if answer["isCategory"]:
         words = f"mcpd: there is a category {options.name!r}, too: `mcpd tools --category {options.name}`"
         print(visible(words), file=sys.stderr)
-    if options.json:
-        print(document(answer))
-    else:
-        from daemon.cli.views import render_server_tools  # noqa: PLC0415 - as above
-
-        print(render_server_tools(answer, _screen()))
+    print(document(answer) if options.json else drawn("daemon.cli.views:render_server_tools")(answer))
     return 0
 
 
@@ -165,19 +143,8 @@ def _show_tool(options: argparse.Namespace) -> int:
             raise
         options.category = options.name
         return _show_categories(options, known)
-    if options.json:
-        print(document(answer))
-    else:
-        from daemon.cli.tool_view import render_tool  # noqa: PLC0415 - as above
-
-        print(render_tool(answer, _screen()))
+    print(document(answer) if options.json else drawn("daemon.cli.tool_view:render_tool")(answer))
     return 0
-
-
-def _screen() -> Screen:
-    from daemon.cli.terminal import Screen  # noqa: PLC0415 - as above
-
-    return Screen.of(sys.stdout, os.environ)
 
 
 def _unknown(name: str, known: Json) -> str:
@@ -207,3 +174,103 @@ def _cost(count: int) -> str:
     return (
         f"{count:,} bytes, about {count // BYTES_PER_TOKEN:,} tokens (estimate: {BYTES_PER_TOKEN} bytes each)"
     )
+
+
+TOOLS = CommandLine(
+    "tools",
+    "Show the categories and the tools in them; tools that are switched off or cannot be called now are"
+    " marked. With SERVER: its tools, whatever category they are in. With SERVER/TOOL: what the tool takes,"
+    " what its server says of its effects, and an example call. With --surface: what a model is told when"
+    " it connects, with what it costs.",
+    examples=(
+        "mcpd tools",
+        "mcpd tools git",
+        "mcpd tools git/git_log",
+        "mcpd tools --category files",
+        "mcpd tools --surface search",
+        "mcpd tools --surface full --format text",
+        "mcpd tools --json",
+    ),
+    exits={0: "shown", 1: "no such server, category, tool, profile or surface"},
+    arguments=(
+        argument(
+            "name",
+            metavar="SERVER[/TOOL]",
+            nargs="?",
+            help="a server's tools, or one tool; a category where no server has that name",
+        ),
+        argument("--category", metavar="C", help="only this category"),
+        argument(
+            "--surface",
+            metavar="NAME",
+            nargs="?",
+            const="",
+            help="show exactly what a model sees: on this surface, or without a name on that of an unknown"
+            " client",
+        ),
+        argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)"),
+        argument(
+            "--format",
+            choices=("text",),
+            help="text: with --surface, its tools as a text for a model that takes no list of tools, as the"
+            " prompt mcpd_tools has them",
+        ),
+    ),
+    run=_tools,
+)
+
+# --- search -----------------------------------------------------------------------------------------------
+
+
+def _search(options: argparse.Namespace) -> int:
+    query = " ".join(options.words).strip()
+    if not query and not options.also:
+        raise UsageError("say what you need, as in: mcpd search read a file")
+    phrasings = [query, *(" ".join(words) for words in options.also)]
+    queries = [text for text in phrasings if text.strip()]
+    among = {"category": options.category, "profile": options.profile}
+    params = {"queries": queries, "limit": options.limit, **{key: each for key, each in among.items() if each}}
+    answer = ask_with(options, "search", params)
+    if options.json:
+        print(document(answer))
+    elif answer["tools"]:
+        print(drawn("daemon.cli.views:render_search")(answer))
+    else:
+        print(visible(_nothing(queries, answer["suggestions"])), file=sys.stderr)
+    return 0 if answer["tools"] else EX_FAULT
+
+
+def _nothing(queries: list[str], suggestions: list[str]) -> str:
+    hint = f" Did you mean: {', '.join(suggestions)}?" if suggestions else " `mcpd tools` shows all of them."
+    return f"mcpd: no tool fits {' or '.join(queries)!r}.{hint}"
+
+
+SEARCH = CommandLine(
+    "search",
+    "Find tools for a need, by words or by name, best first: what the tool search of the surfaces `search`"
+    " and `load` finds. Further phrasings of the same need (--or) find more than either.",
+    examples=(
+        "mcpd search read a file",
+        "mcpd search what changed lately --or commit history",
+        "mcpd search list --category git-read --json",
+    ),
+    exits={0: "found", 1: "nothing fits, or there is no such category or profile"},
+    arguments=(
+        argument("words", metavar="WORDS", nargs="*", help="what you need"),
+        argument(
+            "--or",
+            dest="also",
+            metavar="WORDS",
+            nargs="+",
+            action="append",
+            default=[],
+            help="another phrasing of it; repeatable",
+        ),
+        argument("--category", metavar="C", help="only this category's tools"),
+        argument(
+            "--limit", metavar="N", type=count, default=SHOWN, help="tools to show (default: %(default)d)"
+        ),
+        argument("--profile", metavar="N", help="as clients of this profile see it (default: `default`)"),
+    ),
+    run=_search,
+)

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     """
     from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
 
-    made = _parser()
+    made = make_parser()
     options = made.parse_args(argv)
     machine = clients.this_machine()
     done = [_uninstall(program, machine, options) for program in clients.chosen(made, options)]
@@ -47,7 +47,8 @@ def _say_what_stays() -> None:
         )
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     from daemon.cli.client_changes import add_clients  # noqa: PLC0415 - as above
 
     made = parser(

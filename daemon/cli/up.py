@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.changing import agreed, has_terminal, reported
+from daemon.cli.command import agreed, has_terminal, reported
 from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, add_unsandboxed, parser, positive
 from daemon.cli.taking_effect import START_SECONDS, reloaded
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
         0: mcpd runs and is in the clients; 1: not done, and what was begun is undone or named; 2: usage; 78:
         mcpd's configuration is faulty.
     """
-    made = _parser()
+    made = make_parser()
     options = made.parse_args(argv)
     # Here, so that `--help` does not pay for attrs and cattrs.
     from daemon.cli.client_changes import clients_of  # noqa: PLC0415
@@ -69,7 +69,8 @@ def main(argv: list[str]) -> int:
     return reported(lambda: _up(options, programs))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     made = parser(
         "up",
         "Set everything up: take over the servers that your clients have, start the daemon (as a service where"

@@ -1,7 +1,8 @@
-"""Tools, search results, sessions and the doctor's findings as text for people; servers' words are escaped."""
+"""Tools, search results, sessions, calls and findings as text for people; servers' words are escaped."""
 
 from __future__ import annotations
 
+import time
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.cli.definition_views import first_sentence
-from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
-from daemon.kit.wording import counted, span
+from daemon.cli.terminal import Screen, draw, grid, milliseconds, paragraph, safe
+from daemon.kit.wording import called, counted, span
 from daemon.operators.loaded_words import SOURCES, STATUSES, advice, change_in_words
 from daemon.safety.escape import visible
 
@@ -298,3 +299,106 @@ def _findings(findings: Iterable[Mapping[str, str]]) -> Table:
 def _counts(counts: Mapping[str, int]) -> str:
     told = [counted(count, level) for level, count in counts.items() if level != "ok"]
     return f"{', '.join(reversed(told))}."
+
+
+AWAITED = {
+    "server": "its server",
+    "turn": "its turn",
+    "answer": "the answer",
+    "client": "its client",
+    "store": "the store",
+}
+"""What a call waits for, in words."""
+
+
+LEAST = 10
+"""Columns that are left of a name at least."""
+
+GAP = 2
+"""Columns between two columns, at most (`cli.terminal.grid`)."""
+
+
+def render_calls(answer: Json, *, errors_only: bool, screen: Screen) -> str:
+    """Calls in flight, and those that have ended, as text.
+
+    Args:
+        answer: of the control method `calls`.
+        errors_only: whether only errors were asked for.
+        screen: where it is shown.
+    """
+    waiting: list[Json] = answer["inFlight"]
+    ended: list[Json] = answer["recent"]
+    parts: list[RenderableType] = []
+    if not errors_only:
+        parts += [in_flight(waiting, screen) if waiting else Text("No call is in flight.")]
+        if more := answer["inFlightMore"]:
+            parts.append(Text(f"and {more} more", style="dim"))
+        parts.append(Text(""))
+    nothing = "No call has ended with an error" if errors_only else "No call has ended"
+    parts.append(_ended(ended, screen) if ended else Text(f"{nothing} since the daemon began."))
+    return draw(parts, screen)
+
+
+def in_flight(calls: list[Json], screen: Screen) -> Table:
+    """Calls without an answer: the number that `mcpd cancel` takes, what each waits for, and whose it is."""
+    rows = [
+        (
+            Text(str(call["id"])),
+            Text(span(call["ageSeconds"], parts=1)),
+            safe(AWAITED.get(call["waitsFor"], call["waitsFor"])),
+            safe(_tool_of_call(call)),
+            safe(_caller(call)),
+        )
+        for call in calls
+    ]
+    return _call_table(("CALL", "AGE", "WAITS FOR", "TOOL", "CLIENT"), rows, right={0, 1}, screen=screen)
+
+
+def _ended(calls: list[Json], screen: Screen) -> Table:
+    rows = [
+        (
+            Text(time.strftime("%H:%M:%S", time.localtime(call["at"]))),
+            Text(milliseconds(call["ms"])),
+            safe(call["outcome"], "" if call["outcome"] == "ok" else "red"),
+            safe(called(call)),
+            safe(_caller(call)),
+        )
+        for call in calls
+    ]
+    return _call_table(("TIME", "MS", "OUTCOME", "TOOL", "CLIENT"), rows, right={1}, screen=screen)
+
+
+def _call_table(
+    heads: tuple[str, ...], rows: Sequence[tuple[Text, ...]], *, right: set[int], screen: Screen
+) -> Table:
+    """A table whose last two columns get what room the others leave, and are cut to it.
+
+    Columns before them are never cut: a number is typed in again, and an outcome is searched for. Where
+    there is no room for both, the last one is left out.
+    """
+    table, fixed = grid(screen), len(heads) - 2
+    taken = sum(max(len(heads[place]), *(row[place].cell_len for row in rows)) for place in range(fixed))
+    room = screen.width - taken - GAP * len(heads)
+    caller = max(LEAST, min(room // 3, max(row[-1].cell_len for row in rows)))
+    widths = [room - caller, caller]
+    if room < 2 * LEAST:
+        heads, rows, widths = heads[:-1], [row[:-1] for row in rows], [max(LEAST, room)]
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="right" if place in right else "left", no_wrap=True)
+    for row in rows:
+        for cell, width in zip(row[fixed:], widths, strict=True):
+            cell.truncate(width, overflow="ellipsis")
+        table.add_row(*row)
+    return table
+
+
+def _tool_of_call(call: Json) -> str:
+    """As `called`, with the instance in place of its server."""
+    return called({**call, "server": call["instance"] or call["server"]})
+
+
+def _caller(call: Json) -> str:
+    """Who has called: the client, and its session."""
+    if call["session"] is None:
+        return str(call["client"])
+    return f"{call['client']} {call['key'] or '#' + str(call['session'])}".strip()

@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     Returns:
         0 after SIGTERM or SIGINT; 78: faulty configuration; 69: socket taken or not bindable; 70: our fault.
     """
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     signals = Signals()
     notify = Notifier(os.environ)
     inherited = listen_fds(os.environ, notify.handed_over)
@@ -150,7 +150,8 @@ class ConfigFile:
         return opened(config, self._http, self._opener)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Reads its command line."""
     parser = argparse.ArgumentParser(
         prog="mcpd run",
         description="Run the daemon in the foreground: supervise the configured MCP servers and serve clients.",

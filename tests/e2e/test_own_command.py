@@ -1,4 +1,4 @@
-"""The example of docs/operators.md, taken from there: a further command is one file and one line."""
+"""The example of docs/operators.md, taken from there: a further command is two files and three lines."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ CONFIG: dict[str, Any] = {
 LAST_COMMAND = "        LOGS,\n"
 ITS_IMPORT = "from daemon.operators.call import CALL\n"
 LAST_OF_CLI = '    "schema": ('
+LAST_OF_MODULES = '    "daemon.cli.use": '
 
 
 def insert(path: Path, before: str, line: str) -> None:
@@ -32,17 +33,18 @@ def insert(path: Path, before: str, line: str) -> None:
 
 
 def with_the_example(place: Path) -> Path:
-    """A copy of the package with what the page says: two files, a line for each, and an import."""
+    """A copy of the package with what the page says: two files, their lines in the tables, and an import."""
     page = (ROOT / "docs" / "operators.md").read_text()
     command, cli = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    line, cli_line = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    line, cli_line, cli_module = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     shutil.copytree(ROOT / "daemon", place / "daemon", ignore=shutil.ignore_patterns("__pycache__"))
     operators = place / "daemon" / "operators"
     (operators / "epochs.py").write_text(command)
     insert(operators / "table.py", LAST_COMMAND, line)
     insert(operators / "table.py", ITS_IMPORT, "from daemon.operators.epochs import EPOCHS\n")
     (place / "daemon" / "cli" / "epochs.py").write_text(cli)
-    insert(place / "daemon" / "cli" / "__init__.py", LAST_OF_CLI, cli_line)
+    insert(place / "daemon" / "cli" / "table.py", LAST_OF_CLI, cli_line)
+    insert(place / "daemon" / "cli" / "table.py", LAST_OF_MODULES, cli_module)
     return place
 
 

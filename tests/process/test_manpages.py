@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.cli import COMMANDS
+from daemon.cli.table import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "man").iterdir())

@@ -86,7 +86,7 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
             answer = ask_with(options, method, asked, companion)
         except DaemonSilent as silent:
             # Only now: nearly everything is answered.
-            from daemon.cli.silence import explained  # noqa: PLC0415
+            from daemon.cli.control import explained  # noqa: PLC0415
 
             raise explained(options, server, silent) from None
         finally:

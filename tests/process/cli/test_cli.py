@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon import __version__, cli
-from daemon.cli import COMMANDS, EX_IOERR, GROUPS, MEANT, main, module_of, overview
+from daemon.cli import EX_IOERR, implementation, main, overview
+from daemon.cli.table import COMMANDS, GROUPS, MEANT, MODULES
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
 
@@ -179,7 +180,7 @@ ASKING_NOBODY = {
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_takes_the_clients_socket(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main_of_command = importlib.import_module(module_of(command)).main
+    main_of_command = implementation(command).main
     with pytest.raises(SystemExit) as ended:
         main_of_command(["--socket", "/x/mcpd.sock", "--help"])
     assert ended.value.code == 0
@@ -241,6 +242,7 @@ def test_connect_imports_only_the_standard_library(sockets: Path) -> None:
         "daemon",
         "daemon.cli",
         "daemon.cli.connect",
+        "daemon.cli.table",
         "daemon.host",
         "daemon.host.trust",
         "daemon.kit",
@@ -324,9 +326,22 @@ def test_a_terminal_without_unicode_gets_escapes_and_no_traceback(sockets: Path)
     assert json.loads(data.stdout) == answer
 
 
-def test_every_command_is_a_module() -> None:
+def test_every_command_is_found_in_the_module_that_the_table_names() -> None:
+    assert sorted(" ".join(MODULES.values()).split()) == sorted(COMMANDS)
     for command in COMMANDS:
-        assert importlib.util.find_spec(module_of(command)) is not None
+        found = implementation(command)
+        assert getattr(found, "name", command) == command
+        assert found.make_parser().prog == f"mcpd {command}"
+        assert callable(found.main)
+
+
+def test_every_view_that_a_command_names_is_there() -> None:
+    """`drawn` names it by a string, so that what needs no table loads no rich."""
+    sources = "".join(path.read_text() for path in (ROOT / "daemon" / "cli").glob("*.py"))
+    named = re.findall(r'"(daemon\.[\w.]+):(\w+)"', sources)
+    assert len(named) >= 7
+    for module, view in named:
+        assert callable(getattr(importlib.import_module(module), view))
 
 
 @pytest.mark.parametrize("words", [("status", "--json"), ("status",), ("--version",)])

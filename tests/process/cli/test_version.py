@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon import __version__
-from daemon.cli import version
-from daemon.cli.version import EXTRAS, LIBRARIES, in_words, main, systemd, versions
+from daemon.cli import implementation
+from daemon.cli.about import EXTRAS, LIBRARIES, installed, systemd, versions, versions_in_words
 
 if TYPE_CHECKING:
     import pytest
+
+main = implementation("version").main
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 
@@ -45,11 +47,11 @@ def test_names_are_those_of_the_project() -> None:
 
 def test_what_is_not_there_is_said() -> None:
     told = {**versions(), "systemd": None, "extras": dict.fromkeys(EXTRAS), "clash": "3.1.2"}
-    lines = in_words(told).splitlines()
+    lines = versions_in_words(told).splitlines()
     assert "systemd        none" in lines
     assert "extras         none" in lines
     assert lines[-1].startswith("clash          python-daemon 3.1.2 is installed here, too: ")
-    assert version.installed("no-such-package") is None
+    assert installed("no-such-package") is None
 
 
 def test_a_systemd_that_does_not_answer_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.allow import main
+from daemon.cli import implementation
 from daemon.cli.options import seconds_of
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("allow").main
 
 ALLOWED = {
     "session": "#4",

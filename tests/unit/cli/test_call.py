@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.call import BadArguments, main, parse_arguments
+from daemon.cli import implementation
+from daemon.cli.command import UsageError
+from daemon.cli.use import parse_arguments
 from tests.unit.cli.daemons import asked_for
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("call").main
 
 OK: dict[str, Any] = {"content": [{"type": "text", "text": "12:00\n\x1b[31m"}]}
 BAD: dict[str, Any] = {
@@ -49,7 +53,7 @@ def test_arguments_can_be_spelt_as_json_or_as_pairs(words: list[str], arguments:
     ],
 )
 def test_what_spells_no_arguments_is_refused(words: list[str], text: str) -> None:
-    with pytest.raises(BadArguments, match=text):
+    with pytest.raises(UsageError, match=text):
         parse_arguments(words)
 
 
@@ -57,7 +61,7 @@ def test_arguments_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('{"a": 1}'))
     assert parse_arguments(["-"]) == {"a": 1}
     monkeypatch.setattr("sys.stdin", io.StringIO("[1]"))
-    with pytest.raises(BadArguments, match="stdin is not a JSON object"):
+    with pytest.raises(UsageError, match="stdin is not a JSON object"):
         parse_arguments(["-"])
 
 

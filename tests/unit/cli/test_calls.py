@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.calls import Json, _line, main
+from daemon.cli import implementation
+from daemon.cli.calls import Json, _line
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("calls").main
 
 WAITING: dict[str, Any] = {
     "id": 17,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daemon.cli.calls_view import render_calls
 from daemon.cli.terminal import Screen
+from daemon.cli.views import render_calls
 from tests.unit.cli.test_calls import ENDED, WAITING, answer
 
 NARROW = Screen(width=80, colour=False)

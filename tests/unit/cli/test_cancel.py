@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.cancel import in_words, main
+from daemon.cli import implementation
+from daemon.cli.calls import cancelled
 from tests.unit.cli.test_calls import WAITING
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("cancel").main
 
 
 def test_the_call_that_was_ended_is_named(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,7 +26,7 @@ def test_the_call_that_was_ended_is_named(control: Controls, capsys: pytest.Capt
 
 
 def test_it_is_said_that_a_call_was_not_sent() -> None:
-    assert in_words({"call": {**WAITING, "sent": False}}).endswith("; it was not sent")
+    assert cancelled({"call": {**WAITING, "sent": False}}).endswith("; it was not sent")
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "git"])

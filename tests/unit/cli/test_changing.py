@@ -7,7 +7,7 @@ import io
 import pytest
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.changing import agreed, has_terminal, reported
+from daemon.cli.command import agreed, has_terminal, reported
 from daemon.cli.control import EX_FAULT
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError, Fault, McpdError

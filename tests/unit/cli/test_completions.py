@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.cli.completions import SHELLS, main
+from daemon.cli import implementation
+from daemon.cli.completing import SHELLS
+
+main = implementation("completions").main
 
 
 @pytest.mark.parametrize("shell", SHELLS)

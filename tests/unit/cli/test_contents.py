@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.contents import show, texts
+from daemon.cli.use import show_text, texts
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_structured_content_stands_in_for_missing_text() -> None:
 def test_only_a_terminal_gets_control_characters_spelt_out() -> None:
     plain, terminal = io.StringIO(), io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
-    show("a\n\x1b[31m", plain)
-    show("a\n\x1b[31m", terminal)
+    show_text("a\n\x1b[31m", plain)
+    show_text("a\n\x1b[31m", terminal)
     assert (plain.getvalue(), terminal.getvalue()) == ("a\n\x1b[31m\n", "a\n\\x1b[31m\n")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from daemon.cli import control as client
+from daemon.cli import implementation
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask, guarded
 from tests.unit.cli.daemons import SILENCE, fake_control, listen
 from tests.waiting import PATIENCE
@@ -131,7 +131,7 @@ def test_guarded_turns_failures_into_texts_and_exit_statuses(capsys: pytest.Capt
 
 
 def run(command: str, *more: str) -> int:
-    code: int = importlib.import_module(f"daemon.cli.{command}").main([*COMMANDS[command][0], *more])
+    code: int = implementation(command).main([*COMMANDS[command][0], *more])
     return code
 
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.describe import main
+from daemon.cli import implementation
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("describe").main
 
 PLACES = [{"file": "/m.json", "place": "$.categories.git.tools"}]
 

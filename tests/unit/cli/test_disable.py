@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.cli.disable import main
+from daemon.cli import implementation
 
 if TYPE_CHECKING:
     import pytest
 
     from tests.unit.cli.conftest import Controls
+
+main = implementation("disable").main
 
 
 def test_a_tool_is_switched_off(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.enable import in_words, main
+from daemon.cli import implementation
+from daemon.cli.servers import switched
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("enable").main
 
 ON: dict[str, Any] = {
     "server": "git",
@@ -41,7 +44,7 @@ def test_a_server_is_switched_on(control: Controls, capsys: pytest.CaptureFixtur
     ],
 )
 def test_the_words_say_what_became_of_it(changed: dict[str, Any], words: str) -> None:
-    assert in_words({**ON, **changed}) == words
+    assert switched({**ON, **changed}) == words
 
 
 def test_no_name_is_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.lazy import in_words, main
+from daemon.cli import implementation
+from daemon.cli.settings import switches
 from daemon.operators.loaded_words import RISKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.unit.cli.conftest import Controls
+
+main = implementation("lazy").main
 
 PROFILE = {
     "on": True,
@@ -47,7 +50,7 @@ def test_a_switch_is_thrown_and_what_was_written_is_said(control: Controls) -> N
     assert main(["off", "--profile", "reader"]) == 0
     assert daemon.asked == [("lazy", {"on": False, "profile": "reader"})]
     changed = {"file": "/c.json", "place": "$.lazy", "already": False}
-    told = in_words({**ANSWER, "changed": changed, "note": "and so on", "lazy": False})
+    told = switches({**ANSWER, "changed": changed, "note": "and so on", "lazy": False})
     assert told.startswith("written at $.lazy in /c.json\nnote: and so on\nlazy off: every profile shows every")
 
 

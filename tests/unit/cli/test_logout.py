@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.logout import main
+from daemon.cli import implementation
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("logout").main
 
 GONE: dict[str, Any] = {"server": "hub", "state": "needs_auth", "existed": True, "revoked": True, "problem": ""}
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.metrics import main
+from daemon.cli import implementation
 from daemon.counting.readings import OFF
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("metrics").main
 
 TEXT = '# HELP mcpd_servers Servers.\n# TYPE mcpd_servers gauge\nmcpd_servers 3.0\nx{a="é"} 1\n'
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.cli.lazy import main
-from daemon.cli.own_settings import in_words
+from daemon.cli import implementation
+from daemon.cli.settings import written
 
 if TYPE_CHECKING:
     import pytest
 
     from tests.unit.cli.conftest import Controls
+
+main = implementation("lazy").main
 
 
 def test_a_faulty_configuration_is_another_end_than_a_refusal(
@@ -26,4 +28,4 @@ def test_a_faulty_configuration_is_another_end_than_a_refusal(
 
 def test_what_stood_there_already_is_said_to_have() -> None:
     changed = {"file": "/c.json", "place": "$.lazy", "already": True}
-    assert in_words(changed) == "stood already at $.lazy in /c.json"
+    assert written(changed) == "stood already at $.lazy in /c.json"

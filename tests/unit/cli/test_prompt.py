@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.prompt import main, messages, parse_texts
+from daemon.cli import implementation
+from daemon.cli.command import UsageError
+from daemon.cli.use import messages, parse_texts
 from tests.unit.cli.daemons import asked_for
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("prompt").main
 
 RESULT: dict[str, Any] = {
     "messages": [
@@ -44,7 +48,7 @@ def test_arguments_are_texts(words: list[str], arguments: dict[str, str]) -> Non
     ],
 )
 def test_what_spells_no_texts_is_refused(words: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(UsageError, match=said):
         parse_texts(words)
 
 

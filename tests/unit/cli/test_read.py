@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.read import Part, Unreadable, main, parts_of, show, write
+from daemon.cli import implementation
+from daemon.cli.use import Part, Unreadable, parts_of, show_parts, write_parts
 from tests.unit.cli.daemons import asked_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.unit.cli.conftest import Controls
+
+main = implementation("read").main
 
 TEXT: dict[str, Any] = {"contents": [{"uri": "x:t", "mimeType": "text/plain", "text": "a\x1b[2J\nb"}]}
 BLOB: dict[str, Any] = {"contents": [{"uri": "x:b", "mimeType": "image/png", "blob": "AAEC"}]}
@@ -68,27 +71,27 @@ class Stream(io.TextIOWrapper):
 
 def test_a_terminal_gets_control_characters_spelt_out_and_no_bytes() -> None:
     terminal = Stream(terminal=True)
-    show(parts_of(TEXT), terminal)
+    show_parts(parts_of(TEXT), terminal)
     assert terminal.got() == b"a\\x1b[2J\nb\n"
     with pytest.raises(Unreadable, match=r"x:b \(image/png, 3 bytes\) is binary: --output FILE"):
-        show(parts_of(BLOB), Stream(terminal=True))
+        show_parts(parts_of(BLOB), Stream(terminal=True))
 
 
 def test_a_pipe_gets_bytes_as_they_are() -> None:
     pipe = Stream(terminal=False)
-    show(parts_of(BLOB), pipe)
+    show_parts(parts_of(BLOB), pipe)
     assert pipe.got() == b"\0\1\2"
 
 
 def test_several_contents_are_named() -> None:
     pipe = Stream(terminal=False)
-    show([*parts_of(TEXT), Part("x:é", "", "c\n")], pipe)
+    show_parts([*parts_of(TEXT), Part("x:é", "", "c\n")], pipe)
     wanted = "==> x:t (text/plain, 7 bytes) <==\na\x1b[2J\nb\n==> x:é (text, 2 bytes) <==\nc\n"
     assert pipe.got().decode() == wanted
 
 
 def test_several_contents_go_to_files_beside_each_other(tmp_path: Path) -> None:
-    write([*parts_of(TEXT), *parts_of(BLOB)], tmp_path / "out")
+    write_parts([*parts_of(TEXT), *parts_of(BLOB)], tmp_path / "out")
     assert (tmp_path / "out").read_text() == "a\x1b[2J\nb"
     assert (tmp_path / "out.2").read_bytes() == b"\0\1\2"
 

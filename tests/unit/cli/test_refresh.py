@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.refresh import in_words, main
+from daemon.cli import implementation
+from daemon.cli.servers import refreshed
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("refresh").main
 
 SAME: dict[str, Any] = {
     "state": "ready",
@@ -64,4 +67,4 @@ def test_all_are_asked_for_without_a_name_and_one_failure_is_one(
     ],
 )
 def test_the_words_say_what_is_other(servers: dict[str, Any], words: str) -> None:
-    assert in_words({"servers": servers}) == words
+    assert refreshed({"servers": servers}) == words

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.reload import in_words, main
+from daemon.cli import implementation
+from daemon.cli.servers import reloaded
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("reload").main
 
 PLAN: dict[str, Any] = {
     "config": "/etc/mcpd.json",
@@ -69,7 +72,7 @@ def test_the_plan_is_told_in_words(control: Controls, capsys: pytest.CaptureFixt
     ],
 )
 def test_only_what_happened_is_named(changed: dict[str, Any], words: str) -> None:
-    assert in_words({**PLAN, **changed}) == words
+    assert reloaded({**PLAN, **changed}) == words
 
 
 def test_a_faulty_file_is_78_with_every_fault(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

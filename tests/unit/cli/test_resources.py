@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.resources import main
+from daemon.cli import implementation
 
 if TYPE_CHECKING:
     import pytest
 
     from tests.unit.cli.conftest import Controls
+
+main = implementation("resources").main
 
 NOTHING: dict[str, Any] = {"prompts": [], "resources": [], "templates": [], "servers": {}}
 

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.restart import in_words, main
+from daemon.cli import implementation
+from daemon.cli.servers import restarted
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("restart").main
 
 STARTING = {"server": "git", "state": "starting"}
 
@@ -23,13 +26,13 @@ def test_the_new_state_is_shown(control: Controls, capsys: pytest.CaptureFixture
 
 def test_the_instances_of_a_server_are_a_line_each() -> None:
     answer: dict[str, Any] = {"server": "web", "state": "ready", "reason": "", "instances": {}}
-    assert in_words(answer) == "web: no instance of it runs; each is started at its first use"
+    assert restarted(answer) == "web: no instance of it runs; each is started at its first use"
     answer["instances"] = {
         "web#3": {"state": "ready", "reason": ""},
         "web#7": {"state": "backoff", "reason": "exited"},
         "web#8": {"state": "", "reason": ""},
     }
-    assert in_words(answer).splitlines() == [
+    assert restarted(answer).splitlines() == [
         "web#3: restarted, now ready",
         "web#7: restarted, now backoff, exited",
         "web#8: has ended meanwhile",

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.cli.schema_words import MAX_LINES, arguments_of, in_words
+from daemon.cli.tool_view import MAX_LINES, arguments_of
+from daemon.cli.tool_view import schema_in_words as in_words
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.search import main
+from daemon.cli import implementation
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("search").main
 
 FOUND: dict[str, Any] = {
     "tools": [

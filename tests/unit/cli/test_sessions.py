@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.sessions import main
+from daemon.cli import implementation
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("sessions").main
 
 
 def loaded(**changed: Any) -> dict[str, Any]:

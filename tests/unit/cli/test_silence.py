@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.call import main
-from daemon.cli.control import DaemonSilent, DaemonUnreachable
-from daemon.cli.silence import explained
+from daemon.cli import implementation
+from daemon.cli.control import DaemonSilent, DaemonUnreachable, explained
 from tests.unit.cli.daemons import SILENCE, server
 
 if TYPE_CHECKING:
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     import pytest
 
     from tests.unit.cli.conftest import Controls
+
+main = implementation("call").main
 
 CALL = ["git/git_log", "--timeout", "0.2", "-q", "--no-input"]
 

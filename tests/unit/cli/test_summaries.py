@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.summaries import main
+from daemon.cli import implementation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.unit.cli.conftest import Controls
+
+main = implementation("summaries").main
 
 STATE = {
     "model": "little",

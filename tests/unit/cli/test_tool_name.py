@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.call import main as call
-from daemon.cli.tool_name import tool_name
+from daemon.cli import implementation
+from daemon.cli.tools import tool_name
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+call = implementation("call").main
 
 FOUND = {"server": "git", "tool": "git_log"}
 DONE = {"content": [{"type": "text", "text": "done"}]}

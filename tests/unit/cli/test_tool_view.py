@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.call import parse_arguments
 from daemon.cli.terminal import Screen
 from daemon.cli.tool_view import example_call, render_tool
+from daemon.cli.use import parse_arguments
 
 SCREEN = Screen(width=100, colour=False)
 

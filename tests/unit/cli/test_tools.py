@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.tools import main, surface_text
+from daemon.cli import implementation
+from daemon.cli.tools import surface_text
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("tools").main
 
 
 def tool(**changed: Any) -> dict[str, Any]:

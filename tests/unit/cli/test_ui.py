@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.ui import DISPLAYS, main
+from daemon.cli import implementation
+from daemon.cli.about import DISPLAYS
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("ui").main
 
 LINK = "http://127.0.0.1:7337/ui/enter?once=s3cret"
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.unload import main
+from daemon.cli import implementation
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
+
+main = implementation("unload").main
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,214 @@
+"""Commands about mcpd as a whole: versions, the schema of its configuration, its metrics, its console."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon import __version__
+from daemon.cli.command import CommandLine, UsageError, argument, lines
+from daemon.cli.control import ask_with
+from daemon.kit.wording import counted
+from daemon.safety.escape import document, visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+# --- version ----------------------------------------------------------------------------------------------
+
+LIBRARIES = ("trio", "httpx2", "h11", "msgspec", "google-re2", "jsonschema-rs")
+"""Whose versions are told: the event loop, and what reads what others send."""
+
+EXTRAS = {
+    "semantic": "wordllama",
+    "summaries": "openai",
+    "postgres": "psycopg",
+    "secret-service": "secretstorage",
+}
+"""The optional parts, each with the package that it stands on."""
+
+CLASH = "both have a package `daemon`, and one of them cannot work; install mcpd in an environment of its own"
+"""What is wrong where python-daemon is installed beside mcpd."""
+
+WIDTH = 15
+"""Characters of the column of names."""
+
+
+def _version(options: argparse.Namespace) -> int:
+    told = versions()
+    print(document(told) if options.json else versions_in_words(told))
+    return 0
+
+
+def versions() -> dict[str, object]:
+    """What is installed here, by name; None is what is not there."""
+    import sqlite3  # noqa: PLC0415 - not for `--help`
+
+    from daemon.protocol import HANDSHAKE_VERSIONS, MODERN_VERSION  # noqa: PLC0415 - likewise
+
+    return {
+        "mcpd": __version__,
+        "installed": str(Path(__file__).parents[2]),
+        "python": platform.python_version(),
+        "interpreter": sys.executable,
+        "mcp": [*HANDSHAKE_VERSIONS, MODERN_VERSION],
+        "libraries": {name: installed(name) for name in LIBRARIES},
+        "extras": {name: installed(package) for name, package in EXTRAS.items()},
+        "sqlite": sqlite3.sqlite_version,
+        "systemd": systemd(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "system": _system(),
+        "clash": installed("python-daemon"),
+    }
+
+
+def installed(distribution: str) -> str | None:
+    """The version of an installed package; None if it is not there."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def systemd() -> str | None:
+    """The version of systemd; None where there is none, or it does not tell."""
+    from daemon.setup.running.systemctl import systemctl  # noqa: PLC0415 - as above
+
+    manager = systemctl(os.environ)
+    return None if manager is None else manager.version()
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        return platform.system()
+
+
+def versions_in_words(told: dict[str, Any]) -> str:
+    """A line for each, with the names in a column."""
+    extras = [f"{name} ({version})" for name, version in told["extras"].items() if version]
+    rows = {
+        "mcpd": f"{told['mcpd']}, in {told['installed']}",
+        "python": f"{told['python']}, {told['interpreter']}",
+        "mcp": ", ".join(told["mcp"]),
+        **{name: version or "not installed" for name, version in told["libraries"].items()},
+        "extras": ", ".join(extras) or "none",
+        "sqlite": told["sqlite"],
+        "systemd": told["systemd"] or "none",
+        "kernel": f"{told['kernel']}, {told['machine']}",
+        "system": told["system"],
+    }
+    if told["clash"]:
+        rows["clash"] = f"python-daemon {told['clash']} is installed here, too: {CLASH}"
+    return lines(*(f"{name:<{WIDTH}}{value}" for name, value in rows.items()))
+
+
+VERSION = CommandLine(
+    "version",
+    "Print the version of this mcpd, where it is installed, and the versions of what it stands on. Asks no"
+    " daemon, which may be another: `mcpd status` shows that one's.",
+    examples=("mcpd version", "mcpd version --json"),
+    exits={0: "printed"},
+    seconds=None,
+    reaches=False,
+    run=_version,
+)
+
+# --- schema -----------------------------------------------------------------------------------------------
+
+
+def _schema(_options: argparse.Namespace) -> int:
+    # Here, so that `--help` does not read the sources of the model.
+    from daemon.config.schema import render  # noqa: PLC0415
+    from daemon.surfaces.table import SURFACES  # noqa: PLC0415
+
+    sys.stdout.write(render(list(SURFACES)))
+    return 0
+
+
+SCHEMA = CommandLine(
+    "schema",
+    "Print the JSON Schema of the configuration. Editors that find it complete and check while you type:"
+    ' write "$schema": "./mcpd.schema.json" into the configuration.',
+    examples=("mcpd schema > ~/.config/mcpd/mcpd.schema.json",),
+    exits={0: "printed"},
+    json=False,
+    seconds=None,
+    reaches=False,
+    run=_schema,
+)
+
+# --- metrics ----------------------------------------------------------------------------------------------
+
+
+def _metrics(options: argparse.Namespace) -> int:
+    print(visible(ask_with(options, "metrics", {})["text"], lines=True), end="")
+    return 0
+
+
+METRICS = CommandLine(
+    "metrics",
+    "Print the daemon's numbers in Prometheus' text format: calls, latencies, states, what loading spared"
+    " and cost. docs/metrics.md says what each means. They must be switched on in the configuration.",
+    examples=("mcpd metrics", "mcpd metrics | grep mcpd_server_state"),
+    exits={0: "printed", 1: "metrics are off"},
+    json=False,
+    run=_metrics,
+)
+
+# --- ui ---------------------------------------------------------------------------------------------------
+
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+"""Variables of which one is set where a browser can show something."""
+
+
+def _ui(options: argparse.Namespace) -> int:
+    if options.end and (options.print or options.read_only):
+        raise UsageError("--end goes alone")
+    answer = ask_with(options, "ui", {"readOnly": options.read_only, "end": options.end})
+    if options.end:
+        print(f"ended {counted(answer['ended'], 'session')} of the console")
+    elif options.print or not _opened(answer["link"], os.environ):
+        print("mcpd: the link is valid for a minute, for one browser:", file=sys.stderr)
+        print(answer["link"])
+    return 0
+
+
+def _opened(link: str, environ: Mapping[str, str]) -> bool:
+    """Open a link in the browser; returns whether there is one."""
+    if not any(environ.get(each) for each in DISPLAYS):
+        print("mcpd: there is no display here: open this link in a browser on this machine", file=sys.stderr)
+        return False
+    import webbrowser  # noqa: PLC0415 - 20 ms, needed only here
+
+    if not webbrowser.open(link):
+        print("mcpd: no browser was found: open this link in one on this machine", file=sys.stderr)
+        return False
+    print("opened in the browser")
+    return True
+
+
+UI = CommandLine(
+    "ui",
+    "Open the console in a browser: servers, tools, sessions, calls, events, savings, settings. A link lets"
+    " one browser in, once, within a minute; the session ends after twelve hours without use, and with the"
+    " daemon. Where HTTP is not served, the daemon opens a port for it on 127.0.0.1 now.",
+    examples=("mcpd ui", "mcpd ui --print", "mcpd ui --read-only --print", "mcpd ui --end"),
+    exits={0: "done", 1: "the console is switched off"},
+    arguments=(
+        argument(
+            "--print", action="store_true", help="print the link, alone on the last line, and open nothing"
+        ),
+        argument("--read-only", action="store_true", help="a link for somebody who is to change nothing"),
+        argument("--end", action="store_true", help="end all sessions of browsers, and open nothing"),
+    ),
+    json=False,
+    run=_ui,
+)

@@ -1,0 +1,273 @@
+"""Commands for servers: switching off and on, starting again, listing again, logging out, the configuration."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli import EX_CONFIG
+from daemon.cli.command import CommandLine, UsageError, argument, asking, lines
+from daemon.cli.control import RemoteFault, ask_with, guarded
+from daemon.safety.escape import document, json_line, visible
+
+if TYPE_CHECKING:
+    import argparse
+
+Json = dict[str, Any]
+
+REFRESH_SECONDS = 60.0
+"""How long to wait: a server may take `timeouts.list` to answer, and a dormant one is started first."""
+
+RELOAD_SECONDS = 60.0
+"""How long to wait: servers that were removed are stopped first, and another reload may be under way."""
+
+LOGOUT_SECONDS = 75.0
+"""How long to wait: an authorization server has thirty for each of two tokens, and the server starts again."""
+
+# --- enable, disable --------------------------------------------------------------------------------------
+
+_SWITCHED = argument(
+    "name",
+    metavar="SERVER[/TOOL]",
+    help="a server's name in mcpServers; or what it lists: SERVER/TOOL, SERVER/prompt:NAME,"
+    " SERVER/resource:URI, SERVER/template:TEMPLATE; a tool whose own name begins as one of these is"
+    " SERVER/tool:NAME",
+)
+_NOT_SWITCHED = "nothing has that name, or it is the configuration that switches it off"
+
+
+def switched(answer: Json) -> str:
+    """The outcome in one line."""
+    server, tool = answer["server"], answer.get("tool")
+    word = "off" if answer["off"] else "on"
+    name = f"{server}/{tool}" if tool else server
+    said = f"{name}: was switched {word} already" if answer["already"] else f"{name}: switched {word}"
+    if not tool and answer.get("state"):
+        said += f", now {answer['state']}"
+        if not answer["off"] and answer.get("reason"):
+            said += f" ({answer['reason']})"
+    return visible(f"{said}; {answer['note']}" if answer.get("note") else said)
+
+
+ENABLE = CommandLine(
+    "enable",
+    "Switch a server, or one of its tools, prompts, resources or templates, on again that was switched off"
+    " with `mcpd disable`. What the configuration switches off is switched on there. Waits a few seconds"
+    " for the outcome.",
+    examples=("mcpd enable git", "mcpd enable git/git_push", "mcpd enable git/prompt:review"),
+    exits={0: "it is switched on, also if it was already", 1: _NOT_SWITCHED},
+    arguments=(_SWITCHED,),
+    run=asking("switch", lambda options: {"name": options.name, "off": False}, switched),
+)
+
+DISABLE = CommandLine(
+    "disable",
+    "Switch a server off: it is stopped, and its tools are offered to nobody. Or one of its"
+    " tools, prompts, resources or templates of resources: it can be neither seen nor used. Remembered"
+    " until `mcpd enable`. Anything may be named before its server has listed any.",
+    examples=(
+        "mcpd disable git",
+        "mcpd disable git/git_push",
+        "mcpd disable mcp__git__git_push",
+        "mcpd disable git/prompt:review",
+        "mcpd disable docs/resource:file:///etc/motd",
+        "mcpd disable docs/template:file:///{path}",
+    ),
+    exits={0: "it is switched off, also if it was already", 1: _NOT_SWITCHED},
+    arguments=(_SWITCHED,),
+    run=asking("switch", lambda options: {"name": options.name, "off": True}, switched),
+)
+
+# --- restart ----------------------------------------------------------------------------------------------
+
+
+def _restart(options: argparse.Namespace) -> int:
+    """Restart one after the other; one that cannot be restarted keeps no other from it."""
+    if bool(options.servers) == options.all:
+        raise UsageError("name the servers to restart, or say --all")
+    names = options.servers
+    if options.all:
+        servers = ask_with(options, "status", {})["servers"]
+        names = [name for name, server in servers.items() if server["state"] != "disabled"]
+    told = json_line if len(names) > 1 else document
+
+    def one(name: str) -> int:
+        answer = ask_with(options, "restart", {"server": name})
+        print(told(answer) if options.json else restarted(answer), flush=True)
+        return 0
+
+    return max((guarded(partial(one, name)) for name in names), default=0)
+
+
+def restarted(answer: Json) -> str:
+    """The server's state after the restart, or that of each of its instances, in one line."""
+    instances: Json = answer.get("instances", {answer["server"]: answer})
+    if not instances:
+        return visible(f"{answer['server']}: no instance of it runs; each is started at its first use")
+    return lines(*(f"{name}: {_restarted(now)}" for name, now in instances.items()))
+
+
+def _restarted(now: Json) -> str:
+    why = f", {now['reason']}" if now.get("reason") else ""
+    return f"restarted, now {now['state']}{why}" if now["state"] else "has ended meanwhile"
+
+
+RESTART = CommandLine(
+    "restart",
+    "Restart servers now, one after the other. One that waits for its next try, or was given up until"
+    " somebody looks (failed, needs_auth), is tried at once. Waits a few seconds for each outcome. Where"
+    " clients do not share a server, all instances that run, or the INSTANCE that is named.",
+    examples=(
+        "mcpd restart git",
+        "mcpd restart git time",
+        "mcpd restart --all",
+        "mcpd restart 'playwright#12'",
+    ),
+    exits={0: "the servers are being restarted", 1: "no such server"},
+    arguments=(
+        argument(
+            "servers", metavar="SERVER|INSTANCE", nargs="*", help="their names, as `mcpd status` shows them"
+        ),
+        argument("--all", action="store_true", help="every server that is switched on"),
+    ),
+    run=_restart,
+)
+
+# --- refresh ----------------------------------------------------------------------------------------------
+
+
+def refreshed(answer: Json) -> str:
+    """The outcome, in one line for each server."""
+    told = (f"{name}: {_news(each)}" for name, each in answer["servers"].items())
+    return lines(*told) or "no server is up"
+
+
+def _news(told: Json) -> str:
+    if told["problem"]:
+        return str(told["problem"])
+    renamed = dict(told["renamed"])
+    news = {
+        "came": [name for name in told["came"] if name not in renamed.values()],
+        "went": [name for name in told["went"] if name not in renamed],
+        "changed": told["changed"],
+        "renamed": [f"{old} to {new}" for old, new in renamed.items()],
+    }
+    for member, changes in told["lists"].items():
+        news |= {f"{member} that {what}": names for what, names in changes.items()}
+    parts = [f"{what}: {', '.join(names)}" for what, names in news.items() if names]
+    return f"epoch {told['epoch']}, {told['tools']} tools; {'; '.join(parts) or 'as before'}"
+
+
+REFRESH = CommandLine(
+    "refresh",
+    "Have a server list what it offers now instead of when it says that it changed, or in its time"
+    " (timeouts.refresh). Shows its epoch, and what came, went or changed. One that sleeps is"
+    " woken. Without SERVER: all that are up. Where clients do not share a server: all instances that run,"
+    " or the INSTANCE that is named.",
+    examples=("mcpd refresh git", "mcpd refresh"),
+    exits={0: "listed", 1: "no such server, or one could not be listed"},
+    arguments=(
+        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` has it"),
+    ),
+    seconds=REFRESH_SECONDS,
+    run=asking(
+        "refresh",
+        lambda options: {"server": options.server},
+        refreshed,
+        lambda answer: any(told["problem"] for told in answer["servers"].values()),
+    ),
+)
+
+# --- reload -----------------------------------------------------------------------------------------------
+
+_DONE = {
+    "added": "added",
+    "removed": "removed",
+    "enabled": "switched on",
+    "disabled": "switched off",
+    "restarted": "restarted",
+    "changed": "changed",
+    "sections": "applied",
+}
+"""The lists in the answer, each with its heading."""
+
+
+def reloaded(answer: Json) -> str:
+    """What was done, in one line, and then the state of each server that was started."""
+    done = [f"{word}: {', '.join(answer[key])}" for key, word in _DONE.items() if answer.get(key)]
+    parts = [*(done or ["nothing has changed"]), f"unchanged: {len(answer['kept'])}"]
+    if answer.get("needsRestartOfDaemon"):
+        parts.append(f"needs a new start: {', '.join(answer['needsRestartOfDaemon'])}")
+    return lines("; ".join(parts), *(f"{name}: {_state(state)}" for name, state in answer["states"].items()))
+
+
+def _state(state: dict[str, str]) -> str:
+    return f"{state['state']}, {state['reason']}" if state.get("reason") else state["state"]
+
+
+_ask_to_reload = asking("reload", lambda _options: {}, reloaded)
+
+
+def _reload(options: argparse.Namespace) -> int:
+    try:
+        return _ask_to_reload(options)
+    except RemoteFault as fault:
+        if not fault.is_of_the_file:
+            raise
+        if options.json:
+            print(document(fault.data))
+        else:
+            print(f"mcpd: {visible(str(fault), lines=True)}\nmcpd: nothing was changed", file=sys.stderr)
+        return EX_CONFIG
+
+
+RELOAD = CommandLine(
+    "reload",
+    "Read the configuration again. Only servers whose entry has changed are touched: new ones are started,"
+    " removed ones stopped, changed ones restarted. A server whose entry is faulty is `failed`; any other"
+    " fault changes nothing. `mcpd check` looks for faults without a daemon; SIGHUP does the same as this,"
+    ' and so does every change of the file if it says "watch": true.',
+    examples=("mcpd reload", "mcpd reload --json | jq .needsRestartOfDaemon"),
+    exits={
+        0: "the configuration is in force",
+        1: "the daemon refused: it is going down",
+        EX_CONFIG: "the configuration is faulty: nothing was changed",
+    },
+    seconds=RELOAD_SECONDS,
+    run=_reload,
+)
+
+# --- logout -----------------------------------------------------------------------------------------------
+
+
+def logged_out(answer: Json) -> str:
+    """What became of the login, in one line."""
+    server, problem = answer["server"], answer["problem"]
+    if not answer["existed"]:
+        return visible(f"there was no login at {server}")
+    if problem:
+        return visible(
+            f"the login at {server} is forgotten here, but not ended at its authorization server: {problem}."
+            " End it there if somebody may have it."
+        )
+    return visible(
+        f"logged out of {server}: the login is forgotten here, and ended at its authorization server"
+    )
+
+
+LOGOUT = CommandLine(
+    "logout",
+    "End the login at a server: it is forgotten here, its authorization server is told to end it, too, and"
+    " the server is started again without it.",
+    examples=("mcpd logout github",),
+    exits={
+        0: "there is no login any more",
+        1: "no such server, or its authorization server could not be told: it is said why",
+    },
+    arguments=(argument("server", metavar="SERVER", help="its name, as `mcpd status` shows it"),),
+    seconds=LOGOUT_SECONDS,
+    run=asking(
+        "logout", lambda options: {"server": options.server}, logged_out, lambda answer: answer["problem"]
+    ),
+)

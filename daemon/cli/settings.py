@@ -1,0 +1,309 @@
+"""Commands that change a key of the configuration: by the daemon, or in the file itself.
+
+The daemon writes its own configuration (`operators.setting`). Where it may not, or where none runs, `--config`
+has the command write the file as the user who types it, and tells the daemon to read it again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli import EX_CONFIG
+from daemon.cli.command import CommandLine, UsageError, argument, asking, lines, reported
+from daemon.cli.control import RemoteFault
+from daemon.cli.tools import tool_name
+from daemon.kit.wording import counted, span
+from daemon.operators.loaded_words import RISKS
+from daemon.safety.escape import visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+Json = dict[str, Any]
+
+PATIENCE = 60.0
+"""Seconds to wait for the daemon: it reads the configuration again, and another reload may be under way."""
+
+MODEL_PATIENCE = 120.0
+"""Seconds to wait: a model may take `summaries.timeout` to answer, which is a minute unless configured."""
+
+
+def add_config(made: argparse.ArgumentParser) -> None:
+    """Add `--config`, which writes the file without the daemon."""
+    made.add_argument(
+        "--config",
+        metavar="F",
+        type=Path,
+        help="write this configuration as you, instead of having the daemon write its own",
+    )
+
+
+def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) -> int:
+    """Change a key in the file of `--config`, and have the daemon, if one runs, read it again. Returns 0.
+
+    Raises:
+        ConfigError: the configuration is faulty, or would be.
+        DocumentError: it cannot be read or written.
+    """
+    from daemon.cli.taking_effect import reloaded  # noqa: PLC0415 - as in the other commands
+    from daemon.setup.setting import Setting  # noqa: PLC0415
+    from daemon.setup.settings import edited  # noqa: PLC0415
+
+    path = options.config.absolute()
+    edit = edited(path, [Setting(trail=trail, value=value)], os.environ)
+    edit.write()
+    effect = reloaded(options, path)
+    then = effect.problem or "the daemon has read it again"
+    word = "written at" if edit.is_new else "stands already at"
+    (place,) = edit.places
+    print(visible(f"{word} {place.key} in {place.file}; {then}"))
+    return 0
+
+
+def _asked(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Have the daemon do it; 78 where the configuration is faulty."""
+    try:
+        return run(options)
+    except RemoteFault as fault:
+        if not fault.is_of_the_file:
+            raise
+        print(f"mcpd: {visible(str(fault), lines=True)}\nmcpd: nothing was changed", file=sys.stderr)
+        return EX_CONFIG
+
+
+def written(changed: dict[str, Any]) -> str:
+    """What the daemon has written, in one line."""
+    word = "stood already at" if changed["already"] else "written at"
+    return f"{word} {changed['place']} in {changed['file']}"
+
+
+# --- describe ---------------------------------------------------------------------------------------------
+
+
+def described(answer: Json) -> str:
+    """What was changed where."""
+    tool, places = answer["tool"], answer["places"]
+    what = "its server's own description" if answer["description"] is None else "that description"
+    said = [f"{tool} has {what} {'already' if answer['already'] else 'now'}"]
+    said += [f"  {each['place']} in {each['file']}" for each in places]
+    return lines(*said)
+
+
+_ask_to_describe = asking("describe", lambda options: {"tool": options.tool, "text": options.text}, described)
+
+
+def _describe(options: argparse.Namespace) -> int:
+    if (options.text is None) is not options.reset:
+        raise UsageError("write the description, or --reset to take it out")
+    return _asked(_ask_to_describe, options)
+
+
+DESCRIBE = CommandLine(
+    "describe",
+    "Give a tool another description than its server does: models choose tools by it. It is written into"
+    " the configuration, with its comments and its layout kept: into each category that holds the tool"
+    ' ("overrides"), or, where none is configured that does, into each profile'
+    ' ("toolDescriptionOverrides"). The daemon reads it at once, and clients are told.',
+    examples=(
+        "mcpd describe git/git_log 'Shows the last commits; ask for at most 20.'",
+        "mcpd describe git/git_log --reset",
+    ),
+    exits={
+        0: "done",
+        1: "there is no such tool, or the configuration cannot be written",
+        EX_CONFIG: "the configuration is faulty: nothing was changed",
+    },
+    arguments=(
+        argument("tool", metavar="SERVER/TOOL", type=tool_name, help="the tool, as `mcpd tools` shows it"),
+        argument("text", metavar="TEXT", nargs="?", help="what models are shown"),
+        argument("--reset", action="store_true", help="show what the server itself says again"),
+    ),
+    seconds=PATIENCE,
+    run=_describe,
+)
+
+# --- lazy -------------------------------------------------------------------------------------------------
+
+_SHOWS = {
+    "auto": "the surface that fits the client",
+    "category": "a tool for each category of tools, called through one tool",
+    "browse": "tools to list categories, to describe tools and to call them",
+    "search": "a tool that finds tools, and one that calls them",
+    "load": "tools to load servers' tools, which are then listed",
+    "full": "every tool, with its whole description",
+}
+"""What each surface shows, in a line."""
+
+
+def switches(answer: Json) -> str:
+    """All switches of loading on demand, and what each means now."""
+    said = [written(answer["changed"])] if answer["changed"] else []
+    if answer["note"]:
+        said.append(f"note: {answer['note']}")
+    said.append(f"lazy {_on(answer['lazy'])}: {_master(on=answer['lazy'])}")
+    said += [_profile(name, told) for name, told in answer["profiles"].items()]
+    return lines(*said, *([RISKS] if answer["lazy"] else []))
+
+
+def _master(*, on: bool) -> str:
+    if on:
+        return "each profile shows what its own switch and surface say"
+    return "every profile shows every tool, whatever its own switch says"
+
+
+def _profile(name: str, told: dict[str, Any]) -> str:
+    surface = told["surface"]
+    shows = f"{surface}, {_SHOWS[surface]}" if surface in _SHOWS else surface
+    return f"  {name} {_on(told['on'])}: {shows}; {counted(told['sessions'], 'session')}"
+
+
+def _on(on: object) -> str:
+    return "on" if on else "off"
+
+
+_ask_to_switch = asking(
+    "lazy",
+    lambda options: {
+        "on": None if options.switch is None else options.switch == "on",
+        "profile": options.profile,
+    },
+    switches,
+)
+
+
+def _lazy(options: argparse.Namespace) -> int:
+    if options.config is None:
+        return _asked(_ask_to_switch, options)
+    if options.switch is None:
+        raise UsageError("--config writes a switch: say on or off")
+    trail = ("lazy",) if options.profile is None else ("profiles", options.profile, "lazy")
+    return reported(lambda: write(options, trail, options.switch == "on"))
+
+
+LAZY = CommandLine(
+    "lazy",
+    "Show the switches of loading on demand, or throw one. The master switch (`lazy`) off: every profile"
+    " shows every tool. A profile's switch (`profiles.P.lazy`) off: that profile does. It is written into"
+    " the configuration where it stands, with comments and layout kept, and counts at once: sessions that"
+    " are open get the other tools and are told.",
+    examples=("mcpd lazy", "mcpd lazy off", "mcpd lazy on --profile reader"),
+    exits={
+        0: "shown, or as wished",
+        1: "there is no such profile, or the configuration cannot be written",
+        EX_CONFIG: "the configuration is faulty: nothing was changed",
+    },
+    arguments=(
+        argument("switch", metavar="on|off", nargs="?", choices=("on", "off"), help="how it is to be"),
+        argument("--profile", metavar="PROFILE", help="this profile's switch, not the master switch"),
+        add_config,
+    ),
+    seconds=PATIENCE,
+    run=_lazy,
+)
+
+# --- summaries --------------------------------------------------------------------------------------------
+
+
+def summaries(answer: Json) -> str:
+    """What was asked for; else the state, the prompt and what is sent where."""
+    if "models" in answer:
+        said = _models(answer)
+    elif "changed" in answer:
+        said = [written(answer["changed"])]
+    elif "test" in answer:
+        said = _test(answer["test"])
+    else:
+        said = _state(answer)
+    return lines(*said)
+
+
+def _models(answer: dict[str, Any]) -> list[str]:
+    chosen = (answer["state"] or {}).get("model")
+    if not answer["models"]:
+        return ["the endpoint lists no models"]
+    return [f"{'*' if name == chosen else ' '} {name}" for name in answer["models"]]
+
+
+def _test(test: dict[str, Any]) -> list[str]:
+    counts = [
+        counted(number, f"token {word}", f"tokens {word}")
+        for number, word in ((test["tokensRead"], "read"), (test["tokensWritten"], "written"))
+        if number is not None
+    ]
+    said = [*test["answer"].splitlines(), "", ", ".join([span(test["seconds"]), *counts])]
+    return [*said, f"it cannot be used: {test['fault']}"] if test["fault"] else said
+
+
+def _state(answer: dict[str, Any]) -> list[str]:
+    state = answer["state"]
+    if state is None:
+        return [f"no model is configured (`summaries` in {answer['config']}): descriptions are cut"]
+    said = [f"{state['model']} at {state['endpoint']}"]
+    if state.get("off"):
+        said.append(state["off"])
+    if "asked" in state:
+        asked = counted(state["asked"], "question")
+        said.append(f"{asked}, {state['answered']} answered; {counted(state['sentences'], 'sentence')} taken,")
+        said[-1] += f" {state['refused']} refused; {state['waiting']} waiting, {state['given_up']} given up"
+    if state.get("last_error"):
+        said.append(f"last error: {state['last_error']}")
+    sent = f"What is sent to {state['endpoint']}: {answer['sends']}"
+    prompt = ["  " + line for line in answer["prompt"].splitlines()]
+    return [*said, "", sent, "", "The prompt, which cannot be changed:", *prompt]
+
+
+_ask_of_summaries = asking(
+    "summaries",
+    lambda options: {"models": options.models, "model": options.model, "test": options.test},
+    summaries,
+    lambda answer: answer.get("test", {}).get("fault"),
+)
+
+
+def _summaries(options: argparse.Namespace) -> int:
+    if options.config is None:
+        return _asked(_ask_of_summaries, options)
+    if options.model is None:
+        raise UsageError("--config writes the model: name it with --model")
+    return reported(lambda: write(options, ("summaries", "model"), options.model))
+
+
+def _add_wishes(made: argparse.ArgumentParser) -> None:
+    only = made.add_mutually_exclusive_group()
+    only.add_argument("--models", action="store_true", help="list the models that the endpoint offers")
+    only.add_argument("--model", metavar="NAME", help="choose this one of them")
+    only.add_argument(
+        "--test",
+        metavar="QUESTION",
+        nargs="?",
+        const="",
+        help="put a question to the model, behind the fixed prompt; without QUESTION: one about a tool that"
+        " mcpd has made up, and whether the answer can be used",
+    )
+
+
+SUMMARIES = CommandLine(
+    "summaries",
+    "Show how the model that shortens descriptions is doing (`summaries` of the configuration), the fixed"
+    " prompt, and what is sent to its endpoint; list the models that the endpoint offers; choose one; or"
+    " put a question to it. The choice is written into the configuration and counts at once.",
+    examples=(
+        "mcpd summaries",
+        "mcpd summaries --models",
+        "mcpd summaries --model gpt-5-mini",
+        "mcpd summaries --test",
+        "mcpd summaries --test 'What is a tool?'",
+    ),
+    exits={
+        0: "done",
+        1: "the endpoint cannot be asked, it lists no such model, or its answer cannot be used",
+        EX_CONFIG: "the configuration is faulty: nothing was changed",
+    },
+    arguments=(_add_wishes, add_config),
+    seconds=MODEL_PATIENCE,
+    run=_summaries,
+)

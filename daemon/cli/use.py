@@ -1,0 +1,398 @@
+"""Commands that use what servers offer: a tool, a prompt, a resource; and lists of prompts and resources."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
+
+from daemon.cli.asking.companion import CallCompanion, add_conversation, converse
+from daemon.cli.asking.person import Declined, Interrupted
+from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn
+from daemon.cli.control import EX_FAULT, RemoteFault, ask_with
+from daemon.cli.options import add_json
+from daemon.cli.tools import read_tool, tool_name
+from daemon.config.labels import split_off, split_off_uri
+from daemon.safety.escape import document, visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+CALL_SECONDS = 660.0
+"""How long to wait for the result, without the time of questions to a person: longer than the daemon itself
+waits for a call by default (`timeouts.callMax`, 600 s), so that its answer says what happened."""
+
+Json = dict[str, Any]
+
+# --- arguments --------------------------------------------------------------------------------------------
+
+
+def parse_arguments(words: list[str]) -> Json:
+    """The arguments of a tool: from no words, one JSON object, `-` for stdin, or KEY=VALUE pairs.
+
+    Raises:
+        UsageError: the words are none of these.
+    """
+    return _object(sys.stdin.read(), "stdin") if words == ["-"] else _pairs(words, _value)
+
+
+def parse_texts(words: list[str]) -> dict[str, str]:
+    """The arguments of a prompt, which are texts, from KEY=VALUE pairs or one JSON object.
+
+    Raises:
+        UsageError: the words are neither.
+    """
+    arguments = _pairs(words, str)
+    if wrong := [key for key, each in arguments.items() if not isinstance(each, str)]:
+        raise UsageError(f"{wrong[0]!r} is not a text: the arguments of prompts are texts")
+    return arguments
+
+
+def _pairs(words: list[str], read: Callable[[str], object]) -> Json:
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _object(words[0], "the argument")
+    arguments: Json = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{word!r} is neither KEY=VALUE nor the only argument and a JSON object")
+        if key in arguments:
+            raise UsageError(f"{key!r} is given twice")
+        arguments[key] = read(value)
+    return arguments
+
+
+def _object(text: str, source: str) -> Json:
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except ValueError as error:
+        raise UsageError(f"{source} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f'{source} is not a JSON object, as in {{"key": "value"}}')
+    return value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except ValueError:
+        return text
+
+
+def _no_number(word: str) -> NoReturn:
+    """Refuse NaN and Infinity, which are Python's and not JSON's."""
+    raise ValueError(f"{word} is not JSON")
+
+
+# --- contents ---------------------------------------------------------------------------------------------
+
+
+def show_text(text: str, stream: TextIO) -> None:
+    """Print a text of a server's: only a terminal can be attacked with it, all else gets it as it is."""
+    print(visible(text, lines=True) if stream.isatty() else text, file=stream)
+
+
+def texts(result: Json) -> list[str]:
+    """A CallToolResult as texts: each item of its content, or the structured content if there is none."""
+    content = result.get("content") or []
+    if not content and result.get("structuredContent") is not None:
+        return [document(result["structuredContent"])]
+    return [text_of(item) for item in content]
+
+
+def text_of(item: Json) -> str:
+    """One item of content: text as it is, anything else described in a line."""
+    kind = item.get("type")
+    if kind == "text":
+        return str(item.get("text", ""))
+    if kind in {"image", "audio"}:
+        return f"[{kind}: {item.get('mimeType')}, {_size(item.get('data'))}; --json prints them]"
+    if kind == "resource_link":
+        return f"[resource_link: {item.get('uri')} {item.get('name', '')}]"
+    if kind == "resource":
+        resource = item.get("resource") or {}
+        if isinstance(resource.get("text"), str):
+            return f"[resource: {resource.get('uri')}]\n{resource['text']}"
+        return f"[resource: {resource.get('uri')}, {_size(resource.get('blob'))}; --json prints them]"
+    return f"[{kind}; --json prints it]"
+
+
+def _size(base64: object) -> str:
+    """The number of bytes that base64 text encodes, in words."""
+    count = len(base64.rstrip("=")) * 3 // 4 if isinstance(base64, str) else 0
+    return f"{count} bytes"
+
+
+# --- call -------------------------------------------------------------------------------------------------
+
+
+def _call(options: argparse.Namespace) -> int:
+    arguments = parse_arguments(options.arguments)
+    server, tool = read_tool(options, options.tool)
+    params = {"server": server, "tool": tool, "arguments": _completed(options, server, tool, arguments)}
+    result = converse(options, server, "call", params)
+    failed = bool(result.get("isError"))
+    if options.json:
+        print(document(result))
+    else:
+        stream = sys.stderr if failed else sys.stdout
+        for text in texts(result):
+            show_text(text, stream)
+    return EX_FAULT if failed else 0
+
+
+def _completed(options: argparse.Namespace, server: str, tool: str, given: Json) -> Json:
+    """The arguments with those that are required and missing, which a person at the terminal is asked for."""
+    person = CallCompanion.of(options, server).person()
+    if person is None or options.arguments == ["-"]:
+        return given
+    from daemon.cli.asking.elicitation import missing  # noqa: PLC0415 - only with a terminal
+
+    try:
+        schema = ask_with(options, "tool", {"server": server, "tool": tool})["definition"]["inputSchema"]
+        return {**given, **missing(schema, given, person)}
+    except RemoteFault:
+        return given  # An instance, or a server that has not listed yet: the call says what is wrong with it.
+    except (Declined, Interrupted):
+        raise KeyboardInterrupt from None
+
+
+CALL = CommandLine(
+    "call",
+    "Call one tool and print its result. Arguments are one JSON object, or KEY=VALUE pairs, or - to read a"
+    " JSON object from stdin. A VALUE that is JSON is taken as JSON, anything else as text: limit=3 is a"
+    " number, path=/tmp a text, tags='[\"a\"]' a list, and id='\"3\"' the text 3. Progress is shown on"
+    " stderr."
+    " A required argument that is missing is asked for in a terminal, else it is named and nothing is sent."
+    " What the server asks meanwhile is asked here: a form question by question, a page to open only after"
+    " a yes. Without a terminal, or with --no-input, it is declined.",
+    examples=(
+        "mcpd call time/get_current_time timezone=Europe/Berlin",
+        'mcpd call git/git_log \'{"repo_path": ".", "max_count": 3}\'',
+        "mcpd call fs/read_file - <arguments.json",
+        "mcpd tools git/git_log      # its arguments, with an example call",
+    ),
+    exits={0: "the tool's result is printed", 1: "the call failed: the reason is on stderr"},
+    arguments=(
+        argument("tool", metavar="SERVER/TOOL", type=tool_name, help="as `mcpd tools` shows them"),
+        argument("arguments", metavar="ARGS", nargs="*", help="JSON object, KEY=VALUE ..., or -"),
+        add_json,
+        add_conversation,
+    ),
+    json=False,
+    seconds=CALL_SECONDS,
+    run=_call,
+    intermixed=True,
+)
+
+# --- prompts and resources --------------------------------------------------------------------------------
+
+_OF_SERVER = argument("server", metavar="SERVER", nargs="?", help="only this server's")
+
+
+def _of_server(options: argparse.Namespace) -> Json:
+    return {} if options.server is None else {"server": options.server}
+
+
+PROMPTS = CommandLine(
+    "prompts",
+    "Show the prompts that servers offer: each with its arguments and what it is for. What is switched off,"
+    " or cannot be used now because its server is down, is marked.",
+    examples=("mcpd prompts", "mcpd prompts git", "mcpd prompts --json"),
+    exits={0: "shown", 1: "no such server"},
+    arguments=(_OF_SERVER,),
+    run=asking("prompts", _of_server, drawn("daemon.cli.definition_views:render_prompts")),
+)
+
+RESOURCES = CommandLine(
+    "resources",
+    "Show the resources that servers offer, by URI, and the templates of further URIs (RFC 6570). What is"
+    " switched off, or cannot be read now because its server is down, is marked.",
+    examples=("mcpd resources", "mcpd resources everything", "mcpd resources --json"),
+    exits={0: "shown", 1: "no such server"},
+    arguments=(_OF_SERVER,),
+    run=asking("resources", _of_server, drawn("daemon.cli.definition_views:render_resources")),
+)
+
+
+def _prompt(options: argparse.Namespace) -> int:
+    server, name = split_off(options.prompt)
+    if not server:
+        raise UsageError(f"write SERVER/NAME, not {options.prompt!r}: `mcpd prompts` lists them")
+    params = {"server": server, "name": name, "arguments": parse_texts(options.arguments)}
+    result = converse(options, server, "prompt", params)
+    if options.json:
+        print(document(result))
+    else:
+        for said in messages(result):
+            show_text(said, sys.stdout)
+    return 0
+
+
+def messages(result: Json) -> Iterator[str]:
+    """A GetPromptResult as texts: who says it, and what."""
+    for message in result.get("messages") or []:
+        content = message.get("content")
+        for item in content if isinstance(content, list) else [content]:
+            yield f"{message.get('role')}: {text_of(item if isinstance(item, dict) else {})}"
+
+
+PROMPT = CommandLine(
+    "prompt",
+    "Print the messages of a prompt: who says what. Arguments are KEY=VALUE pairs, or one JSON object of"
+    " texts; their values are always texts.",
+    examples=("mcpd prompt git/review branch=main", 'mcpd prompt git/review \'{"branch": "main"}\' --json'),
+    exits={0: "the messages are printed", 1: "there is no such prompt, or its server refuses it"},
+    arguments=(
+        argument("prompt", metavar="SERVER/NAME", help="as `mcpd prompts` shows them"),
+        argument("arguments", metavar="ARGS", nargs="*", help="KEY=VALUE ..., or a JSON object"),
+        add_json,
+        add_conversation,
+    ),
+    json=False,
+    seconds=CALL_SECONDS,
+    run=_prompt,
+)
+
+# --- read -------------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """One content of a resource."""
+
+    uri: str
+    kind: str
+    """Its media type; empty if its server does not say."""
+    held: str | bytes
+    """Its text, or its bytes if it is binary."""
+
+    @property
+    def described(self) -> str:
+        """Name, type and size in one line, safe to show."""
+        size = len(self.held.encode(errors="replace")) if isinstance(self.held, str) else len(self.held)
+        kind = self.kind or ("text" if isinstance(self.held, str) else "binary")
+        return visible(f"{self.uri} ({kind}, {size} bytes)")
+
+
+class Unreadable(Exception):
+    """A resource cannot be shown; the text says why, and what to do."""
+
+
+def _read(options: argparse.Namespace) -> int:
+    server, uri = split_off_uri(options.resource)
+    # Whoever answers a server's questions must know which server asks.
+    place = {"server": server, "uri": uri} if server else ask_with(options, "locate", {"uri": uri})
+    result = converse(options, place["server"], "read", place)
+    if options.json:
+        print(document(result))
+        return 0
+    try:
+        parts = parts_of(result)
+        if options.output is None:
+            show_parts(parts, sys.stdout)
+        else:
+            write_parts(parts, options.output)
+    except Unreadable as error:
+        print(f"mcpd: {error}", file=sys.stderr)
+        return EX_FAULT
+    return 0
+
+
+def parts_of(result: Json) -> list[Part]:
+    """The contents of a ReadResourceResult.
+
+    Raises:
+        Unreadable: it has none, or one that is neither text nor base64.
+    """
+    contents = result.get("contents")
+    if not isinstance(contents, list) or not all(isinstance(each, dict) for each in contents):
+        raise Unreadable("its server has answered without contents; --json shows the answer")
+    return [_part(each) for each in contents]
+
+
+def _part(content: Json) -> Part:
+    uri, kind = str(content.get("uri", "")), content.get("mimeType")
+    held: object = content.get("text")
+    if not isinstance(held, str):
+        try:
+            held = base64.b64decode(str(content.get("blob", "?")), validate=True)
+        except (binascii.Error, ValueError):
+            raise Unreadable(f"{visible(uri)} is neither text nor base64; --json shows the answer") from None
+    return Part(uri, kind if isinstance(kind, str) else "", held)
+
+
+def show_parts(parts: list[Part], stream: TextIO) -> None:
+    """Print contents: one as it is, several each under a line with its name.
+
+    Raises:
+        Unreadable: one is binary, and the stream a terminal.
+    """
+    terminal = stream.isatty()
+    for part in parts:
+        if isinstance(part.held, bytes) and terminal:
+            raise Unreadable(f"{part.described} is binary: --output FILE writes it, `| program` passes it on")
+    for part in parts:
+        if len(parts) > 1:
+            print(f"==> {part.described} <==", file=stream)
+        if isinstance(part.held, bytes):
+            _write_bytes(part.held, stream)
+        else:
+            stream.write(visible(part.held, lines=True) if terminal else part.held)
+        if (terminal or len(parts) > 1) and part.held[-1:] not in ("\n", b"\n"):
+            stream.write("\n")
+
+
+def _write_bytes(held: bytes, stream: TextIO) -> None:
+    binary: BinaryIO | None = getattr(stream, "buffer", None)
+    if binary is None:
+        raise Unreadable("this output takes no bytes: --output FILE writes them")
+    stream.flush()
+    binary.write(held)
+    binary.flush()
+
+
+def write_parts(parts: list[Part], path: Path) -> None:
+    """Write contents to a file, further ones beside it; each is told on stderr.
+
+    Raises:
+        Unreadable: a file cannot be written.
+    """
+    for number, part in enumerate(parts, 1):
+        place = path if number == 1 else path.with_name(f"{path.name}.{number}")
+        held = part.held.encode(errors="replace") if isinstance(part.held, str) else part.held
+        try:
+            place.write_bytes(held)
+        except OSError as error:
+            raise Unreadable(f"cannot write {place}: {error.strerror}") from None
+        print(f"{place}: {part.described}", file=sys.stderr)
+
+
+READ = CommandLine(
+    "read",
+    "Print what a resource holds, as it is; on a terminal, control characters are spelt out. Binary content"
+    " is printed only into a file or a pipe. Where several servers may have a URI, SERVER/URI names one.",
+    examples=(
+        "mcpd read file:///srv/notes.md",
+        "mcpd read everything/demo://resource/static/document/features.md",
+        "mcpd read demo://resource/dynamic/blob/1 --output blob",
+    ),
+    exits={0: "it is printed or written", 1: "there is no such resource, or it cannot be shown"},
+    arguments=(
+        argument("resource", metavar="URI|SERVER/URI", help="as `mcpd resources` shows them"),
+        argument(
+            "--output",
+            metavar="FILE",
+            type=Path,
+            help="write it there; further contents to FILE.2, FILE.3, ...",
+        ),
+        add_json,
+        add_conversation,
+    ),
+    json=False,
+    seconds=CALL_SECONDS,
+    run=_read,
+)
