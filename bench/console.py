@@ -69,7 +69,7 @@ class Scope:
 TINY = Scope(servers=2, tools=5, times=2, rounds=1, seconds=0.05)
 
 
-class Visitor:
+class Principal:
     """A browser that has followed a link."""
 
     def __init__(self, daemon: Daemon) -> None:
@@ -122,7 +122,7 @@ class Visitor:
 
 
 @contextmanager
-def watching(visitor: Visitor, paths: Sequence[str]) -> Iterator[list[int]]:
+def watching(visitor: Principal, paths: Sequence[str]) -> Iterator[list[int]]:
     """So many consoles, which read what comes until the end; gives the bytes that came, as they come."""
     links = [visitor.stream(paths[each % len(paths)]) for each in range(CONSOLES)]
     ours, theirs = socket.socketpair()
@@ -154,7 +154,7 @@ def _read(links: Sequence[socket.socket], until: socket.socket, got: list[int]) 
                 poll.unregister(descriptor)
 
 
-def pages(visitor: Visitor, times: int) -> Iterator[list[str]]:
+def pages(visitor: Principal, times: int) -> Iterator[list[str]]:
     """A row for each page."""
     for path in PAGES:
         found = [visitor.page(path) for _ in range(times)]
@@ -163,7 +163,9 @@ def pages(visitor: Visitor, times: int) -> Iterator[list[str]]:
         yield [f"/ui/{path}", number(statistics.median(took)), number(took[-1]), number(size)]
 
 
-def calls(daemon: Daemon, visitor: Visitor, scope: Scope, paths: Sequence[str] = PAGES) -> Iterator[list[str]]:
+def calls(
+    daemon: Daemon, visitor: Principal, scope: Scope, paths: Sequence[str] = PAGES
+) -> Iterator[list[str]]:
     """A row for each flow of calls: what it loses while these pages are watched, what the daemon uses more."""
     with stage([Mcpd(SOCKET, daemon)]) as connected:
         for flow, window in FLOWS.items():
@@ -203,7 +205,7 @@ def main() -> None:
     scope = TINY if asked.tiny else attrs.evolve(Scope(), rounds=asked.rounds)
     load = os.getloadavg()[0]
     with running({"mcpServers": servers([scope.tools] * scope.servers)}) as daemon, ExitStack() as stack:
-        visitor = Visitor(daemon)
+        visitor = Principal(daemon)
         stack.callback(visitor.leave)
         whose = f"{scope.servers} servers, {scope.servers * scope.tools:,} tools"
         found: list[Table] = [

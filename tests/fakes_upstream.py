@@ -25,7 +25,7 @@ from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
 from daemon.clients.context import SessionContext
 from daemon.clients.sessions import Sessions
-from daemon.clients.visitor import HERSELF
+from daemon.clients.visitor import LOCAL_USER
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import RecentCalls
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from daemon.catalog.loaded import SessionRecord
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.config.model import Config
     from daemon.errors import CallError
     from daemon.host.call_log import EndedCall
@@ -510,13 +510,15 @@ class Stage:
         """A client connects; its session is waiting for its first message."""
         return (await self.connect(nursery)).client
 
-    async def connect(self, nursery: trio.Nursery, visitor: Visitor = HERSELF, **link: int) -> Guest:
+    async def connect(self, nursery: trio.Nursery, visitor: Principal = LOCAL_USER, **link: int) -> Guest:
         """As `client`, together with the session; `link` may hold limits of the link."""
         guest = self.arrive(nursery, visitor=visitor, **link)
         await trio.testing.wait_all_tasks_blocked()
         return guest
 
-    def arrive(self, nursery: trio.Nursery, *first: bytes, visitor: Visitor = HERSELF, **link: int) -> Guest:
+    def arrive(
+        self, nursery: trio.Nursery, *first: bytes, visitor: Principal = LOCAL_USER, **link: int
+    ) -> Guest:
         """A client connects, with its first messages in the socket before the session looks."""
         ours, theirs = socket.socketpair()
         theirs.sendall(b"".join(line + b"\n" for line in first))

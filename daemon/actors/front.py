@@ -11,7 +11,7 @@ from daemon.errors import RunError, leaf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.wire.outbox import Link
 
 
@@ -28,7 +28,7 @@ R = TypeVar("R", bound=Runnable)
 class Front(Generic[R]):
     """Serves each connection, and knows which are open."""
 
-    def __init__(self, make: Callable[[Link, int, Visitor], R]) -> None:
+    def __init__(self, make: Callable[[Link, int, Principal], R]) -> None:
         """Start without connections; `make` makes what serves one, given its link, its number and who it is."""
         self.sessions: dict[int, R] = {}
         """The sessions of the open connections, by number."""
@@ -36,7 +36,7 @@ class Front(Generic[R]):
         """Connections so far."""
         self._make = make
 
-    async def serve(self, link: Link, visitor: Visitor) -> None:
+    async def serve(self, link: Link, visitor: Principal) -> None:
         """Serve a connection until it ends, and contain its faults. Its door closes the link."""
         self.count += 1
         number = self.count

@@ -25,7 +25,7 @@ from daemon.clients.requests.resources import list_resources, list_templates, re
 from daemon.clients.requests.subscriptions import cancel, listen
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
 from daemon.clients.requests.tools import call_tool, list_tools
-from daemon.clients.visitor import HERSELF
+from daemon.clients.visitor import LOCAL_USER
 from daemon.errors import ProtocolFault, RunError, leaf
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.context import SessionContext
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage
     from daemon.wire.frames import Line
@@ -92,7 +92,9 @@ OPTIONAL: Mapping[str, str] = {
 class Session:
     """Serves one client over one link."""
 
-    def __init__(self, link: Link, number: int, context: SessionContext, visitor: Visitor = HERSELF) -> None:
+    def __init__(
+        self, link: Link, number: int, context: SessionContext, visitor: Principal = LOCAL_USER
+    ) -> None:
         """Attach to the link of a visitor; `run` does the work."""
         self.number = number
         self._context = context

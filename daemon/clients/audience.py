@@ -18,7 +18,7 @@ from daemon.wire.envelope import is_utf8
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from daemon.clients.member import ClientMember
+    from daemon.clients.member import Subscriber
     from daemon.ports import TaskOwner
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange, RemoteError
@@ -67,7 +67,7 @@ class ConnectedClients:
         """Note that a client uses an instance from now on: what is wanted of that may have changed."""
         self._wish(server)
 
-    def forget(self, told: ClientMember) -> None:
+    def forget(self, told: Subscriber) -> None:
         """Forget a client: it is gone."""
         self.levels.leave(told)
         self.resources.leave(told)

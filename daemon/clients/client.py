@@ -15,7 +15,7 @@ import attrs
 from daemon.clients.capabilities import NOTHING
 from daemon.clients.choosing import fault_of_choice, read_choice
 from daemon.clients.rates import is_metered
-from daemon.clients.visitor import HERSELF
+from daemon.clients.visitor import LOCAL_USER
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.kit.latest import keep_latest
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.config.model import Config, Profile
     from daemon.model import ToolKey
     from daemon.ports import Upstream
@@ -82,7 +82,7 @@ class Client:
         self,
         config: Config,
         surfaces: Mapping[str, Surface],
-        visitor: Visitor = HERSELF,
+        visitor: Principal = LOCAL_USER,
         *,
         count: Callable[[Profile], int] = lambda _profile: 0,
         decided: DecidedSurfaces | None = None,

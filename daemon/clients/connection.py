@@ -16,7 +16,7 @@ from daemon.clients.own_roots import OwnRoots
 from daemon.clients.paging import UnknownCursor
 from daemon.clients.savings import Savings
 from daemon.clients.subscriptions import Subscriptions
-from daemon.clients.told import ToldClient
+from daemon.clients.told import ClientNotifier
 from daemon.clients.waits import Tasks
 from daemon.history.event import Event, EventKind
 from daemon.surfaces.fitting import ClientInfo, may_defer
@@ -25,7 +25,7 @@ from daemon.wire import envelope
 if TYPE_CHECKING:
     from daemon.clients.client import Selection
     from daemon.clients.context import SessionContext
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.history.event import Detail
     from daemon.model import Kind
     from daemon.wire.peer import Peer
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class ClientConnection:
     """What the requests of one client are served with."""
 
-    def __init__(self, peer: Peer, number: int, context: SessionContext, visitor: Visitor) -> None:
+    def __init__(self, peer: Peer, number: int, context: SessionContext, visitor: Principal) -> None:
         """Attach to a client that has said nothing yet.
 
         Args:
@@ -72,7 +72,7 @@ class ClientConnection:
             peer, number, context, self.client, self.announcements, self.savings, self.tasks.later
         )
         self.calls = self.dispatch.calls
-        self.told = ToldClient(peer, self.calls, self.client, context, self.tasks.later)
+        self.told = ClientNotifier(peer, self.calls, self.client, context, self.tasks.later)
         self.roots = OwnRoots(self.calls.server_requests, context, self.client, self.tasks.later)
         self.attachments = Attachments(
             self.client,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from daemon.clients.member import ClientMember
+    from daemon.clients.member import Subscriber
     from daemon.wire.requests import Exchange
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -92,11 +92,11 @@ class LogLevels:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Begin without any; `changed` is called when the levels, or who has set them, change."""
-        self._listening: dict[ClientMember, None] = {}
-        self._by_rank: list[dict[ClientMember, None]] = [{} for _ in LEVELS]
+        self._listening: dict[Subscriber, None] = {}
+        self._by_rank: list[dict[Subscriber, None]] = [{} for _ in LEVELS]
         self._changed = changed
 
-    def join(self, told: ClientMember) -> None:
+    def join(self, told: Subscriber) -> None:
         """Note that a client has set a level, or another one than before."""
         if told.level is None or told in self._by_rank[told.level]:
             return
@@ -105,7 +105,7 @@ class LogLevels:
         self._by_rank[told.level][told] = self._listening[told] = None
         self._changed()
 
-    def leave(self, told: ClientMember) -> None:
+    def leave(self, told: Subscriber) -> None:
         """Forget a client."""
         if told in self._listening:
             del self._listening[told]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from daemon.wire.peer_requests import PeerRequest
 
 
-class ClientMember(Protocol):
+class Subscriber(Protocol):
     """One client, as what belongs to none of its requests is for it, or is not."""
 
     @property
@@ -37,7 +37,7 @@ class ClientMember(Protocol):
             request_id: the request of the client's that it belongs to, if any.
         """
 
-    def is_owed(self, key: Hashable) -> bool:
+    def is_pending(self, key: Hashable) -> bool:
         """Whether something about this waits for it."""
 
     def forgive(self, key: Hashable) -> None:

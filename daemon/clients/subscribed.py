@@ -22,7 +22,7 @@ from daemon.protocol import RESOURCE_UPDATED, SUBSCRIPTION_KEY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daemon.clients.member import ClientMember
+    from daemon.clients.member import Subscriber
     from daemon.wire.requests import RemoteError
 
 MAX_FOLLOWED = 1000
@@ -55,7 +55,7 @@ _encode = msgspec.json.encode
 class Following:
     """One subscription of a client to one resource."""
 
-    told: ClientMember
+    told: Subscriber
     """The client."""
     server: str
     """The server that has the resource, or the instance of it that the client uses."""
@@ -87,14 +87,14 @@ class ResourceSubscriptions:
     def __init__(self, changed: Callable[[str], None]) -> None:
         """Begin without any; `changed` is called with a server when other URIs of it are followed."""
         self._servers: dict[str, dict[str, _Followed]] = {}
-        self._of: dict[ClientMember, dict[Following, None]] = {}
+        self._of: dict[Subscriber, dict[Following, None]] = {}
         self._changed = changed
 
     def wished(self, server: str) -> frozenset[str]:
         """The URIs that are followed at a server, by its own names."""
         return frozenset(self._servers.get(server, ()))
 
-    def of(self, told: ClientMember) -> tuple[Following, ...]:
+    def of(self, told: Subscriber) -> tuple[Following, ...]:
         """What a client follows."""
         return tuple(self._of.get(told, ()))
 
@@ -138,7 +138,7 @@ class ResourceSubscriptions:
             followed.settled.set()
             self._changed(following.server)
 
-    def leave(self, told: ClientMember) -> None:
+    def leave(self, told: Subscriber) -> None:
         """End all that a client follows: it is gone."""
         for each in self.of(told):
             self.end(each)
@@ -194,7 +194,7 @@ class ResourceSubscriptions:
             for each in list(at_server[own].by) if own in at_server else ():
                 if each.told.sees(server):
                     # Of a client that is behind, who knows how many parts: the whole has changed, too.
-                    what = own if each.told.is_owed(each) else updated
+                    what = own if each.told.is_pending(each) else updated
                     each.told.owe(each, RESOURCE_UPDATED, _told(each, what, members), each.listen)
 
     def _find(self, following: Following) -> _Followed | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from daemon.clients.attachment import Request
-    from daemon.clients.member import ClientMember
+    from daemon.clients.member import Subscriber
     from daemon.clients.tasks import ClientTasks, Task
     from daemon.errors import CallError
     from daemon.surfaces.base import View
@@ -33,7 +33,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
-def owner_in(request: Request, told: ClientMember) -> Hashable:
+def owner_in(request: Request, told: Subscriber) -> Hashable:
     """Who a task belongs to that is made in this request: its session, or its connection if that has no key."""
     return told.asker if request.key is None else request.key
 
@@ -41,7 +41,7 @@ def owner_in(request: Request, told: ClientMember) -> Hashable:
 class TaskCall(ClientCall, eq=False, kw_only=True):
     """A `tools/call` that asks for a task."""
 
-    maker: ClientMember
+    maker: Subscriber
     """The client's connection."""
     tasks: ClientTasks
     """The tasks of all clients."""

@@ -29,8 +29,8 @@ OWED_SECONDS = 0.5
 """Seconds between looks whether a client that was behind takes what is owed to it."""
 
 
-class ToldClient:
-    """The way to one client for what belongs to none of its requests: a `clients.member.ClientMember`."""
+class ClientNotifier:
+    """The way to one client for what belongs to none of its requests: a `clients.member.Subscriber`."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ToldClient:
         self._servers: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"<ToldClient {self._client.name or 'unnamed'}: {len(self._owed)} owed>"
+        return f"<ClientNotifier {self._client.name or 'unnamed'}: {len(self._owed)} owed>"
 
     @property
     def asker(self) -> object:
@@ -135,7 +135,7 @@ class ToldClient:
             self._repays = True
             self._later(self._repay)
 
-    def is_owed(self, key: Hashable) -> bool:
+    def is_pending(self, key: Hashable) -> bool:
         """Whether something about this waits for the client."""
         return key in self._owed
 

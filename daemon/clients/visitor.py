@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(kw_only=True)
-class Visitor:
+class Principal:
     """Who a connection's requests come from, and what they may reach."""
 
     owner: str = ""
@@ -36,12 +36,12 @@ class Visitor:
         return f"{self.owner}{key}"
 
 
-def local_user(uid: int, workspaces: tuple[str, ...] = ()) -> Visitor:
+def local_user(uid: int, workspaces: tuple[str, ...] = ()) -> Principal:
     """The visitor behind a unix socket, whose user the kernel names; `workspaces` bind all but us and root."""
     if uid == os.getuid():
-        return Visitor()
-    return Visitor(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None)
+        return Principal()
+    return Principal(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None)
 
 
-HERSELF = Visitor()
+LOCAL_USER = Principal()
 """The daemon's own user."""

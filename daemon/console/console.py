@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.clients.doors.http.asgi import Message, Receive, Send
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.console.access import cookie_in
     from daemon.console.application import Application
     from daemon.operators.base import OperatorContext
@@ -37,7 +37,7 @@ class Console:
         context: OperatorContext,
         *,
         address: Callable[[], Awaitable[str]],
-        match: Callable[[str], Visitor | None] | None,
+        match: Callable[[str], Principal | None] | None,
     ) -> None:
         """Start with nobody.
 

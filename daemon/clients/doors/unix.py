@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
 
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.config.tuning import Limits
     from daemon.processes.peers import PeerCredentials, Peers
     from daemon.wire.outbox import Outbox
@@ -27,7 +27,7 @@ PAUSE_SHARE = 8
 def unix_door(
     listener: socket.socket,
     peers: Peers,
-    serve: Callable[[FdLink, Visitor], Awaitable[None]],
+    serve: Callable[[FdLink, Principal], Awaitable[None]],
     *,
     outbox: Outbox,
     limits: Limits,

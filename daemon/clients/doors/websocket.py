@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Mapping
 
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.config.tuning import Limits
     from daemon.wire.outbox import Link, Outbox
 
@@ -62,9 +62,9 @@ class _NotServed(Exception):
 async def serve_websocket(
     connection: socket.socket,
     head: bytes,
-    visitor: Visitor,
+    visitor: Principal,
     hello: Mapping[str, object],
-    serve: Callable[[Link, Visitor], Awaitable[None]],
+    serve: Callable[[Link, Principal], Awaitable[None]],
     *,
     outbox: Outbox,
     limits: Limits,

@@ -14,7 +14,7 @@ from daemon.authorization.logins import FileLogins
 from daemon.authorization.running import LoginRuns
 from daemon.authorization.server_logins import ServerLogins
 from daemon.causes import Cause
-from daemon.clients.visitor import HERSELF, Visitor
+from daemon.clients.visitor import LOCAL_USER, Principal
 from daemon.facts import ServerStatus
 from daemon.processes.children import Children
 from daemon.protocol import CAPABILITIES_KEY
@@ -47,7 +47,7 @@ class Site:
     logins: LoginRuns
     nursery: trio.Nursery
 
-    async def client(self, capabilities: Any = ABLE, visitor: Visitor = HERSELF) -> Client:
+    async def client(self, capabilities: Any = ABLE, visitor: Principal = LOCAL_USER) -> Client:
         client = (await self.stage.connect(self.nursery, visitor=visitor)).client
         await greet(client, capabilities)
         return client
@@ -182,14 +182,14 @@ async def test_a_client_that_hangs_up_ends_the_login(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("capabilities", "visitor"),
     [
-        ({}, HERSELF),
-        ({"elicitation": {}}, HERSELF),
-        (ABLE, Visitor(owner="uid 1000: ")),
-        (ABLE, Visitor(owner="token ci: ", token="ci")),
+        ({}, LOCAL_USER),
+        ({"elicitation": {}}, LOCAL_USER),
+        (ABLE, Principal(owner="uid 1000: ")),
+        (ABLE, Principal(owner="token ci: ", token="ci")),
     ],
 )
 async def test_who_cannot_be_asked_or_is_somebody_else_gets_the_error(
-    capabilities: dict[str, Any], visitor: Visitor, tmp_path: Path
+    capabilities: dict[str, Any], visitor: Principal, tmp_path: Path
 ) -> None:
     async with wanting(tmp_path) as site:
         client = await site.client(capabilities, visitor)

@@ -10,7 +10,7 @@ import trio.testing
 from loguru import logger
 
 from daemon.actors.front import Front
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from daemon.errors import ConnectionLost
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Fated:
     """A session that lasts until it is told how to end."""
 
-    def __init__(self, number: int, visitor: Visitor) -> None:
+    def __init__(self, number: int, visitor: Principal) -> None:
         self.number = number
         self.visitor = visitor
         self.fate: Exception | None = None
@@ -38,13 +38,13 @@ class Fated:
         self._told.set()
 
 
-def welcome(link: Link, number: int, visitor: Visitor) -> Fated:
+def welcome(link: Link, number: int, visitor: Principal) -> Fated:
     if visitor == UNLUCKY:
         raise ValueError("an unlucky number")
     return Fated(number, visitor)
 
 
-ANN, BOB, UNLUCKY = (Visitor(token=name) for name in ("ann", "bob", "thirteen"))
+ANN, BOB, UNLUCKY = (Principal(token=name) for name in ("ann", "bob", "thirteen"))
 LINK = cast("Link", None)
 """Nothing is done with it here."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.clients.visitor import HERSELF, Visitor
+from daemon.clients.visitor import LOCAL_USER, Principal
 from daemon.operators.sessions import why
 from daemon.protocol import HELLO
 from daemon.states import ServerState
@@ -25,7 +25,7 @@ OLD_CLAUDE = {"name": "claude-code", "version": "2.1.197"}
 CODEX = {"name": "codex-mcp-client", "version": "0.169.0"}
 OPENCODE = {"name": "opencode", "version": "1.18.33"}
 
-PASSING = Visitor(keeps=False)
+PASSING = Principal(keeps=False)
 """Somebody whose connection may be another's with the next request."""
 
 
@@ -148,9 +148,9 @@ async def test_another_profile_of_an_operators_is_decided_for_anew(nursery: trio
     assert guest.session.statistics().surface == "full"
 
 
-@pytest.mark.parametrize("visitor", [HERSELF, PASSING], ids=["keeps", "passing"])
+@pytest.mark.parametrize("visitor", [LOCAL_USER, PASSING], ids=["keeps", "passing"])
 async def test_each_envelope_of_a_shared_connection_is_answered_as_its_client_needs(
-    nursery: trio.Nursery, visitor: Visitor
+    nursery: trio.Nursery, visitor: Principal
 ) -> None:
     guest = await Stage().connect(nursery, visitor)
     for _ in range(2):
@@ -177,7 +177,7 @@ async def test_a_client_whose_connections_end_keeps_its_surface_over_them(nurser
     stage.lists("alpha", *many(600))
     assert len(await names(await stage.connect(nursery, PASSING), CLAUDE, modern=True)) == 602
     # Another token's client is another.
-    other = Visitor(keeps=False, owner="token ci: ", token="ci")
+    other = Principal(keeps=False, owner="token ci: ", token="ci")
     assert await names(await stage.connect(nursery, other), CLAUDE, modern=True) == META_TOOLS
 
 

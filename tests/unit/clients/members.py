@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class TestMember:
-    """A `clients.member.ClientMember`."""
+    """A `clients.member.Subscriber`."""
 
     __test__ = False
 
@@ -43,7 +43,7 @@ class TestMember:
         else:
             self.told.append((method, json.loads(params), request_id))
 
-    def is_owed(self, key: Hashable) -> bool:
+    def is_pending(self, key: Hashable) -> bool:
         return key in self.owed
 
     def forgive(self, key: Hashable) -> None:

@@ -15,7 +15,7 @@ from daemon.catalog.loaded import Source, is_anonymous
 from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
 from daemon.clients.client import Client
 from daemon.clients.sessions import RETRY_SECONDS
-from daemon.clients.visitor import HERSELF, Visitor, local_user
+from daemon.clients.visitor import LOCAL_USER, Principal, local_user
 from daemon.errors import McpdError
 from daemon.protocol import SESSION_KEY
 from tests.fakes_upstream import Stage
@@ -226,7 +226,7 @@ async def test_what_a_bridge_without_a_key_has_loaded_is_there_when_it_comes_bac
 
 def back(stage: Stage, nursery: trio.Nursery, uid: int | None = None, **more: object) -> Attachments:
     """A bridge that comes back, as a connection."""
-    client = Client(stage.config, stage.context.surfaces, HERSELF if uid is None else local_user(uid))
+    client = Client(stage.config, stage.context.surfaces, LOCAL_USER if uid is None else local_user(uid))
     it = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon)
     hello = {"anonymous": TOKEN, "resumed": 1.0, **more}
     client.wish(hello)
@@ -327,7 +327,7 @@ async def test_whoever_keeps_nothing_may_call_what_is_not_loaded_and_shares_the_
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage(profiles={"default": {"surface": "load"}})
-    client = Client(stage.config, stage.context.surfaces, Visitor(keeps=False))
+    client = Client(stage.config, stage.context.surfaces, Principal(keeps=False))
     own = Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon).own
     kept = attachments(stage, nursery).own.view()
     offer, view = kept.offer, own.view()
@@ -341,7 +341,7 @@ async def test_whoever_keeps_nothing_shares_links_with_those_who_are_allowed_the
     stage = Stage()
 
     def own(owner: str) -> Attachment:
-        client = Client(stage.config, stage.context.surfaces, Visitor(owner=owner, keeps=False))
+        client = Client(stage.config, stage.context.surfaces, Principal(owner=owner, keeps=False))
         return Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon).own
 
     own("token ci: ").links.note("alpha", ["made:up"])

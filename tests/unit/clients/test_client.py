@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from daemon.clients.client import MAX_MOVED, Client, Moves
-from daemon.clients.visitor import HERSELF, local_user
+from daemon.clients.visitor import LOCAL_USER, local_user
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import FakeUpstream
 from tests.unit.config.reading import config_of
@@ -95,7 +95,7 @@ def test_a_default_profile_with_a_surface_that_nobody_has_denies_too() -> None:
 
 
 def test_a_client_is_the_visitor_that_its_door_has_found_out() -> None:
-    assert client().visitor is HERSELF
+    assert client().visitor is LOCAL_USER
     assert Client(config(), SURFACES, local_user(12345)).visitor.own_key("k") == "uid 12345: k"
 
 

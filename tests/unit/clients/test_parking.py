@@ -10,7 +10,7 @@ import trio
 
 from daemon.clients.parking import MAX_ASKED, MAX_COMPARED
 from daemon.clients.request_states import MAX_HELD_BYTES, MAX_OF_CLIENT, MAX_OF_SERVER, PREFIX, TTL
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from daemon.errors import UpstreamLost
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.fakes_upstream import Client, Sent
 
-WEB = Visitor(owner="token ci: ", token="ci", keeps=False)
+WEB = Principal(owner="token ci: ", token="ci", keeps=False)
 """A client over HTTP, whose next request may come in by another connection."""
 
 
@@ -317,9 +317,10 @@ async def test_a_client_over_http_may_come_back_by_another_connection(nursery: t
 
 
 @pytest.mark.parametrize(
-    "visitor", [Visitor(owner="token ci: ", token="cd", keeps=False), Visitor(owner="token cd: ", keeps=False)]
+    "visitor",
+    [Principal(owner="token ci: ", token="cd", keeps=False), Principal(owner="token cd: ", keeps=False)],
 )
-async def test_a_state_is_bound_to_the_token_that_was_shown(nursery: trio.Nursery, visitor: Visitor) -> None:
+async def test_a_state_is_bound_to_the_token_that_was_shown(nursery: trio.Nursery, visitor: Principal) -> None:
     stage = Stage()
     guest, other = await stage.connect(nursery, WEB), await stage.connect(nursery, visitor)
     asks(stage, await called(stage, guest.client))
@@ -332,7 +333,7 @@ async def test_a_session_is_one_client_to_a_server_over_whichever_connections_it
     nursery: trio.Nursery,
 ) -> None:
     stage = Stage()
-    other = Visitor(owner="token cd: ", token="cd", keeps=False)
+    other = Principal(owner="token cd: ", token="cd", keeps=False)
     askers = []
     for visitor, key in [
         (WEB, "mine"),

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from daemon.clients.connection import ClientConnection
 from daemon.clients.request_states import MAX_OF_CLIENT, MAX_OF_SERVER, TTL
-from daemon.clients.visitor import HERSELF, Visitor
+from daemon.clients.visitor import LOCAL_USER, Principal
 from daemon.errors import UpstreamLost
 from daemon.wire.requests import Requests
 from tests.fakes_upstream import Stage
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from tests.fakes_upstream import Sent
 
 VISITORS = (
-    HERSELF,
-    Visitor(owner="token a: ", token="a", keeps=False),
-    Visitor(owner="token b: ", token="b", keeps=False),
+    LOCAL_USER,
+    Principal(owner="token a: ", token="a", keeps=False),
+    Principal(owner="token b: ", token="b", keeps=False),
 )
 """A client that is its connection, and two over HTTP that may come back by another one."""
 
@@ -73,7 +73,7 @@ class Peer:
 class Guest:
     """One client, over its present connection."""
 
-    visitor: Visitor
+    visitor: Principal
     peer: Peer
     connection: ClientConnection
 
@@ -108,7 +108,7 @@ class Interleaved(RuleBasedStateMachine):
         self.peers = [guest.peer for guest in self.guests]
         self.all: list[Call] = []
 
-    def _guest(self, visitor: Visitor) -> Guest:
+    def _guest(self, visitor: Principal) -> Guest:
         peer = Peer()
         self.number = getattr(self, "number", 0) + 1
         connection = ClientConnection(peer, self.number, self.stage.context, visitor)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import trio.testing
 
 from daemon.catalog.snapshot import fold
 from daemon.clients.own_roots import WORKSPACE_SECONDS
-from daemon.clients.visitor import HERSELF
+from daemon.clients.visitor import LOCAL_USER
 from daemon.facts import ToolsListed
 from daemon.model import Kind
 from daemon.ports import Holder
@@ -209,7 +209,7 @@ async def test_a_clients_capabilities_are_told_to_who_makes_its_instance(
 
 async def test_a_request_of_nobody_has_no_session(stage: Stage, nursery: trio.Nursery) -> None:
     instances = divided(stage)
-    guest = await stage.connect(nursery, attrs.evolve(HERSELF, keeps=False))
+    guest = await stage.connect(nursery, attrs.evolve(LOCAL_USER, keeps=False))
     params = {"name": "alpha__echo", "arguments": {}, "_meta": MODERN}
     assert error_of(await guest.client.request("tools/call", params))["code"] == "NoSession"
     keyed = {**params, "_meta": {**MODERN, SESSION_KEY: "k"}}

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trio
 
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from daemon.config.listen import ConsoleRole
 from daemon.console.console import Console
 from tests.fakes_upstream import Stage
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOKENS = {
-    "of-a-client": Visitor(token="ci"),
-    "of-a-reader": Visitor(token="wall", console=ConsoleRole.READ),
-    "of-an-operator": Visitor(token="me", console=ConsoleRole.CONTROL),
+    "of-a-client": Principal(token="ci"),
+    "of-a-reader": Principal(token="wall", console=ConsoleRole.READ),
+    "of-an-operator": Principal(token="me", console=ConsoleRole.CONTROL),
 }
 
 
-def a_console(match: Callable[[str], Visitor | None] | None = None) -> Console:
+def a_console(match: Callable[[str], Principal | None] | None = None) -> Console:
     async def address() -> str:
         await trio.lowlevel.checkpoint()
         return "http://127.0.0.1:7337"

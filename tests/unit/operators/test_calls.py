@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from daemon.clients.parking import parked_calls
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.operators.call import OperatorCallParams, call
@@ -66,7 +66,7 @@ async def test_a_call_is_shown_with_who_made_it_and_how_long_it_waits(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     daemon = Daemon()
-    client = (await daemon.guest(nursery, visitor=Visitor(token="ci"))).client
+    client = (await daemon.guest(nursery, visitor=Principal(token="ci"))).client
     await client.call("alpha", "echo")
     await daemon.alpha.wait_sent()
     await trio.sleep(46)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.doors.http.head import Head
     from daemon.clients.doors.http.tokens import Tokens
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.config.listen import HttpListen
 
 WANTED = "show a bearer token, in `Authorization`: on the daemon's machine `mcpd token` prints one\n"
@@ -84,7 +84,7 @@ class HttpAdmission:
         if origin is not None and not self._may_use(origin) and not is_own_page(head, origin):
             raise self._forbidden(head, "origin", f"Origin {_shown(origin)}", "listen.http.origins")
 
-    def visitor(self, head: Head) -> Visitor:
+    def visitor(self, head: Head) -> Principal:
         """Who makes a request, by the token in its `Authorization` and nothing else.
 
         Raises:
@@ -104,7 +104,7 @@ class HttpAdmission:
             raise _unauthorized(self._attempts.failed(self.address(head)))
         return found
 
-    def profile(self, visitor: Visitor, wanted: str | None) -> str:
+    def profile(self, visitor: Principal, wanted: str | None) -> str:
         """The profile that a request gets.
 
         Args:

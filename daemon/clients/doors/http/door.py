@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.sessions import Place
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.config.redaction import Redactors
     from daemon.host.notify import Readiness
     from daemon.kit.mailbox import Watch
@@ -65,7 +65,7 @@ class HttpNeeds:
     """Counts a refused request, by its reason."""
     vet: Callable[[socket.socket], Awaitable[bool]] | None = None
     """Says whether the process at the other end of a connection may come in; None: any."""
-    serve: Callable[[Link, Visitor], Awaitable[None]]
+    serve: Callable[[Link, Principal], Awaitable[None]]
     """Serves a link of a visitor until it ends, and contains its faults."""
     outbox: Outbox
     """The daemon's outbox."""

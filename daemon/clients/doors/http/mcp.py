@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link, Outbox
 
@@ -62,7 +62,7 @@ class McpEndpoint:
 
     def __init__(
         self,
-        start: Callable[[Link, Visitor, Callable[[], None]], None],
+        start: Callable[[Link, Principal, Callable[[], None]], None],
         *,
         outbox: Outbox,
         places: int,

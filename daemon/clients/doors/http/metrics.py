@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.doors.http.exchange import HttpExchange
     from daemon.clients.doors.http.head import Head
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Outbox
 
@@ -59,7 +59,7 @@ def require_get(head: Head) -> None:
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"allow": "GET"})
 
 
-def require_all_profiles(visitor: Visitor) -> None:
+def require_all_profiles(visitor: Principal) -> None:
     """Check that a visitor may know of every server, as metrics name them all.
 
     Raises:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
     from daemon.clients.doors.tls import terminate
     from daemon.clients.doors.websocket import serve_websocket
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.config.tuning import Limits
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Link, Outbox
@@ -96,7 +96,7 @@ class HttpServer:
         listener: socket.socket,
         admission: HttpAdmission,
         offer: HttpOffer,
-        serve: Callable[[Link, Visitor], Awaitable[None]],
+        serve: Callable[[Link, Principal], Awaitable[None]],
         *,
         outbox: Outbox,
         limits: Limits,
@@ -129,7 +129,7 @@ class HttpServer:
         self._tls = tls
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers = Strangers(MAX_STRANGERS)
-        self._bearers: dict[trio.CancelScope, set[Visitor]] = {}
+        self._bearers: dict[trio.CancelScope, set[Principal]] = {}
         self._owners: dict[trio.CancelScope, str] = {}
         """Whose place each connection has, that of whoever came by it first."""
         self._upgraded: dict[Responding, tuple[Place, RequestNames]] = {}
@@ -162,7 +162,7 @@ class HttpServer:
             connection.close_when_done()
         self._outbox.flush()
 
-    def expel(self, visitor: Visitor) -> None:
+    def expel(self, visitor: Principal) -> None:
         """End everything that a visitor has open, whose token counts no longer."""
         if visitor.token and (console := self._offer.console()) is not None:
             console.revoked(visitor.token)
@@ -181,10 +181,10 @@ class HttpServer:
             self._mcp.sessions.tick(now)
             self._outbox.flush()
 
-    def _start(self, link: Link, visitor: Visitor, done: Callable[[], None]) -> None:
+    def _start(self, link: Link, visitor: Principal, done: Callable[[], None]) -> None:
         self._nursery.start_soon(self._serve_link, link, visitor, done)
 
-    async def _serve_link(self, link: Link, visitor: Visitor, done: Callable[[], None]) -> None:
+    async def _serve_link(self, link: Link, visitor: Principal, done: Callable[[], None]) -> None:
         try:
             await self._serve(link, visitor)
         finally:
@@ -309,13 +309,13 @@ class HttpServer:
         servers = _chosen(self._offer, profile, rest[1:]) if chooses else ()
         return Place(visitor=visitor, profile=profile, surface=surface, servers=servers)
 
-    def _visitor(self, exchange: HttpExchange) -> Visitor:
+    def _visitor(self, exchange: HttpExchange) -> Principal:
         """Who asks, by a token; there is room for them."""
         visitor = self._admission.visitor(exchange.head)
         self._settle(exchange, visitor.owner).add(visitor)
         return visitor
 
-    def _settle(self, exchange: HttpExchange, owner: str) -> set[Visitor]:
+    def _settle(self, exchange: HttpExchange, owner: str) -> set[Principal]:
         """Give a connection whose client was admitted a place of its own; returns who has come by it."""
         scope = self._connections[exchange.connection]
         if scope not in self._bearers:

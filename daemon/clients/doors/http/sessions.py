@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from daemon.clients.doors.http.exchange import HttpExchange
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Link, Outbox
 
@@ -54,7 +54,7 @@ class RequestNames:
 class Place:
     """What a path leads to, and who asked for it."""
 
-    visitor: Visitor
+    visitor: Principal
     """Who asked."""
     profile: str
     """The name of a profile."""
@@ -156,7 +156,7 @@ class HttpSessions:
     """The sessions of all clients."""
 
     def __init__(
-        self, start: Callable[[Link, Visitor, Callable[[], None]], None], outbox: Outbox, places: int
+        self, start: Callable[[Link, Principal, Callable[[], None]], None], outbox: Outbox, places: int
     ) -> None:
         """Begin without any.
 
@@ -205,7 +205,7 @@ class HttpSessions:
         if self._known.pop(session.id, None) is not None:
             session.end()
 
-    def end_all(self, unwanted: Callable[[Visitor], bool] = lambda _visitor: True) -> None:
+    def end_all(self, unwanted: Callable[[Principal], bool] = lambda _visitor: True) -> None:
         """End all sessions of some visitors."""
         for session in [each for each in self._known.values() if unwanted(each.place.visitor)]:
             self.end(session)

@@ -22,7 +22,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.loaded import TOKENS
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from daemon.host.tokens import (
     MAX_TOKENS,
     Kept,
@@ -49,7 +49,7 @@ class KnownToken:
 
     digest: bytes = attrs.field(repr=False)
     """By which it is recognised."""
-    visitor: Visitor
+    visitor: Principal
     """Who shows it."""
 
 
@@ -82,7 +82,7 @@ class Tokens:
         """When each token was last shown, by name, in seconds since the epoch; since the daemon started."""
         self.problem = ""
         """Why the file could not be used; empty if it could."""
-        self.on_revoked: Callable[[Visitor], None] = lambda _visitor: None
+        self.on_revoked: Callable[[Principal], None] = lambda _visitor: None
         """Called with who has lost a token, whose streams and sockets are to be closed."""
         self.kept = Kept()
         """The tokens that mcpd has made and that count."""
@@ -100,7 +100,7 @@ class Tokens:
         self._same = same
         self._changing = trio.Lock()
 
-    def match(self, value: str) -> Visitor | None:
+    def match(self, value: str) -> Principal | None:
         """Who shows this token; None if it is none."""
         shown = digest(value)
         found = None
@@ -274,7 +274,7 @@ class Tokens:
 
     def _made(self, kept: Kept) -> Iterator[KnownToken]:
         if self._keeps_default and kept.default is not None:
-            yield KnownToken(bytes.fromhex(kept.default.sha256), Visitor())
+            yield KnownToken(bytes.fromhex(kept.default.sha256), Principal())
         for name, token in kept.tokens.items():
             visitor = bearer(name, token.profiles, token.console, token.workspaces)
             yield KnownToken(bytes.fromhex(token.sha256), visitor)
@@ -292,15 +292,15 @@ def bearer(
     profiles: tuple[str, ...] | None,
     console: ConsoleRole | None = None,
     workspaces: tuple[str, ...] = (),
-) -> Visitor:
+) -> Principal:
     """Who shows a token with a name: sessions of his own, apart from those of the daemon's user."""
     owner = f"{TOKENS}{name}: "
-    return Visitor(owner=owner, token=name, profiles=profiles, console=console, workspaces=workspaces)
+    return Principal(owner=owner, token=name, profiles=profiles, console=console, workspaces=workspaces)
 
 
 def _configured(listen: HttpListen) -> Iterator[KnownToken]:
     if isinstance(listen.tokens, str):
-        yield KnownToken(digest(listen.tokens), Visitor())
+        yield KnownToken(digest(listen.tokens), Principal())
         return
     for token in listen.tokens or ():
         yield KnownToken(

@@ -10,7 +10,7 @@ import attrs
 
 from daemon.actors.front import Front
 from daemon.clients.doors.unix import unix_door
-from daemon.clients.visitor import HERSELF
+from daemon.clients.visitor import LOCAL_USER
 from daemon.config.tuning import Limits
 from daemon.processes.peers import Peers, shares
 from daemon.wire.outbox import Outbox
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.wire.envelope import Envelope
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link
@@ -64,8 +64,8 @@ class Door:
         self.front = Front(self._welcome)
         self.listener = unix_door(listener, self.peers, self.front.serve, outbox=Outbox(), limits=LIMITS)
 
-    def _welcome(self, link: Link, number: int, visitor: Visitor) -> Echo:
-        assert visitor == HERSELF, "the kernel says whose connection it is"
+    def _welcome(self, link: Link, number: int, visitor: Principal) -> Echo:
+        assert visitor == LOCAL_USER, "the kernel says whose connection it is"
         self.welcomed += 1
         return Echo(link, number)
 

@@ -15,7 +15,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, Pong,
 
 from daemon.actors.front import Front
 from daemon.clients.doors.websocket import LEAVING, MISSES, PING_SECONDS, serve_websocket
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from daemon.config.tuning import Limits
 from daemon.protocol import HELLO
 from daemon.wire.outbox import Outbox
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Link
 
 SECONDS = 30
-WHO = Visitor(owner="token ci: ", token="ci")
+WHO = Principal(owner="token ci: ", token="ci")
 SAID: dict[str, object] = {"profile": "small", "session": "k"}
 
 UPGRADE = (
@@ -44,7 +44,7 @@ OPENING = UPGRADE + b"Sec-WebSocket-Protocol: chat, mcp\r\n\r\n"
 class Echo:
     """Answers each message with itself, and fails if told to."""
 
-    def __init__(self, link: Link, _number: int, visitor: Visitor) -> None:
+    def __init__(self, link: Link, _number: int, visitor: Principal) -> None:
         self.link = link
         self.visitor = visitor
         self.receiver = RecordingReceiver(self._answer)

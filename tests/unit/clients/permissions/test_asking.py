@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from daemon.clients.permissions.asking import ASK_SECONDS
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from tests.fakes_upstream import error_of, tool
 from tests.unit.clients.permissions.agreeing import (
     ASKS,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.fakes_upstream import Client
 
 SURFACES = ["category", "browse", "search", "search-wrapped", "load", "full"]
-WEB = Visitor(owner="token ci: ", token="ci", keeps=False)
+WEB = Principal(owner="token ci: ", token="ci", keeps=False)
 
 
 def named(surface: str) -> str:
@@ -281,9 +281,9 @@ async def again(client: Client, state: str, answer: Any = None, request_id: obje
     await call(client, request_id=request_id, _meta=META, requestState=state, **more)
 
 
-@pytest.mark.parametrize("visitor", [Visitor(), WEB])
+@pytest.mark.parametrize("visitor", [Principal(), WEB])
 async def test_a_modern_client_is_answered_with_the_question_and_comes_back(
-    nursery: trio.Nursery, visitor: Visitor
+    nursery: trio.Nursery, visitor: Principal
 ) -> None:
     stage = stage_of()
     client = (await stage.connect(nursery, visitor)).client

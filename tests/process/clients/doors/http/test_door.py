@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.wire.outbox import Link
 
 TOKEN = "0123456789abcdef0123"
@@ -43,7 +43,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 def a_door(listener: socket.socket, state: Path, http: HttpListen) -> HttpDoor:
-    async def serve(link: Link, visitor: Visitor) -> None:
+    async def serve(link: Link, visitor: Principal) -> None:
         raise AssertionError((link, visitor))
 
     async def export() -> str:

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.clients.doors.http.head import HEAD_BYTES, Refusal
 from daemon.clients.doors.http.metrics import CONNECTIONS, REQUEST_SECONDS, TEXT_FORMAT, require_all_profiles
-from daemon.clients.visitor import HERSELF, Visitor
+from daemon.clients.visitor import LOCAL_USER, Principal
 from daemon.errors import Overloaded
 from daemon.host.notify import Readiness
 from tests.process.actors.exposed import PLAIN, TEXT, body, everything, exposed
@@ -222,9 +222,9 @@ async def test_a_fault_of_ours_costs_one_answer(said: list[str]) -> None:
 
 
 def test_a_token_that_is_bound_to_profiles_does_not_read_what_names_every_server() -> None:
-    require_all_profiles(HERSELF)
+    require_all_profiles(LOCAL_USER)
     with pytest.raises(Refusal) as refused:
-        require_all_profiles(Visitor(token="ci", profiles=("default",)))
+        require_all_profiles(Principal(token="ci", profiles=("default",)))
     assert refused.value.status is HTTPStatus.FORBIDDEN
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from daemon.clients.visitor import Visitor
+    from daemon.clients.visitor import Principal
     from daemon.wire.outbox import Link
 
 BOUND = 30.0
@@ -77,7 +77,7 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
     outbox = Outbox()
     listener = bind_http("127.0.0.1:0")
 
-    def make(link: Link, _number: int, visitor: Visitor) -> Answering:
+    def make(link: Link, _number: int, visitor: Principal) -> Answering:
         here.served.append(Answering(link, visitor, outbox, here.at_end))
         return here.served[-1]
 
@@ -108,7 +108,7 @@ async def opened(tmp_path: Path, limits: Limits | None = None) -> AsyncIterator[
 class Answering(Served):
     """Answers `initialize`."""
 
-    def __init__(self, link: Link, visitor: Visitor, outbox: Outbox, at_end: Callable[[], None]) -> None:
+    def __init__(self, link: Link, visitor: Principal, outbox: Outbox, at_end: Callable[[], None]) -> None:
         super().__init__(link, visitor, outbox)
         self._at_end = at_end
 

@@ -15,7 +15,7 @@ from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.mcp import McpEndpoint
 from daemon.clients.doors.http.sessions import Place
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from daemon.errors import RunError
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.outbox import Outbox
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
-ALICE = Place(visitor=Visitor(token="alice", owner="token alice: "), profile="default")
-BOB = attrs.evolve(ALICE, visitor=Visitor(token="bob", owner="token bob: "))
+ALICE = Place(visitor=Principal(token="alice", owner="token alice: "), profile="default")
+BOB = attrs.evolve(ALICE, visitor=Principal(token="bob", owner="token bob: "))
 
 
 class Served(RecordingHandler):
     """What serves one link: the test answers through `peer`."""
 
-    def __init__(self, link: Link, visitor: Visitor, outbox: Outbox) -> None:
+    def __init__(self, link: Link, visitor: Principal, outbox: Outbox) -> None:
         super().__init__()
         self.visitor = visitor
         self.peer = Peer(link, outbox, self, strict=True)
@@ -73,7 +73,7 @@ class Endpoint:
         """Connect a client to it."""
         return visiting(self.serve, outbox=self.outbox)
 
-    def _start(self, link: Link, visitor: Visitor, done: Callable[[], None]) -> None:
+    def _start(self, link: Link, visitor: Principal, done: Callable[[], None]) -> None:
         self.served.append(Served(link, visitor, self.outbox))
         self._nursery.start_soon(self._run, self.served[-1], done)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from daemon.clients.doors.http.admission import WANTED
 from daemon.clients.doors.http.attempts import FIRST_DELAY, LONGEST_DELAY
 from daemon.clients.doors.http.head import Head, Refusal
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from daemon.counting.tally import HTTP_REFUSALS
 from daemon.safety.redact import Redactor
 from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY, bearing, hall, head
@@ -147,10 +147,10 @@ def test_who_sends_no_origin_is_no_page_and_gets_no_headers_for_one() -> None:
 def test_a_token_says_who_comes_and_what_is_his() -> None:
     place = hall()
     found = place.admission.visitor(bearing(CI.value))
-    assert found == Visitor(owner="token ci: ", token="ci", profiles=("reader", "default"), workspaces=())
+    assert found == Principal(owner="token ci: ", token="ci", profiles=("reader", "default"), workspaces=())
     assert found.own_key("k") == "token ci: k"
     alone = hall(tokens=NOBODY).admission.visitor(bearing(NOBODY))
-    assert alone == Visitor()
+    assert alone == Principal()
     assert not place.counted
 
 
@@ -217,7 +217,7 @@ def test_every_reason_is_one_that_is_counted() -> None:
     for request in (head(host="x"), head(origin="x"), head(), bearing("x")):
         refused(place, request)
     with pytest.raises(Refusal):
-        place.admission.profile(Visitor(profiles=("a",)), "b")
+        place.admission.profile(Principal(profiles=("a",)), "b")
     place.admission.crowded(head(), "nobody has a place")
     assert (
         place.counted.keys() | {"server", "gone"} == HTTP_REFUSALS
@@ -241,21 +241,21 @@ PROFILES = ("reader", "default")
 def test_a_request_gets_the_profile_that_its_token_may_have(
     profiles: Any, wanted: str | None, given: str
 ) -> None:
-    assert hall().admission.profile(Visitor(profiles=profiles), wanted) == given
+    assert hall().admission.profile(Principal(profiles=profiles), wanted) == given
 
 
 @pytest.mark.parametrize("wanted", ["writer", "unheard-of", "", "Reader"])
 def test_a_profile_that_is_not_for_a_token_is_refused_whether_or_not_it_exists(wanted: str) -> None:
     place = hall()
     with pytest.raises(Refusal) as caught:
-        place.admission.profile(Visitor(profiles=PROFILES), wanted)
+        place.admission.profile(Principal(profiles=PROFILES), wanted)
     assert caught.value.status is HTTPStatus.FORBIDDEN
     assert caught.value.text == "this token is not for that profile. It is for: reader, default\n"
 
 
 def test_a_token_without_any_profile_gets_none() -> None:
     with pytest.raises(Refusal):
-        hall().admission.profile(Visitor(profiles=()), None)
+        hall().admission.profile(Principal(profiles=()), None)
 
 
 PROXIES: dict[str, Any] = {"trusted_proxies": ("10.0.0.0/8", "2001:db8:1::/48")}

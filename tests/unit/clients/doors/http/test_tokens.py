@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from daemon.clients.doors.http.tokens import Tokens, bearer
-from daemon.clients.visitor import Visitor
+from daemon.clients.visitor import Principal
 from daemon.config.listen import AccessToken, ConsoleRole, HttpListen
 from daemon.config.redaction import Redactors
 from daemon.host.tokens import (
@@ -46,7 +46,7 @@ def test_configured_tokens_count_without_a_file(file: TokenFile) -> None:
     assert known.match(CI.value) == bearer("ci", ("reader", "default"))
     assert known.match(ANN.value) == bearer("ann", None)
     assert known.match("") is None
-    assert tokens(file, NOBODY).match(NOBODY) == Visitor()
+    assert tokens(file, NOBODY).match(NOBODY) == Principal()
 
 
 @settings(deadline=None)
@@ -86,7 +86,7 @@ async def test_on_loopback_one_is_made_and_shown_to_operators_only(file: TokenFi
     assert not file.path.exists()
     await known.learn()
     value = await known.shown_default()
-    assert known.match(value) == Visitor()
+    assert known.match(value) == Principal()
     assert await known.shown_default() == value
     assert redact(f"he sent {value} and left") == f"he sent {HIDDEN} and left"
     assert value not in repr(known._known)
@@ -118,7 +118,7 @@ async def test_a_token_made_by_command_counts_at_once_beside_configured_ones(fil
 
 
 async def test_a_revoked_token_lets_nobody_in_and_who_had_it_is_named(file: TokenFile) -> None:
-    gone: list[Visitor] = []
+    gone: list[Principal] = []
     known = tokens(file)
     known.on_revoked = gone.append
     await known.learn()
@@ -127,7 +127,7 @@ async def test_a_revoked_token_lets_nobody_in_and_who_had_it_is_named(file: Toke
     assert not gone
     await known.revoke("phone")
     await known.renew_default()
-    assert gone == [bearer("phone", None), Visitor()]
+    assert gone == [bearer("phone", None), Principal()]
     assert known.match(value) is known.match(old) is None
     assert "phone" not in known.used
     second = await known.add("phone", None)
@@ -150,7 +150,7 @@ async def test_what_was_handed_over_counts_and_what_only_the_file_says_is_doubte
     known = tokens(file, handed_over=handed[-1])
     await known.learn()
     theirs = bearer("phone", None, None, ("/srv/phone",))
-    assert [known.match(each) for each in (default, phone, evil)] == [Visitor(), theirs, None]
+    assert [known.match(each) for each in (default, phone, evil)] == [Principal(), theirs, None]
     assert known.doubts(evil)
     with pytest.raises(TokenTrouble, match="only its digest is kept"):
         await known.shown_default()
@@ -171,7 +171,7 @@ async def test_a_doubted_token_counts_once_an_operator_has_confirmed_it(
     await known.confirm("phone")
     assert (known.match(default), known.match(phone)) == (None, bearer("phone", None))
     await known.confirm(None)
-    assert known.match(default) == Visitor()
+    assert known.match(default) == Principal()
     for name in (None, "phone"):
         with pytest.raises(TokenTrouble, match="wait"):
             await known.confirm(name)
@@ -184,7 +184,7 @@ async def test_a_doubted_default_makes_room_for_the_one_that_an_operator_wants_t
     known = tokens(file)
     await known.learn()
     value = await known.shown_default()
-    assert known.match(value) == Visitor()
+    assert known.match(value) == Principal()
     assert known.match(await before.shown_default()) is None
     assert known.doubted.default is None
 
