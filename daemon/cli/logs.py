@@ -39,8 +39,8 @@ def main(argv: list[str]) -> int:
             made.error("--daemon shows the daemon's own log as it is: leave SERVER and --json out")
         return _show_daemons(options)
     if options.server is None:
-        if options.follow or options.last is not None:
-            made.error("name the SERVER whose lines are to be shown")
+        if options.follow or options.since or options.last is not None:
+            made.error("name the SERVER whose lines are to be shown, or --daemon for mcpd's own log")
         return guarded(lambda: _show_counts(options))
     return guarded(lambda: _follow(options) if options.follow else _show(options))
 

@@ -162,6 +162,16 @@ def test_a_wrong_command_line_is_two(words: list[str]) -> None:
     assert ended.value.code == 2
 
 
+@pytest.mark.parametrize("words", [["--since", "1h"], ["--tail", "20"]])
+def test_which_lines_are_meant_is_asked_where_none_are_named(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """The numbers of lines of all servers are no answer to "since when"."""
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "name the SERVER whose lines are to be shown, or --daemon" in capsys.readouterr().err
+
+
 class Following:
     """`mcpd logs git -f` as a child."""
 
