@@ -2,6 +2,8 @@
 
 The daemon has listed its servers before, so its store knows them. Each round begins without a daemon, opens
 `mcpd connect` as a client does, and measures until the answers to `tools/list` and `prompts/list` are there.
+The CPU time is that of the bridge, of all that it starts, and of the daemon until then, without servers. With
+`--against DIR` both checkouts take turns. Python keeps its bytecode, as it does wherever mcpd is installed.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ import argparse
 import json
 import math
 import os
+import resource
+import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -17,12 +22,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
+from bench.calls.wires import cpu_of
 from bench.running import INTRODUCTION, Unmeasurable
 from tests.e2e.harness import ROOT, scripted
 from tests.scripted_server import tool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 SERVERS, TOOLS = 8, 10
 """Servers, and tools of each."""
@@ -33,25 +41,50 @@ KNOWN_SECONDS = 60.0
 METHODS = {"tools/list": "tools", "prompts/list": "prompts"}
 
 
+@attrs.frozen
+class Round:
+    """What a client waited for, in seconds; infinity where a bridge stood in for a daemon that was late."""
+
+    tools: float
+    prompts: float
+    cpu: float
+    load: float
+
+    def __str__(self) -> str:
+        """One line of the output."""
+        waited = f"tools {self.tools:.2f} s, prompts {self.prompts:.2f} s"
+        return f"{waited}, CPU {self.cpu:.2f} s, load {self.load:.1f}"
+
+
 def main() -> None:
-    """Print the times of each round, and the load that it was measured at."""
+    """Print each round, and the medians of each checkout."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--against", type=Path, default=ROOT, metavar="DIR", help="another checkout")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout, in turn with this one")
     options = parser.parse_args()
+    checkouts = [ROOT, *([options.against.resolve()] if options.against else [])]
+    rounds: dict[Path, list[Round]] = {each: [] for each in checkouts}
     with TemporaryDirectory(prefix="mcpd-", dir="/tmp") as home:
-        environ = _environ(Path(home), options.against)
-        _know(environ)
+        environs = {code: _environ(Path(home) / str(number), code) for number, code in enumerate(checkouts)}
+        for environ in environs.values():
+            _know(environ)
         for _ in range(options.rounds):
-            tools, prompts = _round(environ)
-            print(f"tools {tools:.2f} s, prompts {prompts:.2f} s, load {os.getloadavg()[0]:.1f}", flush=True)
+            for code, environ in environs.items():
+                rounds[code].append(_round(environ))
+                print(code.name, rounds[code][-1], flush=True)
+    for code, each in rounds.items():
+        print("median", code.name, _median(each))
+
+
+def _median(rounds: Sequence[Round]) -> Round:
+    return Round(*(statistics.median(column) for column in zip(*map(attrs.astuple, rounds), strict=True)))
 
 
 def _environ(home: Path, code: Path) -> dict[str, str]:
     """The environment of a user who has such servers and no daemon."""
     places = {"XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config", "XDG_STATE_HOME": "state"}
     found = {name: str(home / each) for name, each in places.items()}
-    (home / "run").mkdir(mode=0o700)
+    (home / "run").mkdir(mode=0o700, parents=True)
     (home / "config" / "mcpd").mkdir(parents=True)
     servers = {
         f"s{number}": scripted(tools=[tool(f"t{number}_{each}") for each in range(TOOLS)])
@@ -59,7 +92,9 @@ def _environ(home: Path, code: Path) -> dict[str, str]:
     }
     configured = {"mcpServers": servers, "profiles": {"default": {"surface": "full"}}}
     (home / "config" / "mcpd" / "mcpd.json").write_text(json.dumps(configured))
-    return {**os.environ, **found, "HOME": str(home), "PYTHONPATH": str(code)}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    found |= {"HOME": str(home), "PYTHONPATH": str(code), "PYTHONPYCACHEPREFIX": str(home / "pyc")}
+    return {**kept, **found}
 
 
 def _mcpd(environ: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -80,12 +115,9 @@ def _know(environ: Mapping[str, str]) -> None:
     _mcpd(environ, "stop")
 
 
-def _round(environ: Mapping[str, str]) -> tuple[float, float]:
-    """Seconds from the start of the client's bridge to its tools and its prompts; no daemon runs after it.
-
-    Infinity where the bridge stood in for a daemon that was not there in time.
-    """
-    began = time.monotonic()
+def _round(environ: Mapping[str, str]) -> Round:
+    """From the start of the client's bridge to its tools and its prompts; no daemon runs before or after it."""
+    began, before = time.monotonic(), _cpu_of_children()
     command = [sys.executable, "-P", "-m", "daemon", "connect"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, env=environ, **pipes) as bridge:
@@ -97,8 +129,25 @@ def _round(environ: Mapping[str, str]) -> tuple[float, float]:
             listed = _ask(bridge, method, {})[member]
             came = method != "tools/list" or len(listed) == SERVERS * TOOLS
             took.append(time.monotonic() - began if came else math.inf)
+        daemon = cpu_of(_daemon(environ))
+    # The bridge has waited for `mcpd start`, if it ran that, so its time is in there.
+    cpu = daemon + _cpu_of_children() - before
     _mcpd(environ, "stop")
-    return took[0], took[1]
+    tools, prompts = took
+    return Round(tools, prompts, cpu, os.getloadavg()[0])
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _daemon(environ: Mapping[str, str]) -> int:
+    """The process that serves clients."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(Path(environ["XDG_RUNTIME_DIR"], "mcpd", "mcpd.sock")))
+        raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(raw[:4], sys.byteorder)
 
 
 def _ask(bridge: subprocess.Popen[bytes], method: str, params: object) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.causes import Reason
 from daemon.states import COMING, ServerState
@@ -61,8 +62,7 @@ class ServerStatus:
         return Reason(self.reason, self.cause, self.cause_data)
 
 
-@attrs.frozen(kw_only=True)
-class StatusChanged:
+class StatusChanged(msgspec.Struct, frozen=True, kw_only=True):
     """A server's status is now this."""
 
     server: str
@@ -171,8 +171,7 @@ class NamesRecalled:
     """Whether other daemons give names, too: a name that means one of their tools is taken."""
 
 
-@attrs.frozen(kw_only=True)
-class Switched:
+class Switched(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that operators have switched off."""
 
     off: frozenset[tuple[str, str]]

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,8 +100,7 @@ class GivenName:
     """Since when the name means this tool, in seconds since the epoch."""
 
 
-@attrs.frozen(kw_only=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence by a model about a server or a tool."""
 
     text: str

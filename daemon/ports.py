@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
+import msgspec
 
 from daemon.model import Kind
 
@@ -201,8 +202,7 @@ class Audience(Protocol):
         """Take a request that no call has caused to the client that alone can be meant, or refuse it."""
 
 
-@attrs.frozen(kw_only=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Whom an instance of a server is for, where clients do not share one."""
 
     session: Hashable | None

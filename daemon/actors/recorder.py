@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -51,8 +52,7 @@ BEGUN_AGAIN = frozenset({StoreCause.LOST, StoreCause.CORRUPT})
 """Faults after which a new store is begun, at once the first time."""
 
 
-@attrs.frozen(kw_only=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The recorder's bounds and clocks."""
 
     session_idle: float
@@ -65,8 +65,7 @@ class Timing:
     """Returns a random number in [0, 1)."""
 
 
-@attrs.frozen(kw_only=True)
-class RecorderStatistics:
+class RecorderStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """How far the recorder has come (`Recorder.statistics`)."""
 
     idle: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -43,8 +43,7 @@ class Sampled(Protocol):
         """The number of calls that are not answered yet."""
 
 
-@attrs.frozen(kw_only=True)
-class SampledDaemon:
+class SampledDaemon(msgspec.Struct, frozen=True, kw_only=True):
     """What is measured."""
 
     upstreams: Mapping[str, Sampled]

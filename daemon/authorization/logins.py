@@ -11,7 +11,6 @@ import stat
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
 import msgspec
 
 from daemon.errors import McpdError
@@ -42,8 +41,7 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")
 """RFC 6749, section 3.3."""
 
 
-@attrs.frozen(kw_only=True)
-class Challenge:
+class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     """A challenge of the scheme Bearer (RFC 6750, section 3)."""
 
     error: str = ""
@@ -240,8 +238,7 @@ class Logins(Protocol):
         """
 
 
-@attrs.frozen
-class FileLogins:
+class FileLogins(msgspec.Struct, frozen=True):
     """Logins in files that only this user can read, `logins/SERVER.json` in the state directory."""
 
     state: Path

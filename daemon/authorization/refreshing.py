@@ -12,7 +12,6 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import attrs
 import httpx2
 import msgspec
 import trio
@@ -52,11 +51,10 @@ class AuthorizationUnavailable(httpx2.TransportError):
     """An authorization server does not answer as it should just now; the login stays as it is."""
 
 
-@attrs.define(eq=False)
-class _Turn:
+class _Turn(msgspec.Struct, eq=False):
     """Those of this process who wait for the same renewal."""
 
-    lock: trio.Lock = attrs.field(factory=trio.Lock)
+    lock: trio.Lock = msgspec.field(default_factory=trio.Lock)
     failed: int = 0
     """How many attempts have failed."""
     failure: Exception | None = None

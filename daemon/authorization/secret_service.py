@@ -10,7 +10,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 import secretstorage
 from secretstorage.exceptions import SecretStorageException
@@ -28,8 +27,7 @@ ANSWER_SECONDS = 10.0
 """For the Secret Service to answer; it is on this machine and looks into a file."""
 
 
-@attrs.frozen
-class SecretServiceLogins:
+class SecretServiceLogins(msgspec.Struct, frozen=True):
     """Logins in the default collection, found by the state directory and the server's name."""
 
     state: Path

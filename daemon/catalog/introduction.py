@@ -6,7 +6,6 @@ so that the next start need not find it out, unless `sure` is false.
 
 from __future__ import annotations
 
-import attrs
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -36,13 +35,12 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_objects = msgspec.json.Decoder(dict[str, object]).decode
 
 
-@attrs.frozen(kw_only=True)
-class Introduction:
+class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     """What a server has said about itself."""
 
     info: Raw | None = None
     """Its `serverInfo`, as it wrote that; None if it gave none."""
-    capabilities: dict[str, object] = attrs.field(factory=dict)
+    capabilities: dict[str, object] = msgspec.field(default_factory=dict)
     """The capabilities that it declares."""
     instructions: str | None = None
     """How it is to be used; None if it does not say."""
@@ -83,8 +81,7 @@ def read_introduction(kept: bytes) -> Introduction | None:
     return Introduction(info=info, capabilities=capabilities, instructions=instructions)
 
 
-@attrs.frozen
-class KnownEra:
+class KnownEra(msgspec.Struct, frozen=True):
     """The era that a server was last seen to speak."""
 
     era: Era | None = None

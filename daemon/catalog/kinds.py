@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from daemon.model import Kind
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from daemon.model import ToolKey
 
 
-@attrs.frozen
-class ListOf:
+class ListOf(msgspec.Struct, frozen=True):
     """The list of one kind of definition (MCP, server features)."""
 
     method: str

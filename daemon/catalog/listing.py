@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakValueDictionary
 
-import attrs
 import msgspec
 from msgspec import Raw
 
@@ -51,8 +50,7 @@ MAX_COMMAS = 1_000_000
 as its bytes allow would be seven million objects, which take a second of the loop's and half a gigabyte."""
 
 
-@attrs.frozen
-class ListPage:
+class ListPage(msgspec.Struct, frozen=True):
     """The result of one request for a list, decoded as far as what it lists (MCP, pagination)."""
 
     definitions: list[Raw]

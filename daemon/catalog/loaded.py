@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.config.names import spellings
 
@@ -164,11 +165,10 @@ class LoadedTool:
     """When its verdict last changed, in seconds since the epoch; 0 if it never did."""
 
 
-@attrs.frozen
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The tools that a session has loaded, in order of loading."""
 
-    tools: Mapping[ToolKey, LoadedTool] = attrs.field(factory=dict)
+    tools: Mapping[ToolKey, LoadedTool] = msgspec.field(default_factory=dict)
     """The loaded tools by key, including invalid ones."""
 
     def __contains__(self, key: ToolKey) -> bool:

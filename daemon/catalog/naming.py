@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import attrs
+import msgspec
 
 from daemon.config.names import CLIENT_PREFIX, SERVER_NAME, read_reference, read_shown, spellings
 from daemon.model import GivenName, Kind
@@ -45,8 +46,7 @@ _QUOTED = tuple(quote(bytes([byte]), safe="") for byte in range(256))
 """Each byte as it is written in a URI; `quote` takes ten times as long, and there may be ten thousand URIs."""
 
 
-@attrs.frozen
-class Spelling:
+class Spelling(msgspec.Struct, frozen=True):
     """The rules for the names of one kind."""
 
     kind: Kind
@@ -149,8 +149,7 @@ _ENDED_OTHERWISE = "/?#"
 """The same for those without an operator, `.` and `;`. All else may come: not every client encodes."""
 
 
-@attrs.frozen(kw_only=True)
-class Template:
+class Template(msgspec.Struct, frozen=True, kw_only=True):
     """One server's template."""
 
     server: str

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -38,8 +38,7 @@ MAX_OWED = 64
 """Most lists that a client must ask for before it is waited for again: at worst one load in 64 is slow."""
 
 
-@attrs.frozen
-class Habit:
+class Habit(msgspec.Struct, frozen=True):
     """What a kind of client was seen to do."""
 
     misses: int = 0
@@ -94,13 +93,12 @@ separate tasks: Claude Code needs none, Gemini CLI on a busy machine had the too
 runs with none, 1 of 4 with 20 ms, 3 of 4 with 50 ms and with 100 ms, 5 of 5 with 200 ms."""
 
 
-@attrs.define(eq=False)
-class Announcement:
+class Announcement(msgspec.Struct, eq=False):
     """An announcement that the client has not followed up with `tools/list` yet."""
 
     at: float
     """When the client was notified, on trio's clock."""
-    listed: trio.Event = attrs.field(factory=trio.Event)
+    listed: trio.Event = msgspec.field(default_factory=trio.Event)
     """Set once the client has been given its whole list."""
     asked: bool = False
     """Whether the client has asked for its list."""
@@ -108,8 +106,7 @@ class Announcement:
     """Whether an answer waits for the client to ask, and has not given up yet."""
 
 
-@attrs.frozen(eq=False)
-class _GivenList:
+class _GivenList(msgspec.Struct, frozen=True, eq=False):
     """A list of tools as a client was given it."""
 
     tools: tuple[bytes, ...]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.clients.capabilities import NOTHING
 from daemon.clients.choosing import fault_of_choice, read_choice
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from daemon.surfaces.base import Means, Surface
 
 
-@attrs.frozen(kw_only=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """What a client asked for in its hello, or an operator on its behalf."""
 
     profile: str = DEFAULT_PROFILE

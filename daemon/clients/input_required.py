@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-import attrs
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -84,8 +83,7 @@ _decode_state = msgspec.json.Decoder(str | None).decode
 _encode = msgspec.json.encode
 
 
-@attrs.define(eq=False)
-class Round:
+class Round(msgspec.Struct, eq=False):
     """Where a call is that its server has answered with a need for input."""
 
     server: str

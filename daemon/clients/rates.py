@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 import trio
 
 from daemon.errors import Overloaded
@@ -27,8 +27,7 @@ MAX_BUCKETS = 4096
 """Limits whose buckets are kept: more than a configuration has servers and profiles."""
 
 
-@attrs.define
-class Bucket:
+class Bucket(msgspec.Struct):
     """One limit, and when its next token is due (seconds on the clock)."""
 
     per_minute: int

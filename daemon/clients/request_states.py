@@ -12,7 +12,7 @@ import hmac
 import secrets
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
+import msgspec
 import trio
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ class AwaitsClient(Protocol):
         """End it: its client will not come back."""
 
 
-@attrs.frozen
-class _Given:
+class _Given(msgspec.Struct, frozen=True):
     waiting: AwaitsClient
     until: float
     """When it expires, in seconds on trio's clock."""

@@ -71,12 +71,11 @@ class Following:
     """Has the client follow it where it is now: the server or instance that was asked is no more."""
 
 
-@attrs.define(eq=False)
-class _Followed:
+class _Followed(msgspec.Struct, eq=False):
     """One resource that somebody follows."""
 
-    by: dict[Following, None] = attrs.field(factory=dict)
-    settled: trio.Event = attrs.field(factory=trio.Event)
+    by: dict[Following, None] = msgspec.field(default_factory=dict)
+    settled: trio.Event = msgspec.field(default_factory=trio.Event)
     """Set once its server has said whether it tells of updates."""
     refusal: RemoteError | None = None
 

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 from loguru import logger
 from starlette.exceptions import HTTPException
 
@@ -161,8 +162,7 @@ BY_LINK = "a link"
 """By what somebody came in who had a link, as pages and the log say it."""
 
 
-@attrs.frozen
-class Notice:
+class Notice(msgspec.Struct, frozen=True):
     """What came of a form, shown on the next page."""
 
     text: str
@@ -208,8 +208,7 @@ class ConsoleSession:
         return notices
 
 
-@attrs.frozen
-class _Link:
+class _Link(msgspec.Struct, frozen=True):
     may_change: bool
     until: float
 

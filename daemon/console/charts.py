@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 from markupsafe import Markup
 
 from daemon.history.event import EventKind
@@ -45,8 +46,7 @@ _WHOLE = 1e4
 _DAY = 86_400.0
 
 
-@attrs.frozen(kw_only=True)
-class Quantity:
+class Quantity(msgspec.Struct, frozen=True, kw_only=True):
     """One quantity over time."""
 
     name: str
@@ -55,8 +55,7 @@ class Quantity:
     """A value for each of the chart's moments; None: nothing is known then, and nothing is drawn."""
 
 
-@attrs.frozen(kw_only=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be drawn."""
 
     id: str
@@ -295,8 +294,7 @@ class Span:
     """Why, in words without secrets: what was told last."""
 
 
-@attrs.frozen(kw_only=True)
-class Band:
+class Band(msgspec.Struct, frozen=True, kw_only=True):
     """The states of one server, oldest first; times between them at which nothing is known stay empty."""
 
     name: str

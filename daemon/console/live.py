@@ -35,8 +35,7 @@ KEPT = 16
 """Snapshots of pages that were sent and are kept for a browser that follows them next: a page asks at once."""
 
 
-@attrs.frozen
-class Drawn:
+class Drawn(msgspec.Struct, frozen=True):
     """A fragment, and the HTML that was made of it."""
 
     fragment: Fragment

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -44,22 +45,20 @@ def element_id(kind: str, *names: str) -> str:
     return "-".join([kind, *(quote(name, safe="") for name in names)])
 
 
-@attrs.frozen(kw_only=True)
-class Viewer:
+class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     """Who looks at a page, and at what of it."""
 
     context: OperatorContext
     """The daemon, as operators' commands see it."""
     may_change: bool
     """Whether its controls work for the viewer; without, they are not drawn."""
-    query: Mapping[str, str] = attrs.field(factory=dict)
+    query: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The query of the address: filters, orders, what is unfolded."""
-    path: Mapping[str, str] = attrs.field(factory=dict)
+    path: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The variable parts of the address: `{"server": "git"}`."""
 
 
-@attrs.frozen(kw_only=True)
-class Fragment:
+class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of a page that is replaced when it changes."""
 
     id: str
@@ -91,8 +90,7 @@ class ConsolePage:
     """Whether the navigation of all pages has it."""
 
 
-@attrs.frozen(kw_only=True)
-class ConsoleAction:
+class ConsoleAction(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a viewer who may change things does with a form: `POST` to its address."""
 
     path: str

@@ -8,6 +8,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
+import msgspec
 
 from daemon.kit.wording import bytes_in_words
 
@@ -197,8 +198,7 @@ class Noise:
         return self._in_window > NOISE_END
 
 
-@attrs.frozen(kw_only=True)
-class Window:
+class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of the last minutes, the one under way included; latencies in milliseconds, None without calls."""
 
     calls: int = 0
@@ -211,8 +211,7 @@ class Window:
     """The latency that 95 % of them kept within."""
 
 
-@attrs.frozen
-class _Minute:
+class _Minute(msgspec.Struct, frozen=True):
     """A minute that is over, or is not yet."""
 
     ended: float

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
+import msgspec
 import trio
 
 from daemon.counting.running import Distribution, Labels, Values, instances, labels_of, memory, running
@@ -44,13 +45,12 @@ OFF = (
 """The answer to a request for metrics while they are off."""
 
 
-@attrs.frozen
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """All metrics at one moment, except those that the client library reads itself."""
 
     values: Mapping[str, Values]
     """Values by metric, then by labels."""
-    marks: Mapping[int, Labels] = attrs.field(factory=dict)
+    marks: Mapping[int, Labels] = msgspec.field(default_factory=dict)
     """The server of each child's mark, to find its memory by; and the instance, where it is one."""
 
     def with_memory(self, resident: Mapping[int, int]) -> Reading:

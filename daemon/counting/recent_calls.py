@@ -11,7 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-import attrs
+import msgspec
 
 from daemon.catalog.loaded import is_anonymous
 from daemon.counting.tally import MAX_SERVERS
@@ -63,8 +63,7 @@ class RecentCall(NamedTuple):
     """`ok`, an error code, or `isError` if the tool says in its result that it failed."""
 
 
-@attrs.frozen(kw_only=True)
-class CallFailure:
+class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
     """An error that a call of a server ended with."""
 
     at: float

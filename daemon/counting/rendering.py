@@ -13,7 +13,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
@@ -41,8 +41,7 @@ class MetricKind(StrEnum):
     """Counters of values below certain bounds."""
 
 
-@attrs.frozen
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """The definition of a metric."""
 
     kind: MetricKind

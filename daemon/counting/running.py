@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,8 +16,7 @@ Labels = tuple[str, ...]
 """Values of a metric's labels, in the order of the table."""
 
 
-@attrs.frozen
-class Distribution:
+class Distribution(msgspec.Struct, frozen=True):
     """The value of a histogram."""
 
     buckets: tuple[int, ...]

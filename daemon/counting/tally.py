@@ -15,6 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon import errors, protocol
 from daemon.catalog.loaded import LoadedStatus, Source
@@ -94,20 +95,19 @@ REPAIRS = frozenset(map(str, Repair))
 """The kinds of repairs of arguments."""
 
 
-@attrs.define
-class ServerCalls:
+class ServerCalls(msgspec.Struct):
     """Counts of the ended calls and other requests of one server."""
 
-    outcomes: dict[tuple[str, str], int] = attrs.field(factory=dict)
+    outcomes: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """Calls by surface and outcome."""
-    buckets: list[int] = attrs.field(factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
+    buckets: list[int] = msgspec.field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
     """Calls that took longer than one of `LATENCY_BOUNDS` and at most as long as the next; the last: longer
     than all."""
     seconds: float = 0.0
     """The total duration of all calls."""
-    requests: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+    requests: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Ended requests of clients other than calls, by method and outcome."""
-    relays: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+    relays: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Requests that the server made of clients, by method and what became of them."""
 
     @property

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-import attrs
+import msgspec
 
 from daemon.config.jsonc import blank, decode
 from daemon.documents.edited import EditedText, leading
@@ -23,8 +23,7 @@ WIDTH = 80
 """Columns up to which a list of plain values stands on one line, as people write arguments."""
 
 
-@attrs.frozen(kw_only=True)
-class JsonWriting:
+class JsonWriting(msgspec.Struct, frozen=True, kw_only=True):
     """How a file is laid out."""
 
     unit: str
@@ -83,8 +82,7 @@ class _Member(NamedTuple):
     end: int
 
 
-@attrs.frozen
-class _Holder:
+class _Holder(msgspec.Struct, frozen=True):
     """Where an object or a list stands."""
 
     opening: int
@@ -93,8 +91,7 @@ class _Holder:
     members: list[_Member]
 
 
-@attrs.frozen(kw_only=True)
-class _Gap:
+class _Gap(msgspec.Struct, frozen=True, kw_only=True):
     """What stands around a member: before it, and behind it."""
 
     before: list[_Token]

@@ -10,7 +10,7 @@ import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-import attrs
+import msgspec
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
@@ -31,8 +31,7 @@ _TOKEN = re.compile(
 _SILENT = frozenset({"blank", "comment"})
 
 
-@attrs.frozen
-class _Statement:
+class _Statement(msgspec.Struct, frozen=True):
     """A header, an assignment, a comment or a blank line."""
 
     start: int

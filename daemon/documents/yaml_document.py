@@ -7,7 +7,7 @@ import re
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import attrs
+import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -30,8 +30,7 @@ _NESTED = re.compile(r"^[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( +)[^\s#-]", re.MU
 _LISTED = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*(?:#[^\n]*)?\r?\n( *)- ", re.MULTILINE)
 
 
-@attrs.frozen(kw_only=True)
-class YamlWriting:
+class YamlWriting(msgspec.Struct, frozen=True, kw_only=True):
     """How a file is laid out."""
 
     unit: int
@@ -115,8 +114,7 @@ class _Place(NamedTuple):
     """The end of the colon behind the key; of an item, its start."""
 
 
-@attrs.frozen
-class _Collection:
+class _Collection(msgspec.Struct, frozen=True):
     """Where a mapping or a sequence stands."""
 
     start: int

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from daemon.errors import ConfigError, CoreFailed, Fault
 from daemon.host import paths
@@ -36,8 +36,7 @@ def turn_away(listeners: Iterable[socket.socket]) -> None:
         listener.close()
 
 
-@attrs.frozen
-class Listeners:
+class Listeners(msgspec.Struct, frozen=True):
     """The listening sockets, with the paths of those that have one."""
 
     front: socket.socket

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -47,8 +46,7 @@ class AllowParams(msgspec.Struct):
     """Whether the user is asked again."""
 
 
-@attrs.frozen(kw_only=True)
-class _Session:
+class _Session(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     profiles: tuple[str, ...]
     change: Callable[[Callable[[Grants], None]], None]

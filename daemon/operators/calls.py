@@ -6,7 +6,6 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any
 
-import attrs
 import msgspec
 import trio
 
@@ -56,8 +55,7 @@ class WaitsFor(StrEnum):
     """For what it has loaded to be stored, and its client to ask for its new list."""
 
 
-@attrs.frozen(kw_only=True)
-class CallUnderWay:
+class CallUnderWay(msgspec.Struct, frozen=True, kw_only=True):
     """A call that has no answer yet, or another request that goes to a server."""
 
     id: int

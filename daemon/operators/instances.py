@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 
 from daemon.clients.workspace import OwnWorkspace
@@ -32,8 +31,7 @@ class Whereabouts(msgspec.Struct, kw_only=True):
     """Identifies the command, if it makes several requests: they go to the same instance."""
 
 
-@attrs.define
-class Held:
+class Held(msgspec.Struct):
     """An instance that one request of an operator's goes to."""
 
     upstream: Upstream

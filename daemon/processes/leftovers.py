@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 from loguru import logger
 
 from daemon.processes import marks, proc, starts
@@ -71,8 +72,7 @@ class Leftover:
         return f"{whose}: pid {numbers}"
 
 
-@attrs.frozen(kw_only=True)
-class DeadDaemon:
+class DeadDaemon(msgspec.Struct, frozen=True, kw_only=True):
     """A daemon that was killed, with its record of starts."""
 
     path: Path

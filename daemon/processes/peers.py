@@ -21,7 +21,7 @@ from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-import attrs
+import msgspec
 from loguru import logger
 
 from daemon.history.event import Event, EventKind
@@ -77,8 +77,7 @@ class PeerCredentials(NamedTuple):
     uid: int
 
 
-@attrs.frozen
-class Shares:
+class Shares(msgspec.Struct, frozen=True):
     """Limits on the number of connections."""
 
     places: int

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
+import msgspec
 from loguru import logger
 
 from daemon.processes import marks, proc
@@ -72,8 +73,7 @@ class Identity:
         return self.namespace == namespace()
 
 
-@attrs.frozen(kw_only=True)
-class Start:
+class Start(msgspec.Struct, frozen=True, kw_only=True):
     """One child that a daemon has started."""
 
     mark: int

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 
 from daemon.search.text import terms
@@ -33,8 +32,7 @@ MAX_VALUES = 50
 """The most values of one enum that are read."""
 
 
-@attrs.frozen(kw_only=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True, kw_only=True):
     weight: float
     length: float
     """The average number of terms in such a field, over 9,400 public tools: a constant, so that the weights of
@@ -55,8 +53,7 @@ FIELDS = {
 }
 
 
-@attrs.frozen(kw_only=True)
-class SearchDocument:
+class SearchDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One tool, ready to be searched."""
 
     key: ToolKey

@@ -14,7 +14,7 @@ from itertools import islice
 from math import fsum, sqrt
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from daemon.kit.wording import closest
 from daemon.search.language import language
@@ -49,8 +49,7 @@ UNAIDED_COSINE = 0.35
 527."""
 
 
-@attrs.frozen
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """A tool that fits a query, with its score."""
 
     key: ToolKey
@@ -61,8 +60,7 @@ class Hit:
     """Whether the query contains its name."""
 
 
-@attrs.frozen
-class Ranking:
+class Ranking(msgspec.Struct, frozen=True):
     """The tools that a search found, best first."""
 
     hits: tuple[Hit, ...]
@@ -73,8 +71,7 @@ class Ranking:
     """Names that may have been meant when nothing fits."""
 
 
-@attrs.frozen
-class ServerHit:
+class ServerHit(msgspec.Struct, frozen=True):
     """A server that fits a query, with its score."""
 
     server: str

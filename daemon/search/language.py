@@ -13,7 +13,7 @@ from enum import IntEnum
 from functools import lru_cache
 from importlib.resources import files
 
-import attrs
+import msgspec
 
 from daemon.search.text import parts, stem, stem_of
 
@@ -109,8 +109,7 @@ CLOSE = 0.8
 """The closeness of words in one hand-written group."""
 
 
-@attrs.frozen(kw_only=True)
-class Language:
+class Language(msgspec.Struct, frozen=True, kw_only=True):
     """How rare words are among public tools, and which words are close in meaning."""
 
     tools: int

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.search.language import ANY_ACTION, Asked, actions_of
 from daemon.search.text import plain, terms
@@ -44,8 +45,7 @@ MAX_SUBSTRINGS = 4
 """The most words that all names are searched for, at up to 2 ms each among ten thousand."""
 
 
-@attrs.frozen(kw_only=True)
-class Clause:
+class Clause(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a query that makes sense by itself: a sentence, or what commas and "and" separate."""
 
     terms: tuple[str, ...]
@@ -56,8 +56,7 @@ class Clause:
     """The actions that it asks for."""
 
 
-@attrs.frozen(kw_only=True)
-class Query:
+class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed search query: its terms, its parts, and the actions that it asks for."""
 
     phrases: tuple[tuple[str, ...], ...]

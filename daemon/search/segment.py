@@ -13,6 +13,7 @@ from operator import add, mul
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.search.documents import DEPRECATED, deprecated, digest_of, document
 from daemon.search.language import ANY_ACTION, action_of, worth
@@ -39,8 +40,7 @@ SERVER = 0.2
 Digest = tuple[str, ...]
 
 
-@attrs.frozen
-class _MadeOf:
+class _MadeOf(msgspec.Struct, frozen=True):
     """The indexed parts of a server."""
 
     tools: Mapping[str, Tool] | None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import attrs
+import msgspec
 
 from daemon.history.encoding import body_of, stored_event
 from daemon.history.event import EventKind
@@ -121,8 +121,7 @@ def forget_events(before: float, transaction: Transaction, most: int = KEPT_OF_E
     return FORGOTTEN_EVENTS - room
 
 
-@attrs.frozen(kw_only=True)
-class LastLife:
+class LastLife(msgspec.Struct, frozen=True, kw_only=True):
     """How the last daemon on a socket ended."""
 
     name: str

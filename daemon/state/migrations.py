@@ -15,7 +15,7 @@ from contextlib import closing
 from functools import cache
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from daemon.state import sqlite
 from daemon.state.faults import StoreCause, StoreFault
@@ -90,8 +90,7 @@ _VERSION_BEFORE = "schema_version"
 """The table in which development versions before mcpd 0.1.0 numbered their schemas."""
 
 
-@attrs.frozen
-class _Table:
+class _Table(msgspec.Struct, frozen=True):
     """A table in the form that the steps create."""
 
     columns: tuple[str, ...]

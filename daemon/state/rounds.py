@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -42,8 +43,7 @@ LATER = {TOUCH: TOUCH_SECONDS, EVENTS: GATHER_SECONDS}
 """Seconds that what is not urgent waits for something else to be written with."""
 
 
-@attrs.frozen(kw_only=True)
-class Notes:
+class Notes(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known that may not be on disk."""
 
     catalog: Watch[Catalog]

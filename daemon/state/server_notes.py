@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.catalog.loaded import ServerRecord, judge_stored
 from daemon.state.name_notes import NameNotes, names_in
@@ -22,8 +23,7 @@ Switches = frozenset[tuple[str, str]]
 """Pairs of server and tool; an empty tool means the whole server."""
 
 
-@attrs.frozen
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """What decides, on the server's side, whether tools that sessions have loaded are still valid."""
 
     tools: Mapping[str, Tool] | None

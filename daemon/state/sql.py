@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,8 +28,7 @@ slowly."""
 _NONE: Values = {}
 
 
-@attrs.frozen(kw_only=True)
-class SqlDialect:
+class SqlDialect(msgspec.Struct, frozen=True, kw_only=True):
     """The differences between the two databases."""
 
     bytes_type: str

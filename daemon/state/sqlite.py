@@ -13,7 +13,7 @@ import sqlite3
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from daemon.errors import DaemonRunning
 from daemon.host.locks import take
@@ -125,8 +125,7 @@ class SqliteDatabase:
             self.raw.close()
 
 
-@attrs.frozen
-class FileIdentity:
+class FileIdentity(msgspec.Struct, frozen=True):
     """The identity of opened files."""
 
     of: tuple[tuple[int, int] | None, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,8 +53,7 @@ class Batch:
     """Servers whose loaded tools are judged again."""
 
 
-@attrs.frozen(kw_only=True)
-class Written:
+class Written(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of writing a batch."""
 
     version: int
@@ -66,8 +66,7 @@ class Written:
     """The number of new sessions."""
 
 
-@attrs.frozen(kw_only=True)
-class Recollection:
+class Recollection(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a store remembers except sessions."""
 
     version: int = 0
@@ -80,14 +79,13 @@ class Recollection:
     """The names that tools and prompts were given, and what URIs mean."""
     unreadable: tuple[str, ...] = ()
     """Rows that could not be read because they were edited by hand, each with the reason."""
-    counted: Mapping[str, int] = attrs.field(factory=dict)
+    counted: Mapping[str, int] = msgspec.field(default_factory=dict)
     """All counts by name."""
     counted_since: float = 0.0
     """When counting began, in seconds since the epoch; 0 if nothing was counted."""
 
 
-@attrs.frozen(kw_only=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The changes that other daemons wrote since a version."""
 
     version: int
@@ -104,8 +102,7 @@ class Changes:
     """Rows that could not be read, each with the reason."""
 
 
-@attrs.frozen
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """Word from the database that somebody has written."""
 
     own: bool

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-import attrs
+import msgspec
 import trio
 
 from daemon.errors import CannotStart, McpdError
@@ -89,8 +89,7 @@ class SummariesUnavailable(McpdError):
     """No question can be asked: packages or the key are missing, or the URL is invalid. Says what to do."""
 
 
-@attrs.frozen(kw_only=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """An answer of a model."""
 
     text: str

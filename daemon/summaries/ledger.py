@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from daemon.catalog.definitions import tools_digest
 from daemon.facts import Summarized
@@ -38,12 +38,11 @@ Tried = tuple[str, str]
 """A server's name with a tool's schema hash, or with the digest of all its tools."""
 
 
-@attrs.define
-class _Said:
+class _Said(msgspec.Struct):
     """The summaries of one server, and of its tools by schema hash."""
 
     summary: Summary | None = None
-    sentences: dict[str, Summary] = attrs.field(factory=dict)
+    sentences: dict[str, Summary] = msgspec.field(default_factory=dict)
 
 
 class Ledger:

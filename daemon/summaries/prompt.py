@@ -248,8 +248,7 @@ class UnreadableAnswer(McpdError):
     """An answer from which nothing can be taken."""
 
 
-@attrs.frozen(kw_only=True)
-class Sentence:
+class Sentence(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence accepted from an answer."""
 
     text: str
@@ -258,13 +257,12 @@ class Sentence:
     """Words that the tool or server is found by."""
 
 
-@attrs.frozen(kw_only=True)
-class ModelAnswer:
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The accepted part of an answer."""
 
     server: Sentence | None = None
     """The sentence about the server; None if it was not asked for, is missing or was refused."""
-    tools: Mapping[str, Sentence] = attrs.field(factory=dict)
+    tools: Mapping[str, Sentence] = msgspec.field(default_factory=dict)
     """The sentence about each tool, by the tool's name."""
     refused: tuple[str, ...] = ()
     """Why other sentences were refused, each with the name of its tool."""

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.kit.delay import doubled, jittered
 from daemon.states import ServerState
@@ -52,8 +53,7 @@ class Run:
     """When it ended, in seconds on the supervisor's clock."""
 
 
-@attrs.frozen(kw_only=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """The decision after a failed run."""
 
     state: ServerState

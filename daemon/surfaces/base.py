@@ -137,8 +137,7 @@ class View:
             self.wrapped[name].remember(sent, forward)
 
 
-@attrs.frozen(kw_only=True)
-class Loading:
+class Loading(msgspec.Struct, frozen=True, kw_only=True):
     """Tools that a call loads into its session, which lists them from then on."""
 
     tools: tuple[ToolKey, ...] = ()
@@ -149,8 +148,7 @@ class Loading:
     """The tools that leave the list instead, the one unused longest first; None where none ever does."""
 
 
-@attrs.frozen
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """The decision to answer a call at once."""
 
     result: bytes
@@ -161,8 +159,7 @@ class Reply:
     """The tools whose definitions the answer shows."""
 
 
-@attrs.frozen(kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The tool that a wrapper call means."""
 
     server: str
@@ -261,8 +258,7 @@ def _keep(known: dict[Key, Kept], key: Key, decided: Kept) -> None:
     known[key] = decided
 
 
-@attrs.frozen(kw_only=True)
-class AwaitListing:
+class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):
     """The decision to wait for what is not known yet, and to be asked again then."""
 
     servers: tuple[str, ...] = ()

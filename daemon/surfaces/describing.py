@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 from msgspec import Raw
 
@@ -62,8 +61,7 @@ Described = tuple[str, "Tool", str]
 """The name to call a tool by, the tool, and its description."""
 
 
-@attrs.frozen(kw_only=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     """The tools of a description that fit into one answer."""
 
     tools: Mapping[str, object]

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.config.model import DEFAULT_SURFACE
 from daemon.surfaces.category import CategorySurface
@@ -53,8 +54,7 @@ class ClientInfo:
         return f"{self.name} {self.version}".strip()[:MAX_TOLD]
 
 
-@attrs.frozen(kw_only=True)
-class SearchingClient:
+class SearchingClient(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of client that shows its model only those tools that the model has searched for."""
 
     name: str
@@ -107,8 +107,7 @@ class Grounds(enum.StrEnum):
     """The client searches tools itself, and there are more than it can take."""
 
 
-@attrs.frozen(kw_only=True)
-class SurfaceChoice:
+class SurfaceChoice(msgspec.Struct, frozen=True, kw_only=True):
     """A surface, and the grounds on which a client has it."""
 
     surface: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.errors import CallError, UnknownTool
 from daemon.kit.wording import closest
@@ -115,15 +116,14 @@ WORTH = 0.6
 """The share of the best hit's score that another hit must have to be shown beside it."""
 
 
-@attrs.define
-class Wanted:
+class Wanted(msgspec.Struct):
     """The tools that names and needs resolve to."""
 
-    tools: dict[str, Offered] = attrs.field(factory=dict)
+    tools: dict[str, Offered] = msgspec.field(default_factory=dict)
     """The tools, by the names to call them by."""
-    failures: dict[str, CallError] = attrs.field(factory=dict)
+    failures: dict[str, CallError] = msgspec.field(default_factory=dict)
     """Errors about what was not found, by what was asked for."""
-    alternatives: dict[str, list[str]] = attrs.field(factory=dict)
+    alternatives: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """The names of tools that fit nearly as well, by need."""
 
 

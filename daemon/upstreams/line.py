@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from daemon.ports import CallToSend
     from daemon.upstreams.admitted import Admitted
 
 
-@attrs.frozen(eq=False)
-class InLine:
+class InLine(msgspec.Struct, frozen=True, eq=False):
     """A call in line, and since when it is (seconds on the clock)."""
 
     ticket: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 from loguru import logger
 from msgspec import Raw
 
@@ -28,8 +28,7 @@ UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be cal
 """Why something is quarantined whose name or URI holds a secret."""
 
 
-@attrs.frozen(kw_only=True)
-class LookedThrough:
+class LookedThrough(msgspec.Struct, frozen=True, kw_only=True):
     """A list of one kind after everything was done that takes long with a long one."""
 
     tools: ScreenedList[Tool]

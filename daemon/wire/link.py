@@ -21,7 +21,7 @@ import os
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 import trio
 
 from daemon.errors import ConnectionLost
@@ -50,8 +50,7 @@ _views = (_view,)
 """The buffer for large reads, shared by all links: a new one for each read would be mapped and unmapped."""
 
 
-@attrs.frozen
-class LinkStatistics:
+class LinkStatistics(msgspec.Struct, frozen=True):
     """The state of a link at one moment."""
 
     queued: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 from daemon.wire.envelope import is_utf8
 from daemon.wire.frames import LineBuffer, as_line
@@ -68,8 +68,7 @@ SHORT_MASKED = 8192
 _TABLES = tuple(bytes(byte ^ key for byte in range(256)) for key in range(256))
 
 
-@attrs.frozen
-class Closing:
+class Closing(msgspec.Struct, frozen=True):
     """Why a WebSocket is closed: what its close frame says."""
 
     code: int

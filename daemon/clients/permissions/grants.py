@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
+import msgspec
 import trio
 
 from daemon.kit.latest import keep_latest
@@ -29,8 +29,7 @@ GRACE = 600.0
 """Seconds that a session's grants stay after its last connection has left: as long as a user has to answer."""
 
 
-@attrs.frozen(kw_only=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """That one tool may be called as it is now."""
 
     schema_hash: str

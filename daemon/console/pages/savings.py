@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import attrs
+import msgspec
 
 from daemon.console.charts import Chart, Quantity, bars, lines
 from daemon.console.page import ConsolePage, Fragment, element_id, session_page
@@ -29,8 +29,7 @@ CLIENTS = 100
 """Clients, and connections, whose savings are shown, the largest."""
 
 
-@attrs.frozen(kw_only=True)
-class Period:
+class Period(msgspec.Struct, frozen=True, kw_only=True):
     """A time that the charts cover."""
 
     title: str

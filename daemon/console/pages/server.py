@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import attrs
+import msgspec
 import trio
 
 from daemon.authorization.logins import LoginPage
@@ -142,8 +142,7 @@ STEP = 60
 _DAEMON = frozenset({EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED})
 
 
-@attrs.frozen(kw_only=True)
-class ServerCharts:
+class ServerCharts(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a server's charts; drawn where a page is, in a thread, and only if they differ."""
 
     title: str

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-import attrs
 import httpx2
+import msgspec
 import trio
 from msgspec import UNSET
 
@@ -105,15 +105,14 @@ UNREACHABLE_CALLS = 3
 """Calls in a row that could not connect: one may be a restart that is over in a moment, three are an outage."""
 
 
-@attrs.frozen
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Why one request got no answer."""
 
     cause: Cause
     """What sort of failure."""
     text: str
     """What happened, with the server's host and port."""
-    data: Mapping[str, Datum] = attrs.field(factory=dict)
+    data: Mapping[str, Datum] = msgspec.field(default_factory=dict)
     """What the cause carries."""
     wait: float = 0.0
     """Seconds to leave the server alone for; 0 if it did not say."""

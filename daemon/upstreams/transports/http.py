@@ -12,8 +12,8 @@ from __future__ import annotations
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-import attrs
 import httpx2
+import msgspec
 import trio
 from msgspec import Raw
 
@@ -110,8 +110,7 @@ async def _knock(host: str, port: int, tls: ssl.SSLContext | None, server: Serve
         raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place) from None
 
 
-@attrs.define(eq=False)
-class _Position:
+class _Position(msgspec.Struct, eq=False):
     """Where a stream of events is to be taken up again."""
 
     last_id: str = ""

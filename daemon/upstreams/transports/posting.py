@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING
 
-import attrs
 import httpx2
 import msgspec
 import trio
@@ -61,8 +60,7 @@ class _Cancelled(Struct):
     requestId: int = 0  # noqa: N815 - the wire's name
 
 
-@attrs.define(eq=False)
-class Post:
+class Post(msgspec.Struct, eq=False):
     """One frame on its way."""
 
     body: bytes
@@ -71,7 +69,7 @@ class Post:
     method: str
     """Empty of an answer."""
     params: Raw | UnsetType
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
 
 
 class PostLink(ABC):

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from ipaddress import IPv6Address, ip_network
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 from loguru import logger
 
 from daemon.config.listen import numeric
@@ -32,8 +32,7 @@ NEIGHBOURS = 64
 """Bits of an IPv6 address that count: whoever has one has all that begin with these (RFC 6177)."""
 
 
-@attrs.define
-class Attempt:
+class Attempt(msgspec.Struct):
     """What is remembered of one address."""
 
     failures: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NoReturn
 
-import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from daemon.wire.outbox import Link, Outbox
 
 
-@attrs.frozen(kw_only=True)
-class HttpNeeds:
+class HttpNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """What HTTP is given by the daemon around it."""
 
     listener: socket.socket

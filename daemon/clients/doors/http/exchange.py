@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
+import msgspec
 import trio
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ class Responding(Protocol):
         """End this connection's part: its socket goes on under another protocol."""
 
 
-@attrs.define(eq=False)
-class HttpExchange:
+class HttpExchange(msgspec.Struct, eq=False):
     """A request and the response to it."""
 
     head: Head
@@ -68,7 +67,7 @@ class HttpExchange:
     """When `on_due` is to be called, on trio's clock; to about half a second."""
     on_due: Callable[[], None] | None = None
     """Called once when it is due."""
-    headers: Mapping[str, str] = attrs.field(factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Headers of the response, whatever it is."""
     length: int | None = 0
     """Bytes of the body as announced; None if that is not said."""

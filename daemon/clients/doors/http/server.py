@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import unquote
 
-import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -68,8 +68,7 @@ DEPTH = 3
 """Parts of the longest path: `/mcp/PROFILE/SURFACE`."""
 
 
-@attrs.frozen(kw_only=True)
-class HttpOffer:
+class HttpOffer(msgspec.Struct, frozen=True, kw_only=True):
     """What the listener serves besides sessions."""
 
     profiles: Callable[[], tuple[str, ...]]

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -40,8 +41,7 @@ MAX_UNSENT = 16
 """Messages that wait for a session without a stream to open one: a list that has changed is announced once."""
 
 
-@attrs.frozen
-class RequestNames:
+class RequestNames(msgspec.Struct, frozen=True):
     """What a request names beside the place that it asks for."""
 
     key: str | None = None
