@@ -24,8 +24,8 @@ from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
 from daemon.clients.context import SessionContext
+from daemon.clients.identity import LOCAL_USER
 from daemon.clients.sessions import Sessions
-from daemon.clients.visitor import LOCAL_USER
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import RecentCalls
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from daemon.catalog.loaded import SessionRecord
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.config.model import Config
     from daemon.errors import CallError
     from daemon.host.call_log import EndedCall

@@ -21,7 +21,7 @@ from daemon.actors.upstream import UpstreamActor
 from daemon.authorization.logins import FileLogins
 from daemon.authorization.running import LoginRuns
 from daemon.authorization.server_logins import ServerLogins
-from daemon.clients.audience import ConnectedClients
+from daemon.clients.subscribers import ConnectedClients
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.main.run import ConfigFile

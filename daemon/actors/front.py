@@ -11,7 +11,7 @@ from daemon.errors import RunError, leaf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.wire.outbox import Link
 
 

@@ -15,6 +15,7 @@ from daemon import protocol
 from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
+from daemon.clients.identity import LOCAL_USER
 from daemon.clients.plain_calls import plain_call
 from daemon.clients.requests.completion import complete
 from daemon.clients.requests.following import subscribe, unsubscribe
@@ -25,7 +26,6 @@ from daemon.clients.requests.resources import list_resources, list_templates, re
 from daemon.clients.requests.subscriptions import cancel, listen
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
 from daemon.clients.requests.tools import call_tool, list_tools
-from daemon.clients.visitor import LOCAL_USER
 from daemon.errors import ProtocolFault, RunError, leaf
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.context import SessionContext
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage
     from daemon.wire.frames import Line

@@ -18,8 +18,8 @@ from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients.capabilities import NOTHING as NO_CAPABILITIES
 from daemon.clients.capabilities import answerable
-from daemon.clients.logging_levels import asked_level
 from daemon.clients.refusals import concerns_client, read_refusal, with_author, without_secrets
+from daemon.clients.subscribers import asked_level
 from daemon.errors import CallError, InternalError, UpstreamCallError, UpstreamLost
 from daemon.surfaces.answers import error_result
 
@@ -97,7 +97,7 @@ class Calls(Protocol):
         """Count a request that was put to the client, now or in its next round, or answered in its place."""
 
     def goes_on(self, call: ClientCall, result: Buffer) -> bool:
-        """Ask for what a server needs that can only answer; False if it has answered (`clients.rounds`)."""
+        """Ask for the input that a server's result names; False if it has answered (`clients.input_rounds`)."""
 
     def recheck(self, call: ClientCall) -> bool:
         """Judge a call again that has waited in a queue (`ports.CallToSend.check`)."""

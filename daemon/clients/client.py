@@ -15,8 +15,8 @@ import msgspec
 
 from daemon.clients.capabilities import NOTHING
 from daemon.clients.choosing import fault_of_choice, read_choice
+from daemon.clients.identity import LOCAL_USER
 from daemon.clients.rates import is_metered
-from daemon.clients.visitor import LOCAL_USER
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.kit.latest import keep_latest
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.config.model import Config, Profile
     from daemon.model import ToolKey
     from daemon.ports import Upstream

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from daemon.catalog.loaded import Loaded
-from daemon.clients.announcements import Habits
-from daemon.clients.audience import ConnectedClients
 from daemon.clients.client import DecidedSurfaces
 from daemon.clients.links import LinksOfVisitors
-from daemon.clients.listings import Listings
+from daemon.clients.list_changes import Habits, Listings
 from daemon.clients.permissions.grants import Grants
 from daemon.clients.permissions.rounds import AgreedCalls
 from daemon.clients.rates import CallRates
 from daemon.clients.request_states import RequestStates
+from daemon.clients.subscribers import ConnectedClients
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from daemon.clients.announcements import Announcement, Announcements
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
+    from daemon.clients.list_changes import Announcement, Announcements
     from daemon.clients.savings import Savings
     from daemon.ports import Upstream
     from daemon.surfaces.base import View

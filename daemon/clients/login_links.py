@@ -22,9 +22,8 @@ from daemon.authorization.running import LoginRefused
 from daemon.catalog.authorship import OURS
 from daemon.causes import CURED_BY_LOGIN
 from daemon.clients.capabilities import NOTHING, has
-from daemon.clients.elicitations import COMPLETE
+from daemon.clients.elicitations import COMPLETE, UserAnswer
 from daemon.clients.input_required import InputRequest, asking_result, fits
-from daemon.clients.own_questions import UserAnswer
 from daemon.clients.parking import client_of, owner_of
 from daemon.clients.permissions.questions import ELICIT
 from daemon.clients.waits import keep_patient

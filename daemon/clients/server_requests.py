@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from daemon.clients.audience import ConnectedClients
+    from daemon.clients.subscribers import ConnectedClients
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer

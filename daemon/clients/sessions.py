@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
+import attrs
 import trio
 from loguru import logger
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog, ServerEntry
     from daemon.kit.mailbox import Watch
     from daemon.model import Tool, ToolKey
+
 
 RETRY_SECONDS = 5.0
 """Seconds between attempts to recall a session whose store does not answer: each costs a request up to 1.5
@@ -336,3 +338,48 @@ def _changed_servers(before: Catalog | None, after: Catalog) -> set[str]:
 
 def _decisive(entry: ServerEntry | None) -> object:
     return None if entry is None else (id(entry.tools), entry.disabled, entry.renamed)
+
+
+class SharedMemory(Memory, Protocol):
+    """Where sessions with a key are stored, perhaps by several daemons."""
+
+    async def look(self) -> None:
+        """Return once all that other daemons wrote before now is known here, or cannot be for now."""
+
+
+async def unload(
+    sessions: Sessions, memory: SharedMemory, identity: Hashable, keys: Collection[ToolKey]
+) -> bool:
+    """Take tools away from a session, in use or only kept; its clients are told of their changed lists.
+
+    Args:
+        sessions: the sessions in use.
+        memory: where sessions with a key are stored.
+        identity: what identifies the session (`SessionState.identity`): its key, if it has one.
+        keys: the tools. What a profile preloads is loaded again with the next change of the catalog.
+
+    Returns:
+        Whether that will outlive the daemon; True for a session of which nothing is kept.
+
+    Raises:
+        McpdError: the session is not in use, and the store does not answer.
+    """
+    # A row that another daemon wrote, and that is not known here yet, would not be deleted (`state.writing`).
+    await memory.look()
+    state = _in_use(sessions, identity)
+    if state is None and isinstance(identity, str):
+        record = await memory.recall(identity)
+        state = _in_use(sessions, identity)
+        if state is None and record is not None:
+            memory.keep(attrs.evolve(record, loaded=record.loaded.without(keys)))
+            return await memory.kept(identity)
+    if state is None:
+        return True
+    if state.become(state.loaded.without(keys)):
+        sessions.keep(state)
+    return state.key is None or await memory.kept(state.key)
+
+
+def _in_use(sessions: Sessions, identity: Hashable) -> SessionState | None:
+    each = (*sessions.named.values(), *sessions.own)
+    return next((state for state in each if state.identity == identity), None)

@@ -25,7 +25,7 @@ from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from daemon.clients.member import Subscriber
+    from daemon.clients.identity import Subscriber
     from daemon.ports import TaskOwner
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
@@ -188,7 +188,7 @@ class ClientTasks:
                 told = renamed(self.note(task, members), task)
                 # It is kept for a client that reads slowly, one for each of its tasks.
                 told = told if len(params) <= MAX_TASK_BYTES else _required_of(told)
-                task.told.owe(task, TASK_STATUS, _encode(told))
+                task.told.enqueue(task, TASK_STATUS, _encode(told))
 
     def owner_of(self, request: PeerRequest) -> Task | None:
         """The task that a server's request belongs to, which is then named by our id in it."""
@@ -212,7 +212,7 @@ class ClientTasks:
                 if not was_over:
                     text = Raw(_encode(f"the connection to server {server} was lost, and the task with it"))
                     task.state = {**task.state, "status": Raw(b'"failed"'), "statusMessage": text}
-                    task.told.owe(task, TASK_STATUS, _encode(task.state))
+                    task.told.enqueue(task, TASK_STATUS, _encode(task.state))
 
     def _forget_old(self) -> None:
         now = trio.current_time()

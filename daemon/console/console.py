@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.clients.doors.http.asgi import Message, Receive, Send
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.console.access import cookie_in
     from daemon.console.application import Application
     from daemon.operators.base import OperatorContext

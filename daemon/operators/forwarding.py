@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec import UNSET, Raw, UnsetType
 
-from daemon.clients.call_records import IS_ERROR
-from daemon.clients.calls import is_error, text_in
+from daemon.clients.calls import IS_ERROR, is_error, text_in
 from daemon.clients.refusals import read_refusal
 from daemon.counting.recent_calls import NAME, RecentCall
 from daemon.counting.tally import OK, OPERATOR

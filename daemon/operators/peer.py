@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
-from daemon.clients.audience import ConnectedClients
 from daemon.clients.server_requests import ServerRequests
+from daemon.clients.subscribers import ConnectedClients
 from daemon.protocol import PROGRESS
 
 if TYPE_CHECKING:

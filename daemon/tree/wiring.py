@@ -15,7 +15,7 @@ from daemon.actors.session import Session
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.unix import unix_door
 from daemon.clients.parking import parked_calls
-from daemon.clients.unloading import unload
+from daemon.clients.sessions import unload
 from daemon.counting.readings import Exporter
 from daemon.history.event import Event, EventKind
 from daemon.host.notify import KEPT, Notifier, Readiness

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.clients.doors.listening import KEPT_DESCRIPTORS, Listener
-from daemon.clients.visitor import local_user
+from daemon.clients.identity import local_user
 from daemon.wire.link import FdLink
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
 
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.config.tuning import Limits
     from daemon.processes.peers import PeerCredentials, Peers
     from daemon.wire.outbox import Outbox

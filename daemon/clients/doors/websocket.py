@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Mapping
 
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.config.tuning import Limits
     from daemon.wire.outbox import Link, Outbox
 

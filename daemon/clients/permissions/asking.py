@@ -18,8 +18,8 @@ import trio
 from loguru import logger
 
 from daemon.clients.capabilities import NOTHING, has
+from daemon.clients.elicitations import UserAnswer
 from daemon.clients.input_required import STATE, InputRequest, asking_result, fits
-from daemon.clients.own_questions import UserAnswer
 from daemon.clients.parking import client_of, owner_of
 from daemon.clients.permissions.questions import ELICIT, NoChoice, UserChoice, choice_in, question
 from daemon.clients.request_states import TTL

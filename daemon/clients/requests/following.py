@@ -10,7 +10,7 @@ import trio
 
 from daemon import protocol
 from daemon.clients.requests.resources import find_resource, uri_in
-from daemon.clients.subscribed import MAX_FOLLOWED, Following
+from daemon.clients.subscribers import MAX_FOLLOWED, Following
 from daemon.clients.waits import wait_known, wait_up
 from daemon.errors import (
     CallError,

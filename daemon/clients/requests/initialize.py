@@ -19,8 +19,7 @@ from daemon.clients.introducing import (
     instructions_for,
     not_introduced,
 )
-from daemon.clients.patience import patience_of
-from daemon.clients.requests.lists import MAX_WAITING_LISTS
+from daemon.clients.requests.lists import MAX_WAITING_LISTS, patience_of
 from daemon.clients.waits import wait_known
 from daemon.surfaces.base import AwaitListing
 

@@ -8,8 +8,7 @@ import trio
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
-from daemon.clients.paging import list_page, list_result
-from daemon.clients.patience import patience_of
+from daemon.clients.connection import list_page, list_result
 from daemon.clients.waits import wait_known
 from daemon.surfaces.base import AwaitListing
 from daemon.surfaces.describing import unlisted
@@ -22,6 +21,25 @@ if TYPE_CHECKING:
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
     from daemon.model import Kind
+    from daemon.surfaces.fitting import ClientInfo
+
+
+PATIENCE = {
+    # It gives a server 10 s (`startup_timeout_sec`), asks once, and does not listen to changes.
+    "codex": 8.0,
+    # It gives up after 5 s.
+    "opencode": 4.0,
+}
+"""Seconds that clients wait who wait less long than others, by their name or how it begins, up to a hyphen."""
+
+OTHERS = 25.0
+"""Seconds that others wait: Claude Code gives a server 30 s (`MCP_TIMEOUT`), who uses an SDK as it is 60 s."""
+
+
+def patience_of(client: ClientInfo) -> float:
+    """Seconds that one request of a client may wait for the starts of servers."""
+    return PATIENCE.get(client.name.partition("-")[0], OTHERS)
+
 
 MAX_WAITING_LISTS = 16
 """Requests for lists of one client that may wait for what they depend on; others get what is known."""

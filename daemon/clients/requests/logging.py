@@ -8,7 +8,7 @@ import msgspec
 import trio
 from msgspec import Raw, Struct
 
-from daemon.clients.logging_levels import rank_of
+from daemon.clients.subscribers import rank_of
 from daemon.wire import envelope
 
 if TYPE_CHECKING:

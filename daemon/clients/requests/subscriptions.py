@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
+from daemon.clients.list_changes import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.following import follow, unfollow
 from daemon.clients.requests.initialize import declared
-from daemon.clients.subscriptions import MAX_SUBSCRIPTIONS
 from daemon.model import Kind
 from daemon.wire import envelope
 

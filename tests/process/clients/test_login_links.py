@@ -14,7 +14,7 @@ from daemon.authorization.logins import FileLogins
 from daemon.authorization.running import LoginRuns
 from daemon.authorization.server_logins import ServerLogins
 from daemon.causes import Cause
-from daemon.clients.visitor import LOCAL_USER, Principal
+from daemon.clients.identity import LOCAL_USER, Principal
 from daemon.facts import ServerStatus
 from daemon.processes.children import Children
 from daemon.protocol import CAPABILITIES_KEY

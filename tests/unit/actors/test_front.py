@@ -10,7 +10,7 @@ import trio.testing
 from loguru import logger
 
 from daemon.actors.front import Front
-from daemon.clients.visitor import Principal
+from daemon.clients.identity import Principal
 from daemon.errors import ConnectionLost
 
 if TYPE_CHECKING:

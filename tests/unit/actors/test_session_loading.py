@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from daemon.catalog.kinds import LISTS
-from daemon.clients.announcements import PATIENCE, TAKING_IN
+from daemon.clients.list_changes import PATIENCE, TAKING_IN
 from daemon.errors import UpstreamLost
 from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Stage

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from daemon.bridge import conversation
 from daemon.bridge.conversation import MAX_SUBSCRIPTIONS, PING_ID, Beginning, Script
-from daemon.clients import subscriptions
+from daemon.clients import list_changes
 
 if TYPE_CHECKING:
     import pytest
@@ -109,4 +109,4 @@ def test_as_many_subscriptions_are_kept_as_the_daemon_allows() -> None:
     script = Script(b"")
     for number in range(MAX_SUBSCRIPTIONS + 5):
         script.subscribed(b"%d" % number, LISTEN)
-    assert len(script.subscriptions) == MAX_SUBSCRIPTIONS == subscriptions.MAX_SUBSCRIPTIONS
+    assert len(script.subscriptions) == MAX_SUBSCRIPTIONS == list_changes.MAX_SUBSCRIPTIONS

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class TestMember:
-    """A `clients.member.Subscriber`."""
+    """A `clients.identity.Subscriber`."""
 
     __test__ = False
 
@@ -37,7 +37,7 @@ class TestMember:
     def say(self, method: str, params: bytes) -> None:
         self.told.append((method, json.loads(params), None))
 
-    def owe(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
+    def enqueue(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
         if self.is_behind:
             self.owed[key] = json.loads(params)
         else:
@@ -46,7 +46,7 @@ class TestMember:
     def is_pending(self, key: Hashable) -> bool:
         return key in self.owed
 
-    def forgive(self, key: Hashable) -> None:
+    def discard_pending(self, key: Hashable) -> None:
         self.owed.pop(key, None)
 
     def ask(self, request: PeerRequest, until: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.clients.announcements import MAX_CLIENTS, MAX_OWED, Habit, Habits
+from daemon.clients.list_changes import MAX_CLIENTS, MAX_OWED, Habit, Habits
 
 
 def test_everybody_is_given_a_chance() -> None:

@@ -14,8 +14,8 @@ from msgspec import Raw
 from daemon.catalog.loaded import Source, is_anonymous
 from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
 from daemon.clients.client import Client
+from daemon.clients.identity import LOCAL_USER, Principal, local_user
 from daemon.clients.sessions import RETRY_SECONDS
-from daemon.clients.visitor import LOCAL_USER, Principal, local_user
 from daemon.errors import McpdError
 from daemon.protocol import SESSION_KEY
 from tests.fakes_upstream import Stage

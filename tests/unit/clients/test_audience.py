@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 from msgspec import Raw
 
-from daemon.clients.audience import ConnectedClients
+from daemon.clients.subscribers import ConnectedClients
 from tests.unit.clients.asking import question
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import Raw
 
-from daemon.clients.call_records import IS_ERROR
-from daemon.clients.calls import LOOKED_THROUGH, is_error
+from daemon.clients.calls import IS_ERROR, LOOKED_THROUGH, is_error
 from daemon.errors import UpstreamLost
 from tests.unit.clients.asking import asks, called, greeted, on_full_surface
 

@@ -9,8 +9,7 @@ import trio.testing
 from loguru import logger
 
 from daemon.catalog.kinds import LISTS
-from daemon.clients.list_changes import ListChanges
-from daemon.clients.subscriptions import Subscriptions
+from daemon.clients.list_changes import ListChanges, Subscriptions
 from daemon.facts import Configured
 from daemon.model import Kind
 from daemon.wire.outbox import Outbox

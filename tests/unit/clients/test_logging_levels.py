@@ -8,7 +8,7 @@ import attrs
 import msgspec
 import pytest
 
-from daemon.clients.logging_levels import LEVELS, LogLevels, rank_in, rank_of, takes
+from daemon.clients.subscribers import LEVELS, LogLevels, rank_in, rank_of, takes
 from tests.unit.clients.members import TestMember, raw
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.clients.paging import UnknownCursor, list_page, list_result
+from daemon.clients.connection import UnknownCursor, list_page, list_result
 
 
 def read(raw: bytes) -> Any:

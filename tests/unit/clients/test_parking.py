@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from daemon.clients.identity import Principal
 from daemon.clients.parking import MAX_ASKED, MAX_COMPARED
 from daemon.clients.request_states import MAX_HELD_BYTES, MAX_OF_CLIENT, MAX_OF_SERVER, PREFIX, TTL
-from daemon.clients.visitor import Principal
 from daemon.errors import UpstreamLost
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 )
 
 from daemon.clients.connection import ClientConnection
+from daemon.clients.identity import LOCAL_USER, Principal
 from daemon.clients.request_states import MAX_OF_CLIENT, MAX_OF_SERVER, TTL
-from daemon.clients.visitor import LOCAL_USER, Principal
 from daemon.errors import UpstreamLost
 from daemon.wire.requests import Requests
 from tests.fakes_upstream import Stage

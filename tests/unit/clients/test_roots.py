@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.clients.roots import RootsOfClients
+from daemon.clients.subscribers import RootsOfClients
 from tests.unit.clients.asking import question
 
 if TYPE_CHECKING:

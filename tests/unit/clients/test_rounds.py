@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from daemon.clients.input_required import FIRST_PAUSE, LONGEST_PAUSE
-from daemon.clients.rounds import MAX_ROUNDS
+from daemon.clients.input_rounds import MAX_ROUNDS
 from daemon.clients.server_requests import MAX_OF_SERVER
 from daemon.facts import Switched
 from tests.fakes_upstream import Stage, error_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.clients.subscribed import MAX_FOLLOWED, MAX_PARAMS, MAX_URI, Following, ResourceSubscriptions
+from daemon.clients.subscribers import MAX_FOLLOWED, MAX_PARAMS, MAX_URI, Following, ResourceSubscriptions
 from daemon.errors import Overloaded
 from daemon.wire.requests import RemoteError
 from tests.unit.clients.members import TestMember, raw

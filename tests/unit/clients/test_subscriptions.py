@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from daemon.catalog.kinds import LISTS
-from daemon.clients.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
+from daemon.clients.list_changes import MAX_SUBSCRIPTIONS, Subscriptions
 from daemon.model import Kind
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer

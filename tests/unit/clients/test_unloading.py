@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.clients.sessions import Sessions
-from daemon.clients.unloading import unload
+from daemon.clients.sessions import Sessions, unload
 from tests.fakes_upstream import Stage
 
 if TYPE_CHECKING:

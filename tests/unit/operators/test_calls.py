@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.clients.identity import Principal
 from daemon.clients.parking import parked_calls
-from daemon.clients.visitor import Principal
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.operators.call import OperatorCallParams, call

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.doors.http.head import Head
     from daemon.clients.doors.http.tokens import Tokens
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.config.listen import HttpListen
 
 WANTED = "show a bearer token, in `Authorization`: on the daemon's machine `mcpd token` prints one\n"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link, Outbox
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.doors.http.exchange import HttpExchange
     from daemon.clients.doors.http.head import Head
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Outbox
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
     from daemon.clients.doors.tls import terminate
     from daemon.clients.doors.websocket import serve_websocket
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.config.tuning import Limits
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Link, Outbox

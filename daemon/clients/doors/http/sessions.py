@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from daemon.clients.doors.http.exchange import HttpExchange
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Link, Outbox
 

@@ -16,7 +16,7 @@ from trio_websocket import ConnectionClosed, open_websocket_url, wrap_client_str
 from daemon.actors.front import Front
 from daemon.clients.doors.tls import terminate, tls_context
 from daemon.clients.doors.websocket import LEAVING, serve_websocket
-from daemon.clients.visitor import LOCAL_USER
+from daemon.clients.identity import LOCAL_USER
 from daemon.config.listen import Tls
 from daemon.config.tuning import Limits
 from daemon.wire.messages import BINARY, CLOSE, FIN, PING, TEXT, WHOLE_TEXT, framed, head_of

@@ -10,7 +10,7 @@ import attrs
 
 from daemon.actors.front import Front
 from daemon.clients.doors.unix import unix_door
-from daemon.clients.visitor import LOCAL_USER
+from daemon.clients.identity import LOCAL_USER
 from daemon.config.tuning import Limits
 from daemon.processes.peers import Peers, shares
 from daemon.wire.outbox import Outbox
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from daemon.clients.visitor import Principal
+    from daemon.clients.identity import Principal
     from daemon.wire.envelope import Envelope
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link

@@ -15,7 +15,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, Pong,
 
 from daemon.actors.front import Front
 from daemon.clients.doors.websocket import LEAVING, MISSES, PING_SECONDS, serve_websocket
-from daemon.clients.visitor import Principal
+from daemon.clients.identity import Principal
 from daemon.config.tuning import Limits
 from daemon.protocol import HELLO
 from daemon.wire.outbox import Outbox

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.clients.doors.http.head import HEAD_BYTES, Refusal
 from daemon.clients.doors.http.metrics import CONNECTIONS, REQUEST_SECONDS, TEXT_FORMAT, require_all_profiles
-from daemon.clients.visitor import LOCAL_USER, Principal
+from daemon.clients.identity import LOCAL_USER, Principal
 from daemon.errors import Overloaded
 from daemon.host.notify import Readiness
 from tests.process.actors.exposed import PLAIN, TEXT, body, everything, exposed

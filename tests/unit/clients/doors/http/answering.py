@@ -15,7 +15,7 @@ from daemon.clients.doors.http.exchange import PLAIN
 from daemon.clients.doors.http.head import Refusal
 from daemon.clients.doors.http.mcp import McpEndpoint
 from daemon.clients.doors.http.sessions import Place
-from daemon.clients.visitor import Principal
+from daemon.clients.identity import Principal
 from daemon.errors import RunError
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.outbox import Outbox

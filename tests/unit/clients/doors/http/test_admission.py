@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from daemon.clients.doors.http.admission import WANTED
 from daemon.clients.doors.http.attempts import FIRST_DELAY, LONGEST_DELAY
 from daemon.clients.doors.http.head import Head, Refusal
-from daemon.clients.visitor import Principal
+from daemon.clients.identity import Principal
 from daemon.counting.tally import HTTP_REFUSALS
 from daemon.safety.redact import Redactor
 from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY, bearing, hall, head

@@ -1,4 +1,4 @@
-"""Input for servers of MCP 2026-07-28 from clients of earlier revisions, in as many rounds as a server wants.
+"""Rounds of input: a modern server needs answers that an older client is asked for.
 
 Such a server does not ask while it works: it answers with what it needs, and wants the call again with the
 client's answers. So the client is asked as a server of its own revision would, and the call is sent again. It
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionContext
     from daemon.clients.input_required import InputRequest, InputRequired
     from daemon.wire.envelope import Buffer
+
 
 MAX_ROUNDS = 10
 """Rounds of one call, as the SDKs of MCP have it: a server that always needs more is not asked for ever."""

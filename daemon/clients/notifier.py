@@ -1,4 +1,4 @@
-"""The way to one client for what servers say that belongs to none of its requests.
+"""Notifications to one client that belong to none of its requests.
 
 A client that reads slowly must not fill the memory: what may be lost is dropped, and of what may not, only the
 newest about each thing is kept until there is room again.
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
     from daemon.clients.server_requests import RelayedRequest
-    from daemon.clients.subscribed import Following
+    from daemon.clients.subscribers import Following
     from daemon.config.model import Profile
     from daemon.wire.peer import Peer
     from daemon.wire.peer_requests import PeerRequest
+
 
 OWED_SECONDS = 0.5
 """Seconds between looks whether a client that was behind takes what is owed to it."""
 
 
 class ClientNotifier:
-    """The way to one client for what belongs to none of its requests: a `clients.member.Subscriber`."""
+    """The way to one client for what belongs to none of its requests: a `clients.identity.Subscriber`."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class ClientNotifier:
         if self.has_room():
             self._peer.notify(method, params)
 
-    def owe(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
+    def enqueue(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
         """Send what the client must learn, as soon as it takes it.
 
         Args:
@@ -139,7 +140,7 @@ class ClientNotifier:
         """Whether something about this waits for the client."""
         return key in self._owed
 
-    def forgive(self, key: Hashable) -> None:
+    def discard_pending(self, key: Hashable) -> None:
         """Send no more what is owed about this."""
         self._owed.pop(key, None)
 

@@ -1,0 +1,523 @@
+"""Subscribers of what servers say outside of calls: log levels, resources, tasks, roots."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+import msgspec
+import trio
+from msgspec import Raw, Struct
+
+from daemon.catalog.naming import mcpd_uri
+from daemon.clients.tasks import ClientTasks
+from daemon.errors import Overloaded
+from daemon.kit.mailbox import Watch
+from daemon.model import StandingWishes
+from daemon.protocol import LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, SUBSCRIPTION_KEY, TASK_STATUS
+from daemon.wire.envelope import INVALID_REQUEST, is_utf8
+from daemon.wire.requests import NO_CLIENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from daemon.clients.identity import Subscriber
+    from daemon.ports import TaskOwner
+    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import Exchange, RemoteError
+
+
+MAX_FOLLOWED = 1000
+"""Subscriptions of one client: an editor that follows each open file has some hundred."""
+
+MAX_FOLLOWED_AT_SERVER = 10_000
+"""URIs that are followed at one server: each is asked for again when it comes back, a millisecond apiece."""
+
+MAX_PARTS = 32
+"""Slashes from the end at which an updated URI may be cut to find the resource that somebody follows."""
+
+MAX_PARAMS = 8 * 1024
+"""Bytes of an update that is passed on as its server wrote it; of a longer one, only the URI is. It is kept for
+a client that reads slowly, one for each resource that it follows."""
+
+MAX_URI = 16 * 1024
+"""Characters of the longest URI that an update may name, which are those that a client may follow."""
+
+
+class _Updated(Struct):
+    uri: str
+
+
+_decode_updated = msgspec.json.Decoder(_Updated).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.encode
+
+
+@attrs.frozen
+class Following:
+    """One subscription of a client to one resource."""
+
+    told: Subscriber
+    """The client."""
+    server: str
+    """The server that has the resource, or the instance of it that the client uses."""
+    of: str
+    """The name of the server in the configuration."""
+    own: str
+    """The server's own URI of it."""
+    uri: str
+    """The URI that the client has used."""
+    listen: bytes | None = None
+    """The request that subscribes, raw, as of MCP 2026-07-28: updates belong to it."""
+    resume: Callable[[Following], None] = attrs.field(default=lambda _: None, eq=False, repr=False)
+    """Has the client follow it where it is now: the server or instance that was asked is no more."""
+
+
+class _Followed(msgspec.Struct, eq=False):
+    """One resource that somebody follows."""
+
+    by: dict[Following, None] = msgspec.field(default_factory=dict)
+    settled: trio.Event = msgspec.field(default_factory=trio.Event)
+    """Set once its server has said whether it tells of updates."""
+    refusal: RemoteError | None = None
+
+
+class ResourceSubscriptions:
+    """All subscriptions of all clients."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        """Begin without any; `changed` is called with a server when other URIs of it are followed."""
+        self._servers: dict[str, dict[str, _Followed]] = {}
+        self._of: dict[Subscriber, dict[Following, None]] = {}
+        self._changed = changed
+
+    def wished(self, server: str) -> frozenset[str]:
+        """The URIs that are followed at a server, by its own names."""
+        return frozenset(self._servers.get(server, ()))
+
+    def of(self, told: Subscriber) -> tuple[Following, ...]:
+        """What a client follows."""
+        return tuple(self._of.get(told, ()))
+
+    def begin(self, following: Following) -> None:
+        """Follow a resource; nothing happens if the client follows it already in this way.
+
+        Raises:
+            Overloaded: the client, or all clients at that server, follow too many.
+        """
+        own = self._of.setdefault(following.told, {})
+        if following in own:
+            return
+        at_server = self._servers.setdefault(following.server, {})
+        if len(own) >= MAX_FOLLOWED:
+            text = f"{MAX_FOLLOWED} resources are followed by this client: unsubscribe from one first"
+            raise Overloaded(text)
+        if following.own not in at_server and len(at_server) >= MAX_FOLLOWED_AT_SERVER:
+            text = f"{MAX_FOLLOWED_AT_SERVER} resources of server {following.server} are followed already"
+            raise Overloaded(text, server=following.server)
+        own[following] = None
+        is_first = following.own not in at_server
+        at_server.setdefault(following.own, _Followed()).by[following] = None
+        if is_first:
+            self._changed(following.server)
+
+    def end(self, following: Following) -> None:
+        """Follow a resource no more. Idempotent."""
+        own = self._of.get(following.told, {})
+        if following not in own:
+            return
+        del own[following]
+        following.told.discard_pending(following)
+        at_server = self._servers.get(following.server, {})
+        followed = at_server.get(following.own)
+        if followed is None:
+            # Its server is gone.
+            return
+        del followed.by[following]
+        if not followed.by:
+            del at_server[following.own]
+            followed.settled.set()
+            self._changed(following.server)
+
+    def leave(self, told: Subscriber) -> None:
+        """End all that a client follows: it is gone."""
+        for each in self.of(told):
+            self.end(each)
+        self._of.pop(told, None)
+
+    async def wait_settled(self, following: Following) -> RemoteError | None:
+        """Return once the server tells of updates of a resource, with the reason if it does not."""
+        followed = self._find(following)
+        if followed is None:
+            return None
+        while not followed.settled.is_set():
+            await followed.settled.wait()
+        return followed.refusal
+
+    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
+        """Note what a server has said (`ports.Audience.settled`)."""
+        if (followed := self._servers.get(server, {}).get(uri)) is not None:
+            followed.refusal = refusal
+            followed.settled.set()
+
+    def lost(self, server: str) -> None:
+        """Note that a server has to be asked again."""
+        for each in self._servers.get(server, {}).values():
+            if each.settled.is_set():
+                each.settled, each.refusal = trio.Event(), None
+
+    def gone(self, server: str) -> None:
+        """Forget a server that will never be again.
+
+        Who followed something of it is told to look once more, and follows it wherever it is now.
+        """
+        for each in self._servers.pop(server, {}).values():
+            each.settled.set()
+            for following in each.by:
+                self._of.get(following.told, {}).pop(following, None)
+                params = _told(following, following.own, {})
+                following.told.enqueue(following, RESOURCE_UPDATED, params, following.listen)
+                following.resume(following)
+
+    def hear(self, server: str, params: Raw) -> None:
+        """Take an update to those that follow the resource, or one that it is a part of (MCP)."""
+        at_server = self._servers.get(server)
+        if not at_server:
+            return
+        try:
+            updated = _decode_updated(params).uri
+            members = _decode_members(params) if len(params) <= MAX_PARAMS else {}
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        if len(updated) > MAX_URI:
+            return
+        for own in _with_wholes(updated):
+            for each in list(at_server[own].by) if own in at_server else ():
+                if each.told.sees(server):
+                    # Of a client that is behind, who knows how many parts: the whole has changed, too.
+                    what = own if each.told.is_pending(each) else updated
+                    each.told.enqueue(each, RESOURCE_UPDATED, _told(each, what, members), each.listen)
+
+    def _find(self, following: Following) -> _Followed | None:
+        return self._servers.get(following.server, {}).get(following.own)
+
+
+def _with_wholes(uri: str) -> Iterator[str]:
+    """A URI, and those of the resources that it may be a part of."""
+    yield uri
+    _scheme, _, path = uri.partition("://")
+    start = len(uri) - len(path)
+    end = len(uri)
+    for _ in range(MAX_PARTS):
+        end = uri.rfind("/", start, end)
+        if end <= start:
+            return
+        yield uri[: end + 1]
+        yield uri[:end]
+
+
+def _told(following: Following, updated: str, members: dict[str, Raw]) -> bytes:
+    """The params of an update as one client is told: under its own URI, and its own subscription."""
+    told: dict[str, object] = {**members, "uri": _as_used(following, updated)}
+    meta: dict[str, object] = {}
+    with suppress(msgspec.MsgspecError, RecursionError):
+        meta = dict(_decode_members(members.get("_meta", Raw(b"{}"))))
+    meta.pop(SUBSCRIPTION_KEY, None)
+    if following.listen is not None:
+        meta[SUBSCRIPTION_KEY] = Raw(following.listen)
+    told.pop("_meta", None)
+    return _encode({**told, "_meta": meta} if meta else told)
+
+
+def _as_used(following: Following, updated: str) -> str:
+    if updated == following.own:
+        return following.uri
+    if following.uri == following.own:
+        return updated
+    # A part of a resource that the client names by its server.
+    return mcpd_uri(following.of, updated)
+
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""All levels, the most talkative first (RFC 5424)."""
+
+_RANKS = {level: rank for rank, level in enumerate(LEVELS)}
+
+
+class _Leveled(Struct):
+    level: str
+
+
+_decode_level = msgspec.json.Decoder(str).decode
+_decode_message = msgspec.json.Decoder(_Leveled).decode
+
+
+def rank_of(level: Raw) -> int:
+    """A level as a number, the most talkative is 0.
+
+    Raises:
+        msgspec.ValidationError: there is no such level.
+    """
+    found = _RANKS.get(name := _decode_level(level))
+    if found is None:
+        raise msgspec.ValidationError(f"there is no level {name[:20]!r}; there are: {', '.join(LEVELS)}")
+    return found
+
+
+def rank_in(params: Raw) -> int | None:
+    """The level of a line of a log; None if it has none that is known."""
+    try:
+        return _RANKS.get(_decode_message(params).level)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def takes(params: Raw, *, asked: Raw | None, modern: bool, level: int | None) -> bool:
+    """Whether a client gets a line that came with its own request.
+
+    Args:
+        params: the params of the notification.
+        asked: the level that the request names, raw (MCP 2026-07-28); None if it names none.
+        modern: whether the request is of that revision.
+        level: the level that the client has set; None if it has set none.
+    """
+    if modern:
+        level = wished_rank(asked)
+    elif level is None:
+        return True
+    rank = rank_in(params)
+    return level is not None and rank is not None and rank >= level
+
+
+def wished_rank(level: Raw | None) -> int | None:
+    """The level that a request names; None if it names none that is known."""
+    try:
+        return None if level is None else rank_of(level)
+    except msgspec.MsgspecError:
+        return None
+
+
+def asked_level(asked: Raw | None, *, modern: bool, level: int | None) -> bytes | None:
+    """The level, raw, that a modern server is asked for with a client's request (`takes`); None for none."""
+    rank = wished_rank(asked) if modern else level
+    return None if rank is None else msgspec.json.encode(LEVELS[rank])
+
+
+class LogLevels:
+    """The levels that clients have set."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """Begin without any; `changed` is called when the levels, or who has set them, change."""
+        self._listening: dict[Subscriber, None] = {}
+        self._by_rank: list[dict[Subscriber, None]] = [{} for _ in LEVELS]
+        self._changed = changed
+
+    def join(self, told: Subscriber) -> None:
+        """Note that a client has set a level, or another one than before."""
+        if told.level is None or told in self._by_rank[told.level]:
+            return
+        for of_rank in self._by_rank:
+            of_rank.pop(told, None)
+        self._by_rank[told.level][told] = self._listening[told] = None
+        self._changed()
+
+    def leave(self, told: Subscriber) -> None:
+        """Forget a client."""
+        if told in self._listening:
+            del self._listening[told]
+            for of_rank in self._by_rank:
+                of_rank.pop(told, None)
+            self._changed()
+
+    def wished(self, server: str) -> str | None:
+        """The most talkative level that a client has set that sees this server."""
+        # The first that sees it settles it: this runs for all servers each time that a client sets a level.
+        ranked = zip(LEVELS, self._by_rank, strict=True)
+        return next((level for level, of_rank in ranked if any(each.sees(server) for each in of_rank)), None)
+
+    def hear(self, server: str, params: Raw, cause: Exchange | None) -> None:
+        """Take a line of a server's log to the clients that it is for.
+
+        Args:
+            server: the server.
+            params: the params of the notification.
+            cause: the request that the line came with: its client gets it there, or not at all.
+        """
+        asker = None
+        if cause is not None:
+            asker = cause.asker
+            cause.notified(LOG_MESSAGE, params)
+        if not self._listening or (rank := rank_in(params)) is None:
+            return
+        raw = bytes(params)
+        for each in list(self._listening):
+            if each.asker is not asker and each.level is not None and rank >= each.level and each.sees(server):
+                each.say(LOG_MESSAGE, raw)
+
+
+class RootsClient(Protocol):
+    """One client that has roots."""
+
+    def sees(self, server: str) -> bool:
+        """Whether its profile has anything of this server."""
+
+    def ask(self, request: PeerRequest) -> None:
+        """Take a server's request for its roots."""
+
+    def tell(self, server: str) -> None:
+        """Tell a server that its roots have changed."""
+
+
+class RootsOfClients:
+    """The clients that have roots."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._clients: dict[RootsClient, None] = {}
+        self._refused: set[str] = set()
+
+    def ask(self, request: PeerRequest) -> None:
+        """Put a request that belongs to no call to the only client that can be meant, or refuse it."""
+        only = self._only(request.server) if request.method == LIST_ROOTS else None
+        if only is not None:
+            only.ask(request)
+            return
+        if request.method == LIST_ROOTS:
+            self._refused.add(request.server)
+        request.refuse(INVALID_REQUEST, NO_CLIENT)
+
+    def join(self, client: RootsClient) -> None:
+        """Ask this client, too, from now on."""
+        self._clients[client] = None
+        self._tell_refused()
+
+    def leave(self, client: RootsClient) -> None:
+        """Ask this client no more."""
+        self._clients.pop(client, None)
+        self._tell_refused()
+
+    def gone(self, server: str) -> None:
+        """Tell a server nothing more that will never be again."""
+        self._refused.discard(server)
+
+    def _tell_refused(self) -> None:
+        for server in list(self._refused):
+            only = self._only(server)
+            if only is not None:
+                self._refused.discard(server)
+                only.tell(server)
+
+    def _only(self, server: str) -> RootsClient | None:
+        found = [client for client in self._clients if client.sees(server)]
+        return found[0] if len(found) == 1 else None
+
+
+class Hearer(Protocol):
+    """What takes notifications of servers to one client that need more than is known here."""
+
+    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
+        """Take a notification of a server (`ports.ConnectionEvents.on_message`), or leave it."""
+
+
+class ConnectedClients:
+    """The clients that are connected: `ports.Audience`."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._wishes: dict[str, Watch[StandingWishes]] = {}
+        self.levels = LogLevels(self.look)
+        """The levels that they have set for the logs of servers."""
+        self.resources = ResourceSubscriptions(self._wish)
+        """The resources that they follow."""
+        self.tasks = ClientTasks()
+        """The tasks that they have made."""
+        self.roots = RootsOfClients()
+        """The clients that have roots."""
+        self._hearers: dict[object, Hearer] = {}
+
+    def join(self, hearer: Hearer) -> None:
+        """Take notifications of other kinds to this, too, until it leaves."""
+        self._hearers[hearer] = hearer
+
+    def leave(self, hearer: Hearer) -> None:
+        """Take nothing to this any more."""
+        self._hearers.pop(hearer, None)
+
+    def look(self) -> None:
+        """Note that a client has come or gone, or sees other servers: what they want may have changed."""
+        for server, watch in self._wishes.items():
+            level = self.levels.wished(server)
+            # What they follow does not depend on it, and may be ten thousand URIs.
+            if level != watch.value.level:
+                watch.set(attrs.evolve(watch.value, level=level))
+
+    def look_at(self, server: str) -> None:
+        """Note that a client uses an instance from now on: what is wanted of that may have changed."""
+        self._wish(server)
+
+    def forget(self, told: Subscriber) -> None:
+        """Forget a client: it is gone."""
+        self.levels.leave(told)
+        self.resources.leave(told)
+        self.tasks.leave(told)
+
+    # --- ports.Audience ------------------------------------------------------------------------------------
+
+    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
+        """Take a server's notification to the clients that it is for (`ports.Audience.hear`)."""
+        if not is_utf8(bytes(params)):
+            # It is passed on unread.
+            return
+        if method == LOG_MESSAGE:
+            self.levels.hear(server, params, cause)
+        elif method == RESOURCE_UPDATED:
+            self.resources.hear(server, params)
+        elif method == TASK_STATUS:
+            self.tasks.hear(server, params)
+        else:
+            for each in list(self._hearers.values()):
+                each.hear(server, method, params, cause)
+
+    def wishes(self, server: str) -> Watch[StandingWishes]:
+        """What clients want of a server beside answers (`ports.Audience.wishes`)."""
+        if server not in self._wishes:
+            self._wishes[server] = Watch(StandingWishes())
+            self._wish(server)
+        return self._wishes[server]
+
+    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
+        """Learn whether a server tells of updates of a resource (`ports.Audience.settled`)."""
+        self.resources.settled(server, uri, refusal)
+
+    def owner_of(self, request: PeerRequest) -> TaskOwner | None:
+        """Who has made the task that a server's request belongs to (`ports.Audience.owner_of`)."""
+        return self.tasks.owner_of(request)
+
+    def ask(self, request: PeerRequest) -> None:
+        """Put a server's request that no call has caused to the only client that can be meant, or refuse it."""
+        self.roots.ask(request)
+
+    def uses(self, server: str) -> bool:
+        """Whether a client needs a server beside its calls (`ports.Audience.uses`)."""
+        return bool(self.resources.wished(server)) or self.tasks.are_open(server)
+
+    def lost(self, server: str) -> None:
+        """Learn that a connection to a server has ended (`ports.Audience.lost`)."""
+        self.resources.lost(server)
+        self.tasks.lost(server)
+
+    def gone(self, server: str) -> None:
+        """Forget a server, or an instance of one, that will never be again (`ports.Audience.gone`)."""
+        self.lost(server)
+        self.resources.gone(server)
+        self.roots.gone(server)
+        self._wishes.pop(server, None)
+
+    def _wish(self, server: str) -> None:
+        watch = self._wishes.get(server)
+        if watch is None:
+            return
+        wished = StandingWishes(level=self.levels.wished(server), uris=self.resources.wished(server))
+        if wished != watch.value:
+            watch.set(wished)
