@@ -102,7 +102,7 @@ def _watch(options: argparse.Namespace) -> int:
     """Show the status again and again. A daemon that is away is shown as such: it may be restarting."""
     # Only now: it imports prompt_toolkit.
     from daemon.cli.watch import has_screen, watch, watch_screen  # noqa: PLC0415
-    from daemon.cli.watch_poll import StatusPoll  # noqa: PLC0415
+    from daemon.cli.watch_view import StatusPoll  # noqa: PLC0415
 
     if options.json or not has_screen(os.environ, sys.stdin, sys.stdout):
         return watch(partial(guarded, lambda: _show(options, compact=True)), options.watch)

@@ -1,4 +1,4 @@
-"""What the status shows people of servers and their instances: a table, and what is not as it should be."""
+"""The table of servers in a status, what they list besides tools, and what is to be said of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from daemon.cli.status_lists import KINDS, columns, faults
 from daemon.cli.terminal import ROOMY, grid, milliseconds, paragraph, safe
 from daemon.kit.wording import short_size, span
 from daemon.safety.escape import visible
@@ -22,7 +21,11 @@ if TYPE_CHECKING:
 
     from daemon.cli.terminal import Screen
 
+
 Json = dict[str, Any]
+
+KINDS = ("prompts", "resources", "templates")
+"""What servers list beside tools, as `status` answers it."""
 
 STYLES = {
     "queued": "cyan",
@@ -321,3 +324,47 @@ def _outlook(server: Json) -> str:
         )
     retry = "no retry is scheduled" if due is None else f"next retry in {span(due / 1000, parts=1)}"
     return f"attempt {server['attempt']}, {retry}"
+
+
+MAX_NAMED = 10
+"""Most prompts, or URIs, of one server that are named as faulty: `mcpd status --json` has all."""
+
+
+def columns(servers: Json, screen: Screen) -> list[str]:
+    """The kinds that have a column in the table of servers: those that any server has, if there is room."""
+    if screen.width < ROOMY:
+        return []
+    return [kind for kind in KINDS if any(server.get(kind) for server in servers.values())]
+
+
+def below(servers: Json, screen: Screen) -> Iterator[RenderableType]:
+    """The same numbers in words, where the table has no room for them."""
+    if screen.width >= ROOMY:
+        return
+    parts = [f"{name} {had}" for name, server in servers.items() if (had := _numbers(server))]
+    if parts:
+        yield paragraph(f"Beside tools: {'; '.join(parts)}.", indent=0)
+
+
+def faults(server: Json) -> Iterator[tuple[str, str]]:
+    """What is wrong with a server's lists beside its tools, each line with its style."""
+    for kind, known in (server.get("lists") or {}).items():
+        if known.get("listingError"):
+            yield f"its {kind} could not be listed: {known['listingError']}", "yellow"
+        yield from _names_of(kind, "is not offered: {}", "are not offered", known.get("quarantined") or {})
+        yield from _names_of(
+            kind, "has {}: spelt out for models", "have hidden characters", known.get("hidden") or {}
+        )
+
+
+def _numbers(server: Json) -> str:
+    return ", ".join(
+        f"{count} {kind if count > 1 else kind[:-1]}" for kind in KINDS if (count := server.get(kind))
+    )
+
+
+def _names_of(kind: str, one: str, more: str, found: Json) -> Iterator[tuple[str, str]]:
+    for name, why in list(found.items())[:MAX_NAMED]:
+        yield f"{kind[:-1]} {name} {one.format(why)}", "yellow"
+    if len(found) > MAX_NAMED:
+        yield f"{len(found) - MAX_NAMED} more of its {kind} {more}: `mcpd status --json` has them", "yellow"

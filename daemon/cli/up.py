@@ -6,20 +6,23 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli import EX_CONFIG
 from daemon.cli.command import agreed, has_terminal, reported
-from daemon.cli.control import EX_FAULT
+from daemon.cli.control import EX_FAULT, DaemonUnreachable
 from daemon.cli.options import add_control, add_unsandboxed, parser, positive
-from daemon.cli.taking_effect import START_SECONDS, reloaded
+from daemon.cli.taking_effect import START_SECONDS, looks, reloaded
 from daemon.host.paths import config_file
+from daemon.kit.wording import counted
 from daemon.safety.escape import visible
+from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from daemon.cli.taking_effect import Servers
     from daemon.setup.clients.found import ClientServers
     from daemon.setup.clients.identity import ConfiguredServers
     from daemon.setup.clients.importing import ImportPlan
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from daemon.setup.clients.programs import ClientProgram, Machine
     from daemon.setup.drafts import Draft, Present
     from daemon.setup.running.service import UnitPlan
+
 
 DAEMON_SECONDS = 60.0
 """How long the daemon may take to serve: on a busy machine ten seconds."""
@@ -111,7 +115,6 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     from daemon.cli.import_view import table  # noqa: PLC0415 - as above
     from daemon.cli.install import install, is_pending  # noqa: PLC0415
     from daemon.cli.terminal import Screen  # noqa: PLC0415
-    from daemon.cli.up_outcome import settled, summary  # noqa: PLC0415
     from daemon.setup.drafts import drafted  # noqa: PLC0415
 
     offer = _offered(options, programs)
@@ -237,7 +240,6 @@ def _asked(options: argparse.Namespace, offer: _Offer) -> set[str] | None:
 def _questions(offer: _Offer) -> dict[str, str]:
     """What is left to do, each as a question."""
     from daemon.cli.client_changes import shown  # noqa: PLC0415 - as above
-    from daemon.cli.up_outcome import titles  # noqa: PLC0415
 
     questions = dict[str, str]()
     if added := offer.planned.added:
@@ -303,3 +305,76 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
         print(f"mcpd runs{f', pid {running.pid}' if running.pid else ''}.")
         return ""
     return reloaded(options, path).problem
+
+
+def settled(options: argparse.Namespace) -> Servers:
+    """Wait until each server is up or has failed, and say so; returns all of them."""
+    told = set[str]()
+    servers: Servers = {}
+    try:
+        for servers in looks(options, options.wait):
+            coming = {name for name, server in servers.items() if server["state"] in COMING}
+            for name in [each for each in servers if each not in coming | told]:
+                if servers[name]["state"] != "disabled":
+                    print(visible(f"  {name}: {_how(servers[name])}"))
+            told |= servers.keys() - coming
+            if not coming:
+                break
+    except DaemonUnreachable as error:
+        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
+        return {}
+    return servers
+
+
+def _how(server: dict[str, Any]) -> str:
+    number, state = server["tools"], str(server["state"])
+    return f"{state}, {counted(number, 'tool')}" if number or state in WELL else state
+
+
+def summary(
+    servers: Servers,
+    programs: Sequence[ClientProgram],
+    found: ClientServers,
+    options: argparse.Namespace,
+    left: Sequence[ClientProgram] = (),
+) -> list[str]:
+    """What works, what needs attention, how to undo it: a line each.
+
+    Args:
+        servers: as they are.
+        programs: the clients that mcpd is in.
+        found: what clients had.
+        options: the command line; `socket` is None unless it was named.
+        left: the clients that mcpd is not in: they could not be changed, which was said, or were not to be.
+    """
+    from daemon.setup.running.systemctl import installed  # noqa: PLC0415 - not for `--help`
+
+    works = [name for name, server in servers.items() if server["state"] in WELL - {"disabled"}]
+    clients = f", in {titles(programs)} once started anew" if programs else ""
+    troubles = [_trouble(name, server) for name, server in servers.items() if server["state"] not in WELL]
+    troubles += [each.in_a_line for each in found.unread]
+    unread = {each.program.name for each in found.unread}
+    troubles += [f"{each.title} is as it was (see above)" for each in left if each.name not in unread]
+    names = " ".join(program.name for program in programs)
+    ends = "mcpd stop" if options.socket or installed(os.environ) is None else "mcpd service uninstall"
+    undo = [f"`mcpd uninstall {names}`"] if programs else []
+    return [
+        f"Works: {', '.join(works) or 'nothing yet'}{clients}.",
+        f"Needs attention: {'; '.join(troubles) or 'nothing'}.",
+        f"Undo: {', then '.join([*undo, f'`{ends}`'])}.",
+    ]
+
+
+def titles(programs: Sequence[ClientProgram]) -> str:
+    """The clients as people know them."""
+    named = [program.title for program in programs]
+    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+
+
+def _trouble(name: str, server: dict[str, Any]) -> str:
+    state = server["state"]
+    if state in COMING:
+        return f"{name} is still starting (`mcpd status`)"
+    helps = f"mcpd login {name}" if state == "needs_auth" else "mcpd doctor"
+    reason = str(server.get("reason") or "").partition("\n")[0]
+    return f"{name}: {state}{f', {reason}' if reason else ''} (`{helps}`)"

@@ -20,8 +20,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output import ColorDepth
 
-from daemon.cli.watch_keys import WatchChoices, WatchPage
-from daemon.cli.watch_view import Size, frame
+from daemon.cli.watch_view import Size, WatchChoices, WatchPage, frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
     from rich.style import Style
 
-    from daemon.cli.watch_poll import Picture, StatusPoll
+    from daemon.cli.watch_view import Picture, StatusPoll
 
 Json = dict[str, Any]
 

@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from daemon.cli.asking.fields import Field, Unfit, read, shown, wanted
-from daemon.cli.asking.forms import Unaskable, fields_of
+from daemon.cli.asking.forms import Field, Unaskable, Unfit, fields_of, read, shown, wanted
 from daemon.cli.asking.person import Declined, Interrupted
 from daemon.config.credentials import names_credential
 from daemon.safety.escape import visible

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.progress import LINE_SECONDS, REDRAW_SECONDS, Progress
+from daemon.cli.asking.companion import LINE_SECONDS, REDRAW_SECONDS, Progress
 
 CLEAR = "\r\x1b[K"
 

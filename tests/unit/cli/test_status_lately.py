@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemon.cli.status_lately import lately_in_words
+from daemon.cli.status_view import lately_in_words
 
 
 def one(outages: int = 0, away: float = 0.0, **tools: list[str]) -> dict[str, Any]:

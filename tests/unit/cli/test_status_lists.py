@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.status_lists import MAX_NAMED
+from daemon.cli.status_servers import MAX_NAMED
 from daemon.cli.terminal import ROOMY, UNBOUNDED, Screen
 from tests.unit.cli.daemons import server
 from tests.unit.cli.test_status_view import NARROW, shown

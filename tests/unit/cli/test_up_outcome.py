@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.up_outcome import settled, summary, titles
+from daemon.cli.up import settled, summary, titles
 from daemon.setup.clients.found import find
 from daemon.setup.clients.known_programs import PROGRAMS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.watch_keys import MAX_FILTER, ORDERS, WatchChoices, WatchPage
+from daemon.cli.watch_view import MAX_FILTER, ORDERS, WatchChoices, WatchPage
 from daemon.states import ServerState
 from tests.unit.cli.daemons import down, server
 

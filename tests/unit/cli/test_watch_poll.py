@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault
-from daemon.cli.watch_poll import Picture, StatusPoll
+from daemon.cli.watch_view import Picture, StatusPoll
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.cells import cell_len
 
-from daemon.cli.watch_keys import WatchChoices, WatchPage
-from daemon.cli.watch_poll import Picture
-from daemon.cli.watch_view import HELP, SLOW_SECONDS, Size, frame
+from daemon.cli.watch_view import HELP, SLOW_SECONDS, Picture, Size, WatchChoices, WatchPage, frame
 from tests.unit.cli.daemons import down, server, status_of
 
 if TYPE_CHECKING:

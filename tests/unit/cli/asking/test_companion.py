@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.cli.asking.companion import CallCompanion, add_conversation, converse, pages_of
+from daemon.cli.asking.companion import CallCompanion, Progress, add_conversation, converse, pages_of
 from daemon.cli.control import RemoteFault, Wire
-from daemon.cli.progress import Progress
 from tests.unit.cli.daemons import asked_for
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.asking.fields import Choice, Field, Unfit, fits, read, shown, wanted
+from daemon.cli.asking.forms import Choice, Field, Unfit, fits, read, shown, wanted
 
 
 def field(kind: str, /, *choices: str, **schema: Any) -> Field:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.cli.asking.elicitation import answer
-from daemon.cli.asking.fields import EMPTY, wanted
-from daemon.cli.asking.forms import MAX_CHOICES, MAX_FIELDS, Unaskable, fields_of
+from daemon.cli.asking.forms import EMPTY, MAX_CHOICES, MAX_FIELDS, Unaskable, fields_of, wanted
 from tests.unit.cli.asking.people import Helpful
 
 Json = dict[str, Any]
