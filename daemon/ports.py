@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from daemon.catalog.authorship import UnsafeQuestion
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config
     from daemon.kit.mailbox import Watch
@@ -200,6 +201,9 @@ class Audience(Protocol):
 
     def ask(self, request: PeerRequest) -> None:
         """Take a request that no call has caused to the client that alone can be meant, or refuse it."""
+
+    def unsafe(self, server: str, why: UnsafeQuestion) -> None:
+        """Learn that a server's request was refused since no user is to be shown it."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ token is taken, and what a failure means. Its own texts are not shown: they quot
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import aclosing
 from functools import partial
@@ -100,7 +101,8 @@ async def authorize(
         raise NoLogin(f"the authorization server names a page that is not safe to open: {unsafe}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, httpx2.InvalidURL):
         raise NoLogin("the authorization server gives no usable code for a device") from None
-    if not answer.user_code.isprintable() or not 0 < len(answer.user_code) <= MAX_CODE:
+    # A user reads it in a sentence of ours: it may not be one itself.
+    if not re.fullmatch(rf"[!-~]{{1,{MAX_CODE}}}", answer.user_code):
         raise NoLogin("the authorization server gives a code for a device that nobody can type")
     return answer
 

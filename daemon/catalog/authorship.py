@@ -2,15 +2,19 @@
 
 A client sees one server, mcpd, and shows every question as mcpd's. So the text of a server begins with
 `Server NAME asks: `, each further line of it with `> `, and hidden characters in it are spelt out. Questions of
-mcpd's own begin with `OURS`, which no text of a server can. What a user could be tricked by beyond its text is
-refused: a URL that is not http or https, and names and choices with hidden characters, since an answer repeats
+mcpd's own begin with `OURS`. No text of a server has that anywhere, nor what looks like it, since a
+server can choose where a client breaks a long line. What a user could be tricked by beyond its text is refused:
+a URL that is not plain http or https, and names and choices with hidden characters, since an answer repeats
 those.
 """
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import urlsplit
+import re
+import unicodedata
+from collections import defaultdict
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -19,17 +23,47 @@ from daemon.config.labels import server_of
 from daemon.protocol import LIST_ROOTS
 from daemon.safety.escape import legible
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 OURS = "mcpd asks: "
 """How each question of mcpd's own begins."""
 
 _ANSWERED = frozenset({"const", "enum", "default", "pattern"})
 """Members of a schema whose values are answers, or match them: they stay as they are, or are refused."""
 
+_FOREIGN = {
+    "a": "\u03b1\u0430\u0251", "c": "\u03f2\u0441\u1d04", "d": "\u0501\u1d05", "k": "\u03ba\u043a\u1d0b",
+    "m": "\u03bc\u043c\u1d0d", "p": "\u03c1\u0440\u1d18", "s": "\u0455\ua731",
+}  # fmt: skip
+"""Greek and Cyrillic letters and small capitals that look like those of `OURS` (Unicode, confusables.txt)."""
+
+_STYLED = (
+    (0x41, 0x24F),
+    (0x1E00, 0x1EFF),
+    (0x2070, 0x218F),
+    (0x2460, 0x24FF),
+    (0xFF21, 0xFF5A),
+    (0x1D400, 0x1D7FF),
+)
+"""Where letters stand that are Latin ones with an accent, in a circle, wide or in another style."""
+
+_MARKS = r"\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+"""Marks that stand above, below or through the letter before them."""
+
+_URL = re.compile(r"(?ai:https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?)(?:[/?#][^\s\\]*)?")
+"""An address whose host is what a user reads first: without a name before it, and in ASCII."""
+
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class UnsafeQuestion(Exception):
     """A question that no user is shown; the text says why."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        """Begin with a word for programs, and the text."""
+        super().__init__(text)
+        self.reason = reason
 
 
 def authored(server: str, method: str, params: Raw | None) -> Raw | None:
@@ -51,10 +85,10 @@ def authored(server: str, method: str, params: Raw | None) -> Raw | None:
             said = authored_elicitation(server, said)
         else:
             said["systemPrompt"] = words_of(server, str(said.get("systemPrompt") or "for this completion"))
-            said["messages"] = _spelt(said.get("messages"))
+            said |= {name: _spelt(said[name], _prose) for name in ("messages", "tools") if name in said}
         return Raw(msgspec.json.encode(said))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise UnsafeQuestion(f"its params cannot be read: {error}") from None
+        raise UnsafeQuestion("unreadable", f"its params cannot be read: {error}") from None
 
 
 def authored_elicitation(server: str, said: dict[str, Any]) -> dict[str, Any]:
@@ -67,39 +101,85 @@ def authored_elicitation(server: str, said: dict[str, Any]) -> dict[str, Any]:
     if "url" in said or said.get("mode") == "url":
         _require_url(said.get("url"))
     if "requestedSchema" in said:
-        told["requestedSchema"] = _spelt(said["requestedSchema"])
+        told["requestedSchema"] = _spelt(said["requestedSchema"], _on_one_line)
     return told
 
 
 def words_of(server: str, text: str) -> str:
     """A server's text as a user reads it: under the server's name."""
-    lines = [legible(line) for line in text.splitlines()] or [""]
+    lines = [_said(line) for line in text.splitlines()] or [""]
     if len(lines) == 1:
         return f"Server {server_of(server)} asks: {lines[0]}"
     return "\n> ".join((f"Server {server_of(server)} asks:", *lines))
 
 
 def _require_url(url: object) -> None:
-    try:
-        parts = urlsplit(url) if isinstance(url, str) and legible(url) == url else None
-    except ValueError:
-        parts = None
-    if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise UnsafeQuestion("its url is not one of http or https")
+    if not isinstance(url, str) or legible(url) != url or not _URL.fullmatch(url):
+        raise UnsafeQuestion("url", "its url is not a plain one of http or https")
 
 
-def _spelt(value: Any, *, answer: bool = False) -> Any:
-    """A value with the hidden characters of its texts spelt out."""
+def _spelt(value: Any, prose: Callable[[str], str], *, answer: bool = False, fields: bool = False) -> Any:
+    """A value with its texts as a user may read them.
+
+    Args:
+        value: a schema, messages, or a part of these.
+        prose: what becomes of a text that is no answer.
+        answer: whether it is what an answer may repeat.
+        fields: whether its names are those of fields, and not of the schema.
+
+    Raises:
+        UnsafeQuestion: what an answer may repeat would have to be another text.
+    """
     if isinstance(value, str):
-        if not answer:
-            return "\n".join(map(legible, value.split("\n")))
-        if legible(value) != value:
-            raise UnsafeQuestion("it has hidden characters in a name or a choice")
-        return value
+        return _answer(value) if answer else prose(value)
     if isinstance(value, list):
-        return [_spelt(each, answer=answer) for each in value]
+        return [_spelt(each, prose, answer=answer) for each in value]
     if not isinstance(value, dict):
         return value
-    for name in value:
-        _spelt(name, answer=True)
-    return {name: _spelt(each, answer=answer or name in _ANSWERED) for name, each in value.items()}
+    return {
+        _answer(name): _spelt(
+            each,
+            prose,
+            answer=answer or (not fields and name in _ANSWERED),
+            fields=not answer and not fields and name == "properties",
+        )
+        for name, each in value.items()
+    }
+
+
+def _answer(text: str) -> str:
+    if legible(text) != text:
+        raise UnsafeQuestion("hidden", "it has hidden characters in a name or a choice")
+    if _said(text) != text:
+        raise UnsafeQuestion("imitation", f"a name or a choice reads as if mcpd asked ({OURS.strip()})")
+    return text
+
+
+def _prose(text: str) -> str:
+    return "\n".join(map(_said, text.split("\n")))
+
+
+def _on_one_line(text: str) -> str:
+    """A title or a description in a form: lines of its own could pass for another question."""
+    return _said(" ".join(text.splitlines()))
+
+
+def _said(text: str) -> str:
+    """A server's words: what is hidden in them is spelt out, and so is a blank where mcpd's would begin."""
+    if text.isascii() and "cpd" not in text.lower():
+        return legible(text)
+    return _ours().sub(r"\1\\u{20}\2", legible(text))
+
+
+# Compiled on first use: 6 ms.
+@cache
+def _ours() -> re.Pattern[str]:
+    """The pattern of `OURS`, and of what looks like it."""
+    alike = defaultdict(str, {letter: more + more.upper() for letter, more in _FOREIGN.items()})
+    for first, last in _STYLED:
+        for each in map(chr, range(first, last + 1)):
+            alike[unicodedata.normalize("NFKD", each)[:1].lower()] += re.escape(each)
+    c, p, d, a, s, k = (f"[{alike[each]}][{_MARKS}]*" for each in "cpdask")
+    # One class first, and both cases in it: so the search skips what cannot begin.
+    m = f"[{alike['m']}nN](?:(?<![nN])|(?<=[rR][nN]))[{_MARKS}]*"
+    return re.compile(rf"({m}{c}{p}{d})\s+({a}{s}{k}{s})")

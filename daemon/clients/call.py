@@ -289,6 +289,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
             try:
                 refusal = with_author(upstream.of, without_secrets(error, redact))
             except UnsafeQuestion as unsafe:
+                asking.unsafe(upstream.of, unsafe)
                 self.lost(UpstreamCallError(f"server {upstream.of} asks what no user is shown: {unsafe}"))
                 return
             self.calls.refuse(self, *refusal, UpstreamCallError.code)

@@ -82,6 +82,7 @@ class InputRounds:
             try:
                 call.calls.finish(call, _authored(_server(call), result, needed), "ok")
             except UnsafeQuestion as error:
+                call.calls.server_requests.unsafe(_server(call), error)
                 call.lost(InputRefused(f"server {_server(call)} asks what no user is shown: {error}"))
             return True
         self._act_after(call, partial(self._take, call, needed))
@@ -151,6 +152,7 @@ class _Answers:
         try:
             params = authored(self._server, method, params)
         except UnsafeQuestion as error:
+            call.calls.server_requests.unsafe(self._server, error)
             self.failed(method, f"no user is shown it: {error}")
         if self._failure is None:
             request = PeerRequest(method, params, _Answer(self, key, method))

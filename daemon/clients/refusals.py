@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from daemon.catalog.authorship import authored_elicitation
+from daemon.catalog.authorship import authored_elicitation, words_of
 from daemon.clients.elicitations import REQUIRED
 from daemon.errors import UpstreamCallError
 from daemon.wire.envelope import INVALID_PARAMS
@@ -33,7 +33,7 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
 
 
 def with_author(server: str, refusal: tuple[int, str, object]) -> tuple[int, str, object]:
-    """A refusal whose URLs name the server that sends users there (`elicitations.REQUIRED`).
+    """A refusal whose text and URLs name the server that sends users there (`elicitations.REQUIRED`).
 
     Raises:
         UnsafeQuestion: a URL is not to be shown.
@@ -42,7 +42,7 @@ def with_author(server: str, refusal: tuple[int, str, object]) -> tuple[int, str
     if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):
         return refusal
     asked = [authored_elicitation(server, each) for each in data["elicitations"] if isinstance(each, dict)]
-    return code, message, {**data, "elicitations": asked}
+    return code, words_of(server, message), {**data, "elicitations": asked}
 
 
 def without_secrets(error: Buffer, redact: Callable[[str], str]) -> tuple[int, str, object]:

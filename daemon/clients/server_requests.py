@@ -52,6 +52,8 @@ class ServerRequests:
         self.capabilities: Raw = NOTHING
         """What the client has declared in `initialize`, raw (MCP, client capabilities)."""
         self.elicitations = UrlElicitations(peer, audience)
+        self.unsafe = audience.unsafe
+        """Notes a question that is not put to the client."""
         self.told_roots: set[str] = set()
         """The servers that have asked for the client's roots."""
         self._peer = peer

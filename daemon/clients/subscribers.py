@@ -12,7 +12,9 @@ from msgspec import Raw, Struct
 
 from daemon.catalog.naming import mcpd_uri
 from daemon.clients.tasks import ClientTasks
+from daemon.config.labels import server_of
 from daemon.errors import Overloaded
+from daemon.history.event import Event, EventKind
 from daemon.kit.mailbox import Watch
 from daemon.model import StandingWishes
 from daemon.protocol import LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, SUBSCRIPTION_KEY, TASK_STATUS
@@ -22,6 +24,7 @@ from daemon.wire.requests import NO_CLIENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from daemon.catalog.authorship import UnsafeQuestion
     from daemon.clients.identity import Subscriber
     from daemon.ports import TaskOwner
     from daemon.wire.peer_requests import PeerRequest
@@ -423,8 +426,9 @@ class Hearer(Protocol):
 class ConnectedClients:
     """The clients that are connected: `ports.Audience`."""
 
-    def __init__(self) -> None:
-        """Begin without any."""
+    def __init__(self, gather: Callable[[Event], None] = lambda _event: None) -> None:
+        """Begin without any; `gather` takes questions that are refused, which may be many."""
+        self._gather = gather
         self._wishes: dict[str, Watch[StandingWishes]] = {}
         self.levels = LogLevels(self.look)
         """The levels that they have set for the logs of servers."""
@@ -497,6 +501,11 @@ class ConnectedClients:
     def ask(self, request: PeerRequest) -> None:
         """Put a server's request that no call has caused to the only client that can be meant, or refuse it."""
         self.roots.ask(request)
+
+    def unsafe(self, server: str, why: UnsafeQuestion) -> None:
+        """Note a server's question that no user is shown (`ports.Audience.unsafe`)."""
+        kind, details = EventKind.QUESTION_REFUSED, {"reason": why.reason}
+        self._gather(Event(kind=kind, server=server_of(server), text=str(why), details=details))
 
     def uses(self, server: str) -> bool:
         """Whether a client needs a server beside its calls (`ports.Audience.uses`)."""

@@ -64,6 +64,10 @@ class EventKind(StrEnum):
     OVERLOADED = "overloaded"
     """Calls were refused because a bound was reached. `bound`, `count`."""
 
+    QUESTION_REFUSED = "question-refused"
+    """What a server wanted to ask was shown to no user. `reason` (`catalog.authorship`), `count`; `text` says
+    why."""
+
     # Who comes and goes.
     INSTANCE_BEGAN = "instance-began"
     """An instance of a server was made for a client. `instance`."""
@@ -82,7 +86,15 @@ class EventKind(StrEnum):
     """Events came faster than the store took them, and are gone from it. `count`."""
 
 
-_BAD = frozenset({EventKind.DEGRADED, EventKind.REFUSED, EventKind.OVERLOADED, EventKind.LOST})
+_BAD = frozenset(
+    {
+        EventKind.DEGRADED,
+        EventKind.REFUSED,
+        EventKind.OVERLOADED,
+        EventKind.QUESTION_REFUSED,
+        EventKind.LOST,
+    }
+)
 
 TOLD = frozenset(EventKind) - {EventKind.EPOCH}
 """Kinds that people are told unless they ask for others: what raised an epoch is an event of its own."""

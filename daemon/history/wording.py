@@ -245,6 +245,12 @@ def _overloaded(event: Event, details: Mapping[str, object]) -> str:
     return _with_reason(f"{counted(count, 'call')} refused, overloaded{bound}", event)
 
 
+def _question_refused(event: Event, details: Mapping[str, object]) -> str:
+    count = int(_number(details, "count") or 1)
+    which = "" if count == 1 else ", the last because"
+    return _with_reason(f"{counted(count, 'question')} refused, shown to no user{which}", event)
+
+
 def _session_began(_event: Event, details: Mapping[str, object]) -> str:
     shown = ", ".join(f"{name} {details[name]}" for name in ("profile", "surface") if details.get(name))
     return f"{details.get('client') or 'a client'} connected" + (f" ({shown})" if shown else "")
@@ -289,6 +295,7 @@ _WORDED: Mapping[EventKind, Callable[[Event, Mapping[str, object]], str]] = {
     _K.SIGNAL: lambda _event, details: f"mcpd got {details.get('signal')}",
     _K.REFUSED: _refused,
     _K.OVERLOADED: _overloaded,
+    _K.QUESTION_REFUSED: _question_refused,
     _K.INSTANCE_BEGAN: lambda event, _details: _with_reason("instance begun", event),
     _K.INSTANCE_ENDED: lambda event, _details: _with_reason("instance ended", event),
     _K.SESSION_BEGAN: _session_began,

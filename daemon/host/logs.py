@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from loguru import logger
 
+from daemon.history.event import EventKind
+from daemon.history.wording import phrase
 from daemon.host.journal import Journal, is_journal, line_of
 from daemon.safety.escape import json_line, visible
 
@@ -74,7 +76,7 @@ class LineWriter:
     def __init__(self, stream: Stream) -> None:
         """Start the thread."""
         self.dropped = 0
-        self.tell_event: Callable[[Event], None] = _leave_out
+        self.tell_event: Callable[[Event], None] = _tell_people
         """Logs an event as such, where lines that say the same are left out (`configure`)."""
         self._closed = False
         self._reported = 0
@@ -118,8 +120,10 @@ def _tell_programs(writer: LineWriter, event: Event) -> None:
     writer(line_of(event))
 
 
-def _leave_out(_event: Event) -> None:
-    """Log nothing: for people, lines of the log say what has happened."""
+def _tell_people(event: Event) -> None:
+    """Log what no line of the log says: for people, these say what has happened else."""
+    if event.kind is EventKind.QUESTION_REFUSED:
+        logger.bind(server=event.server).warning("{}", phrase(event))
 
 
 def configure(style: str, level: str, redact: Redactors, stream: Stream | None = None) -> LineWriter:
@@ -136,13 +140,13 @@ def configure(style: str, level: str, redact: Redactors, stream: Stream | None =
     same, which are bound to `event`, are left out.
     """
     writer = LineWriter(sys.stderr if stream is None else stream)
-    tell: Callable[[Event], None] = _leave_out
+    tell: Callable[[Event], None] = _tell_people
     if style == "json":
         tell = partial(_tell_programs, writer)
     elif style == "journal" and stream is None and is_journal(os.environ):
         tell = journal = Journal()
         atexit.register(journal.close)
-    apart = tell is not _leave_out
+    apart = tell is not _tell_people
     all_of_them = logger.level(level).no <= logger.level("INFO").no
     writer.tell_event = lambda event: tell(event) if all_of_them or event.is_bad else None
     write, write_calls = {

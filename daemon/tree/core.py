@@ -59,7 +59,7 @@ class Core:
         self.history = _history(around)
         self.gathering = Gathering(self.history.note)
         self.registry = Registry(config, wall=time.time, reserved=META_TOOLS, note=self.history.note)
-        self.audience, self.states = ConnectedClients(), RequestStates()
+        self.audience, self.states = ConnectedClients(self.gathering.add), RequestStates()
         self.servers = _servers(self, config)
         self.upstreams, self.supervisor = self.servers.upstreams, self.servers.supervisor
         self.librarian = Librarian(self.registry.catalog, config.search)

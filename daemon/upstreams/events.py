@@ -153,7 +153,7 @@ class UpstreamEvents(UpstreamAccess):
         try:
             request.params = authored(self.name, request.method, request.params)
         except UnsafeQuestion as error:
-            self.log.say("WARNING", f"asks what no user is shown ({request.method}): {error}")
+            self._audience.unsafe(self.name, error)
             request.refuse(INVALID_PARAMS, f"mcpd does not pass this question on: {error}")
             return
         if (owner := self._audience.owner_of(request)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ MAX_COMPACTED = 64 * 1024
 
 _LINE_ENDS = str.maketrans("\n\r\t", "   ")
 """Clients show the first lines of a question and fold the rest: arguments may not push others out of sight."""
+
+_WORD = re.compile(r"[^\s\"]+")
+"""A tool's name that needs no quotes."""
 
 MEMBER = "choice"
 """The member of the form with the user's choice."""
@@ -73,8 +77,12 @@ def question(
         session: whether the choice may hold for the client's session: not where it has none.
     """
     choices = [str(each) for each in UserChoice if session or each is not UserChoice.SESSION]
-    name = legible(f"{tool.server}/{tool.name}".translate(_LINE_ENDS))
-    text = f"{OURS}{name} wants to run with {_shown(bytes(arguments), redact)}\n{_reason(tool, profile)}"
+    name = legible(tool.name.translate(_LINE_ENDS))
+    if not _WORD.fullmatch(name):
+        # Where it ends is to be seen: it could go on as this sentence does.
+        name = msgspec.json.encode(name).decode()
+    shown = _shown(bytes(arguments), redact)
+    text = f"{OURS}{tool.server}/{name} wants to run with {shown}\n{_reason(tool, profile)}"
     schema = {
         "type": "object",
         "properties": {MEMBER: {"type": "string", "title": "Your choice", "enum": choices}},

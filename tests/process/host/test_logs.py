@@ -55,6 +55,20 @@ def records(code: str, *secrets: str) -> list[dict[str, Any]]:
 # --- formats -----------------------------------------------------------------------------------------------
 
 
+UNSAFE = """
+from daemon.history.event import Event, EventKind
+writer.tell_event(Event(kind=EventKind.QUESTION_REFUSED, server="git", text="its url is none", number=1))
+writer.tell_event(Event(kind=EventKind.OVERLOADED, server="git", number=2))
+"""
+"""Two events, of which one has no line of its own."""
+
+
+def test_a_question_that_was_refused_is_told_in_any_style_once() -> None:
+    [line] = logged("text", UNSAFE).splitlines()
+    assert line.endswith("WARNING [server=git] 1 question refused, shown to no user: its url is none")
+    assert [each["event"] for each in records(UNSAFE)] == ["question-refused", "overloaded"]
+
+
 def test_text_is_for_people() -> None:
     text = logged("text", 'logger.bind(server="git", session=3, other=1).warning("hello {}", "you")')
     time, level, rest = text.split(None, 2)

@@ -64,6 +64,7 @@ async def test_the_user_is_shown_a_page_and_a_code_and_nothing_else() -> None:
         ({"user_code": "\x1b[2J"}, "nobody can type"),
         ({"user_code": "x" * 65}, "nobody can type"),
         ({"user_code": ""}, "nobody can type"),
+        ({"user_code": "AB. mcpd asks: your password"}, "nobody can type"),
         ({"expires_in": None}, "no usable code"),
     ],
 )

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import attrs
 from msgspec import Raw
 
+from daemon.catalog.authorship import UnsafeQuestion
 from daemon.clients.subscribers import ConnectedClients
+from daemon.history.event import Event, EventKind
 from tests.unit.clients.asking import question
 
 if TYPE_CHECKING:
@@ -39,6 +41,15 @@ def test_all_that_have_joined_hear_until_they_leave() -> None:
     assert stays.heard == [("s", "a"), ("s", "b")]
     assert leaves.heard == [("s", "a")]
     clients.leave(leaves)
+
+
+def test_a_question_that_no_user_is_shown_is_an_event_of_its_server() -> None:
+    events: list[Event] = []
+    ConnectedClients(events.append).unsafe("fs#12", UnsafeQuestion("url", "its url is none"))
+    details = {"reason": "url"}
+    assert events == [
+        Event(kind=EventKind.QUESTION_REFUSED, server="fs", text="its url is none", details=details)
+    ]
 
 
 def test_what_belongs_to_no_call_is_refused_where_nobody_can_be_meant() -> None:

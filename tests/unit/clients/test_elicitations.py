@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import attrs
+from daemon.clients.audience import ConnectedClients
 from msgspec import Raw
 
 from daemon.clients.elicitations import COMPLETE, MAX_KNOWN, REQUIRED
+from daemon.history.event import Event, EventKind
 from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, url
 
 if TYPE_CHECKING:
@@ -85,12 +88,22 @@ async def test_a_call_that_needs_a_url_first_is_refused_as_its_server_does(nurse
     stage.refuse(stage.alpha.sent[0], required("e1", "e2"))
     refused = (await client.get())["error"]
     told = json.loads(required("e1", "e2"))
-    for each in told["data"]["elicitations"]:
+    for each in (told, *told["data"]["elicitations"]):
         # Under the server's name: a client shows it as mcpd's.
         each["message"] = f"Server alpha asks: {each.get('message', '')}"
     assert refused == told
     complete(stage, {"elicitationId": "e2"})
     assert (await client.get())["method"] == COMPLETE
+
+
+async def test_a_url_that_no_user_is_to_see_is_not_passed_on_and_is_an_event(nursery: trio.Nursery) -> None:
+    stage, noted = on_full_surface(), list[Event]()
+    stage.context = attrs.evolve(stage.context, audience=ConnectedClients(noted.append))
+    client = (await greeted(stage, nursery)).client
+    await called(stage, client)
+    stage.refuse(stage.alpha.sent[0], required("e1").replace(b"https:", b"javascript:"))
+    assert "asks what no user is shown" in json.dumps(await client.get())
+    assert [(event.kind, event.server) for event in noted] == [(EventKind.QUESTION_REFUSED, "alpha")]
 
 
 async def test_to_a_client_that_knows_no_urls_it_is_told_as_any_failure(nursery: trio.Nursery) -> None:

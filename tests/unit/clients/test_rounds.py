@@ -6,15 +6,18 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 import trio
+from daemon.clients.audience import ConnectedClients
 
 from daemon.clients.input_required import FIRST_PAUSE, LONGEST_PAUSE
 from daemon.clients.input_rounds import MAX_ROUNDS
 from daemon.clients.server_requests import MAX_OF_SERVER
 from daemon.facts import Switched
+from daemon.history.event import Event, EventKind
 from tests.fakes_upstream import Stage, error_of
-from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, QUESTION
+from tests.unit.clients.inputs import ABLE, ACCEPTED, ANSWERS, META, QUESTION
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -83,6 +86,24 @@ async def test_a_client_is_asked_and_the_call_sent_again_with_its_answer(nursery
     assert (await client.get())["result"] == {"content": [], "resultType": "complete"}
     assert guest.session.in_flight == 0
     assert [(label, outcome) for _, label, _, outcome in stage.log.notes] == [("alpha/echo", "ok")]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_what_no_user_is_to_see_ends_the_call_and_is_an_event(
+    nursery: trio.Nursery, modern: bool
+) -> None:
+    stage, noted = Stage(), list[Event]()
+    stage.context = attrs.evolve(stage.context, audience=ConnectedClients(noted.append))
+    client = (await greeted(stage, nursery)).client
+    more = {"_meta": META} if modern else {}
+    sent = await called(stage, client, **more)
+    asked = {"who": {"method": "elicitation/create", "params": {**QUESTION, "url": "file:///etc/passwd"}}}
+    stage.answer(sent, b'{"inputRequests":%b,"resultType":"input_required"}' % json.dumps(asked).encode())
+    told = error_of(await client.get())
+    assert (told["code"], "http or https" in told["message"]) == ("InputRefused", True)
+    assert [(event.kind, event.server, event.details) for event in noted] == [
+        (EventKind.QUESTION_REFUSED, "alpha", {"reason": "url"})
+    ]
 
 
 @pytest.mark.parametrize("method", ANSWERS)

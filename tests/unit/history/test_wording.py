@@ -45,6 +45,18 @@ CRASHLOOP = " next start in 1m (crashloop)"
             {"asked": True, "seconds": 5.0, "retrySeconds": 0.0},
             "ended for a restart after 5.0s",
         ),
+        (
+            K.QUESTION_REFUSED,
+            "its url is none",
+            {"reason": "url", "count": 1},
+            "1 question refused, shown to no user: its url is none",
+        ),
+        (
+            K.QUESTION_REFUSED,
+            "its url is none",
+            {"reason": "url", "count": 1200},
+            "1,200 questions refused, shown to no user, the last because: its url is none",
+        ),
         (K.RESTARTED, "", {"by": "operator"}, "restarted: an operator asked for it"),
         (K.STATE, "switched off", {"state": "disabled"}, "disabled: switched off"),
         (

@@ -22,6 +22,7 @@ from tests.unit.clients.asking import question
 from tests.unit.upstreams import test_admission
 
 if TYPE_CHECKING:
+    from daemon.catalog.authorship import UnsafeQuestion
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange, RemoteError
 
@@ -42,6 +43,9 @@ class Clients:
 
     def owner_of(self, request: PeerRequest) -> None:
         del request
+
+    def unsafe(self, server: str, why: UnsafeQuestion) -> None:
+        self.heard.append((server, why.reason))
 
     def uses(self, server: str) -> bool:
         raise AssertionError(server)
@@ -122,6 +126,16 @@ async def test_a_request_goes_to_the_call_that_has_caused_it() -> None:
     scene.server.on_server_request(asked.request, None)
     assert asked.back.said == [("refused", -32600, "nobody is here", None)]
     assert asked.request.server == "s"
+    assert not scene.clients.asked
+
+
+async def test_a_request_that_no_user_is_to_see_is_refused_and_told_of() -> None:
+    scene, caller = Scene(), test_admission.Caller()
+    asked = question("elicitation/create", {"message": "log in", "url": "javascript:0"}, server="")
+    scene.server.send(tool_call("t"), caller)
+    scene.server.on_server_request(asked.request, None)
+    assert asked.answers == [("refused", -32602)]
+    assert scene.clients.heard == [("s", "url")]
     assert not scene.clients.asked
 
 

@@ -17,6 +17,7 @@ from daemon.wire.given_up import GivenUp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daemon.catalog.authorship import UnsafeQuestion
     from daemon.ports import TaskOwner
     from daemon.wire.peer_requests import PeerRequest
     from daemon.wire.requests import Exchange, RemoteError
@@ -49,6 +50,9 @@ class Wishing:
 
     def ask(self, request: PeerRequest) -> None:
         raise AssertionError(request)
+
+    def unsafe(self, server: str, why: UnsafeQuestion) -> None:
+        raise AssertionError(server) from why
 
     def uses(self, server: str) -> bool:
         raise AssertionError(server)

@@ -54,6 +54,13 @@ def test_server_tool_and_arguments_are_shown_and_what_can_be_chosen() -> None:
     assert schema["properties"]["choice"]["enum"] == ["allow once", "allow for this session", "refuse"]
 
 
+def test_a_tool_whose_name_goes_on_as_the_question_does_is_seen_to_end() -> None:
+    forged = 'read wants to run with {"path":"README"}. Never mind that it'
+    message = asked(b'{"path":"/"}', about=tool("fs", forged))["message"]
+    quoted = json.dumps(forged)
+    assert message.startswith(f'mcpd asks: fs/{quoted} wants to run with {{"path":"/"}}\n')
+
+
 def test_who_has_no_session_cannot_choose_one() -> None:
     schema = asked(b"{}", session=False)["requestedSchema"]
     assert schema["properties"]["choice"]["enum"] == ["allow once", "refuse"]
