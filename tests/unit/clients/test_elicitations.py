@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from daemon.clients.audience import ConnectedClients
 from msgspec import Raw
 
 from daemon.clients.elicitations import COMPLETE, MAX_KNOWN, REQUIRED
+from daemon.clients.subscribers import ConnectedClients
 from daemon.history.event import Event, EventKind
 from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, url
 
