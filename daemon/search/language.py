@@ -119,6 +119,10 @@ class Language(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: Mapping[str, tuple[tuple[str, float], ...]]
     """Stem to close stems with their closeness, 0 to 1, closest first."""
 
+    def is_word(self, term: str) -> bool:
+        """Whether a term is known, so that no tool's having it does not make it a spelling mistake."""
+        return term in self.frequencies or term in self.neighbours
+
 
 NOTHING = Language(tools=0, frequencies={}, neighbours={})
 """An empty language: no frequencies, no neighbours."""

@@ -1,8 +1,9 @@
 """The words of one index: which of them match the terms of a query, and with what weight.
 
 The weight of a word is its rarity (inverse document frequency) among these tools and public ones together, so
-scores are comparable between small catalogs and large ones. A term that is unknown here is taken for a spelling
-mistake. A word and its misspelling share their beginning or their end, so only words that do are compared.
+scores are comparable between small catalogs and large ones. A term that no tool has stands for distant
+neighbours, too; one that is no word at all is taken for a spelling mistake. A word and its misspelling share
+their beginning or their end, so only words that do are compared.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ def _edits(one: str, other: str, most: int) -> int:
 SYNONYM = 0.4
 """The weight of a synonym against the word itself, multiplied by its closeness."""
 
+CLOSE = 0.5
+"""The closeness from which neighbours match even a term that tools have; distant ones only replace a term."""
+
 CORRECTION = 0.7
 """The weight of a spelling correction, against a word that was spelled right."""
 
@@ -172,10 +176,14 @@ class Vocabulary:
 
     def _variants(self, term: str) -> _Variants:
         """Known terms that match one term of a query: the term itself, synonyms, corrections."""
+        near = [
+            (other, closeness)
+            for other, closeness in self._language.neighbours.get(term, ())
+            if 0 < self._counts.get(other, 0) <= FOLLOWED
+        ]
+        close = [pair for pair in near if pair[1] >= CLOSE]
         known = [(term, 1.0)] if term in self._counts else []
-        for other, closeness in self._language.neighbours.get(term, ()):
-            if 0 < self._counts.get(other, 0) <= FOLLOWED:
-                known.append((other, closeness * SYNONYM))
-        if not known:
+        known += [(other, closeness * SYNONYM) for other, closeness in (close if known or close else near)]
+        if not known and not self._language.is_word(term):
             known = [(other, CORRECTION) for other in self._speller.corrections(term) if other in self._counts]
         return known

@@ -37,6 +37,18 @@ def test_a_mended_word_counts_less_than_one_that_was_written_right() -> None:
     assert 0 < score(INDEX, "comit") < score(INDEX, "commit")
 
 
+def test_an_english_word_is_no_spelling_mistake_of_another() -> None:
+    index = of(tool("a", "x", description="maintain"))
+    assert found("maintian", index=index) == ["a/x"]
+    assert found("mountain", index=index) == []
+
+
+def test_a_distant_neighbour_stands_for_a_word_that_no_tool_has() -> None:
+    comment, remark = tool("a", "x", description="comment"), tool("a", "y", description="remark")
+    assert found("remark", index=of(comment)) == ["a/x"]
+    assert found("remark", index=of(comment, remark)) == ["a/y"]
+
+
 def test_of_a_need_that_would_read_too_much_the_rarest_words_count() -> None:
     words = [f"zz{one}{other}q" for one in "abcdefgh" for other in "abcdefgh"][:63]
     many = [tool("git", f"n{i}", description=" ".join(words)) for i in range(MOST_READ // len(words) + 1)]
