@@ -2,7 +2,7 @@
 
 A `Cause` appears in `mcpd status --json`, in `meta.unavailableServers` and in the details of
 `UpstreamUnavailable`, so its values are a contract. Restarts (`supervision.lifecycle`) and advice
-(`operators.remedies`) depend on it; sentences are for people, and no program parses them.
+(`supervision.diagnosis`) depend on it; sentences are for people, and no program parses them.
 """
 
 from __future__ import annotations
@@ -154,6 +154,20 @@ CURED_BY_LOGIN = frozenset({Cause.LOGIN_NEEDED, Cause.SCOPE_MISSING})
 
 
 @attrs.frozen
+class Remedy:
+    """What happened to a server and what to do about it, a sentence or two each."""
+
+    happened: str
+    """What happened."""
+    helps: str
+    """What to do about it."""
+    waits: bool = False
+    """Whether the server waits for what its entry cannot bring: a login, a variable, a service, the network."""
+    by_words: bool = False
+    """Whether the server's own last words have told it, and not the cause alone."""
+
+
+@attrs.frozen
 class Reason:
     """Why a server is in its state: a sentence for people, a cause and its data for programs."""
 
@@ -163,11 +177,22 @@ class Reason:
     """The cause; None if nothing is wrong, or an operator or the daemon itself wanted this state."""
     data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
     """The data that the `Cause` says it carries."""
+    remedy: Remedy | None = None
+    """The diagnosis (`supervision.diagnosis`); None if there is none, or nobody has made it yet."""
+
+    @property
+    def diagnosis(self) -> dict[str, str]:
+        """The remedy as members for programs: `happened` and `helps`; neither if there is none."""
+        found = self.remedy
+        return {"happened": found.happened, "helps": found.helps} if found else {}
 
     def redacted(self, redact: Callable[[str], str]) -> Reason:
         """The same reason without secrets."""
         data = {key: redact(value) if isinstance(value, str) else value for key, value in self.data.items()}
-        return Reason(redact(self.text), self.cause, data)
+        found = self.remedy
+        if found is not None:
+            found = attrs.evolve(found, happened=redact(found.happened), helps=redact(found.helps))
+        return Reason(redact(self.text), self.cause, data, found)
 
     def after(self, words: str) -> Reason:
         """The same reason, its text prefixed with words about what is being done."""

@@ -16,7 +16,7 @@ from daemon.states import COMING, ServerState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.causes import Cause, Datum
+    from daemon.causes import Cause, Datum, Remedy
     from daemon.config.model import Config
     from daemon.model import Definition, GivenName, Kind, Summary, Tool
 
@@ -33,6 +33,8 @@ class ServerStatus:
     """The same as a code for programs; None if nothing is wrong, or if an operator wanted it so."""
     cause_data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
     """The data that belong to the cause."""
+    remedy: Remedy | None = None
+    """What happened and what helps; None if nothing is known beyond the reason."""
     since: float = 0.0
     """When it entered the state, in seconds since the epoch."""
     attempt: int = 0
@@ -58,8 +60,8 @@ class ServerStatus:
 
     @property
     def why(self) -> Reason:
-        """The status's reason, cause and data together."""
-        return Reason(self.reason, self.cause, self.cause_data)
+        """The status's reason, cause, data and remedy together."""
+        return Reason(self.reason, self.cause, self.cause_data, self.remedy)
 
 
 class StatusChanged(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from daemon.config.model import Config
@@ -25,8 +25,6 @@ class Running:
     """Its process id."""
     config: Path
     """The configuration that it uses."""
-    words: Mapping[str, Sequence[str]] = attrs.field(factory=dict, repr=False)
-    """The last lines on stderr of each server that is not well, oldest first."""
     environ: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     """Its environment; None if it cannot be read."""
     directory: Path | None = None

@@ -15,7 +15,6 @@ from daemon.checks import programs
 from daemon.checks.findings import Level, found
 from daemon.config.known_servers import advice
 from daemon.config.model import PORTS, WRITTEN, Share, TransportType
-from daemon.operators.remedies import remedy
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
@@ -140,14 +139,13 @@ def _now(name: str, running: Running) -> Finding | None:
     seen = running.status["servers"].get(name)
     if seen is None or seen["state"] in WELL | COMING:
         return None
-    known = remedy(name, seen, running.words.get(name, ()))
     return found(
         "server-down",
         server=name,
         state=seen["state"],
         reason=seen["reason"] or "no reason is known",
-        happened=known.happened if known else "",
-        helps=known.helps if known else f"`mcpd status` and `mcpd logs {name}` tell more.",
+        happened=seen.get("happened", ""),
+        helps=seen.get("helps") or f"`mcpd status` and `mcpd logs {name}` tell more.",
     )
 
 

@@ -188,7 +188,7 @@ def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) ->
     effect = come_up(options, path, name)
     told, undone = visible(effect.problem), options.or_undo and effect.asked and not effect.is_well
     if effect.seen is not None and not effect.is_well:
-        told, is_wrong = failure(options, name, effect.seen)
+        told, is_wrong = failure(name, effect.seen)
         undone = undone or (is_wrong and not options.keep)
     if undone:
         draft.undo()

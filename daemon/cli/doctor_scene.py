@@ -11,7 +11,6 @@ import attrs
 
 from daemon.checks.scene import Running, Scene
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
-from daemon.cli.status import last_words
 from daemon.config.model import Listen
 from daemon.config.parse import load, load_with_notes
 from daemon.config.state_url import of_file, resolve
@@ -123,8 +122,7 @@ def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[
     """The daemon, or why it does not answer; the reason is empty if the socket does not exist."""
     asked = partial(ask, path=str(control), timeout=seconds)
     try:
-        status = asked("status", {})
-        return _running(status, last_words(status["servers"], asked), environ), ""
+        return _running(asked("status", {}), environ), ""
     except DaemonUnreachable as error:
         # Without its advice, which is about options that the doctor does not have.
         return None, error.problem if os.path.lexists(control) else ""
@@ -140,7 +138,7 @@ def is_daemon(words: Sequence[str]) -> bool:
     )
 
 
-def _running(status: dict[str, Any], words: dict[str, list[str]], environ: Mapping[str, str]) -> Running:
+def _running(status: dict[str, Any], environ: Mapping[str, str]) -> Running:
     daemon = status["daemon"]
     pid = int(daemon["pid"])
     # In another pid namespace the number would be another process.
@@ -153,7 +151,6 @@ def _running(status: dict[str, Any], words: dict[str, list[str]], environ: Mappi
         status=status,
         pid=pid,
         config=(directory or Path.cwd()) / daemon["config"],
-        words=words,
         environ=_told(daemon, environ) if known is None else known,
         directory=directory,
         uid=proc.user(pid) if ours else None,

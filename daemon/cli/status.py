@@ -5,23 +5,19 @@ The exit status is a health check: 0 only if every enabled server works fully an
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, DaemonUnreachable, RemoteFault, ask_with, guarded
+from daemon.cli.control import EX_FAULT, EX_UNREACHABLE, RemoteFault, ask_with, guarded
 from daemon.cli.options import add_control, add_json, parser, positive
 from daemon.safety.escape import document, json_line
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping
-
-    Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 EX_UNAVAILABLE = 1
 """A configured server is unavailable or degraded, or persistence is."""
@@ -112,7 +108,6 @@ def _watch(options: argparse.Namespace) -> int:
 
 def _look(options: argparse.Namespace, server: str | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
     status = ask_with(options, "status", {})
-    _explain(status["servers"], options)
     # A server that is gone is no reason to show nothing of the others.
     if server is None or server not in status["servers"]:
         return status, None
@@ -120,14 +115,13 @@ def _look(options: argparse.Namespace, server: str | None) -> tuple[dict[str, An
 
 
 def answer_one(options: argparse.Namespace, name: str) -> dict[str, Any]:
-    """The daemon's answer about one server or instance, with what happened to it and what helps."""
+    """The daemon's answer about one server or instance."""
     answer = ask_with(options, "status", {"server": name})
     if "server" not in answer:
         # An older daemon answers with all of them, whatever it is asked for.
         if name not in answer["servers"]:
             raise RemoteFault(EX_FAULT, f"no server is named {name!r}")
         answer = {"name": name, "server": answer["servers"][name]}
-    _explain({answer["name"]: answer["server"]}, options)
     return answer
 
 
@@ -159,52 +153,6 @@ def _show_people(answer: dict[str, Any], *, is_whole: bool) -> None:
         from daemon.cli.status_one import render_one  # noqa: PLC0415
 
         print(render_one(answer, now=time.time(), screen=screen))
-
-
-def _explain(servers: dict[str, Any], options: argparse.Namespace) -> None:
-    """Add `happened` and `helps` to every server that is not well and has a known remedy."""
-    seen = dict(_shown(servers))
-    if all(each["state"] in WELL for each in seen.values()):
-        return
-    # Only now: most of the time nothing is wrong.
-    from daemon.operators.remedies import remedy  # noqa: PLC0415
-
-    for name, words in last_words(seen, partial(ask_with, options)).items():
-        found = remedy(name, seen[name], words)
-        if found is not None:
-            seen[name].update(happened=found.happened, helps=found.helps)
-
-
-def last_words(servers: Mapping[str, Any], ask: Ask) -> dict[str, list[str]]:
-    """The last lines of stderr of every server that is not well, by name, oldest first.
-
-    Args:
-        servers: as in a status, which shows five lines of each; a stack trace has more.
-        ask: asks the daemon a question, by method and params.
-    """
-    return {name: _words(name, server, ask) for name, server in servers.items() if server["state"] not in WELL}
-
-
-def _words(name: str, server: Mapping[str, Any], ask: Ask) -> list[str]:
-    from daemon.operators.remedies import LINES, needs_words  # noqa: PLC0415 - as above
-
-    shown: list[str] = server["stderr"]
-    if shown and needs_words(server) and not server.get("instances"):
-        # An older daemon may not know the method, or the server was just removed from the configuration.
-        with contextlib.suppress(RemoteFault, DaemonUnreachable):
-            lines = ask("logs", {"server": name, "last": LINES})["lines"]
-            # Of the last run alone: the one before may have had another reason.
-            return [line["text"] for line in lines if line.get("run") == lines[-1].get("run")]
-    return shown
-
-
-def _shown(servers: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Everything that has a state of its own, by name: a server all share, or the instances of one."""
-    for name, server in servers.items():
-        instances = server.get("instances") or ()
-        yield from ((each["name"], each) for each in instances)
-        if not instances:
-            yield name, server
 
 
 def exit_status(status: dict[str, Any]) -> int:

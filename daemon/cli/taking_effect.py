@@ -123,16 +123,12 @@ def in_lines(name: str, effect: Effect) -> str:
     return "\n".join(map(visible, lines))
 
 
-def failure(options: argparse.Namespace, name: str, seen: dict[str, Any]) -> tuple[str, bool]:
+def failure(name: str, seen: dict[str, Any]) -> tuple[str, bool]:
     """What is wrong with a server that did not come up, and what helps; and whether its entry has to change."""
-    from daemon.cli.status import last_words  # noqa: PLC0415 - reads tables
-    from daemon.operators.remedies import remedy  # noqa: PLC0415
-
-    words = last_words({name: seen}, lambda method, params: ask_with(options, method, params)).get(name, [])
-    known = remedy(name, seen, words)
     state = "still starting" if seen["state"] in COMING else seen["state"]
     lines = [f"{name} is {state}" + (f": {seen['reason']}" if seen["reason"] else "")]
-    lines += [known.happened, known.helps] if known else [f"`mcpd status` and `mcpd logs {name}` tell more."]
+    told = [seen.get("happened", ""), seen.get("helps", "")]
+    lines += told if any(told) else [f"`mcpd status` and `mcpd logs {name}` tell more."]
     lines += [f"stderr| {line}" for line in seen["stderr"]]
-    is_wrong = seen["state"] in WAITING and not (known and known.waits)
+    is_wrong = seen["state"] in WAITING and not seen.get("waits")
     return "\n".join(map(visible, filter(None, lines))), is_wrong

@@ -33,9 +33,9 @@ class EventKind(StrEnum):
     """It serves, but not as it should: `text` and `cause` say why."""
     ENDED = "ended"
     """A run is over: `text` and `cause` say why. `state` that the server is in since; `seconds` that it served,
-    if it did; `retrySeconds` until the next run, if one follows by itself; `stderr`: its last lines; `asked`:
-    it was ended for a restart; `awaySince`: when the outage began that it belongs to. Shown to people, it
-    stands for several: `times`, since `firstAt`; `happened`: what its last lines mean (`operators.retries`)."""
+    if it did; `retrySeconds` until the next run, if one follows by itself; `stderr`: its last lines;
+    `happened`: what they mean; `asked`: it was ended for a restart; `awaySince`: when the outage began that it
+    belongs to. Shown to people, it stands for several: `times`, since `firstAt`."""
     RESTARTED = "restarted"
     """It is restarted on purpose. `by`: `operator`, `configuration`, `login`. One that takes more memory than
     it may ends with the cause `memory-ceiling`."""

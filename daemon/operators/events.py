@@ -91,7 +91,7 @@ async def events(context: OperatorContext, params: EventsParams) -> dict[str, ob
         while not found and params.wait:
             news = await history.news.wait_changed(news)
             found = await history.recent(query)
-    shown = await for_people(found, params.limit) if params.people else found
+    shown = for_people(found, params.limit) if params.people else found
     if params.after is None:
         # Others may have written less than what has happened to them; what the limit left out is no news later.
         begun.since = max(now - LATE_SECONDS, shown[0].at if len(shown) == params.limit else 0.0)

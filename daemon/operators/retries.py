@@ -10,13 +10,11 @@ import re
 from typing import TYPE_CHECKING
 
 import attrs
-import trio
 
 from daemon.history.event import EventKind
-from daemon.operators.remedies import said
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from daemon.history.event import Event
 
@@ -27,17 +25,9 @@ _NUMBER = re.compile(r"\d{4,}")
 """Process ids and ports, by which ends that are alike differ; an exit status is shorter."""
 
 
-async def for_people(events: Sequence[Event], most: int) -> list[Event]:
-    """The newest events with retries condensed and ends diagnosed, oldest first; at most so many."""
-    return await diagnosed(condensed(events)[-most:])
-
-
-async def diagnosed(events: Sequence[Event]) -> list[Event]:
-    """The events, where ends say what their last lines mean (`details.happened`)."""
-    if not any(event.details.get("stderr") for event in events):
-        return list(events)
-    # Some sixty patterns over ten lines of each end: 0.3 ms each, which calls should not wait for.
-    return await trio.to_thread.run_sync(lambda: list(map(_with_diagnosis, events)))
+def for_people(events: Iterable[Event], most: int) -> list[Event]:
+    """The newest events with retries condensed, oldest first; at most so many."""
+    return condensed(events)[-most:]
 
 
 def condensed(events: Iterable[Event]) -> list[Event]:
@@ -72,13 +62,3 @@ def _joined(event: Event, shown: dict[int, Event], row: list[int]) -> Event:
 
 def _form(event: Event) -> tuple[object, ...]:
     return event.server, event.cause, _NUMBER.sub("#", event.text)
-
-
-def _with_diagnosis(event: Event) -> Event:
-    lines = event.details.get("stderr") if event.kind is EventKind.ENDED else ()
-    stderr = [str(line) for line in lines] if isinstance(lines, (list, tuple)) else []
-    seen = {"cause": event.cause and str(event.cause), "causeData": event.cause_data}
-    found = said(event.server, seen, stderr)
-    return (
-        event if found is None else attrs.evolve(event, details={**event.details, "happened": found.happened})
-    )

@@ -114,7 +114,7 @@ async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int
         "name": name,
         "server": _status(context, name, memory),
         "lastErrors": _failures(context, server_of(name)),
-        "events": [_event(each) for each in await for_people(events, EVENTS)],
+        "events": [_event(each) for each in for_people(events, EVENTS)],
         "calls": [told(each) for each in calls[:CALLS]],
         "moreCalls": max(0, len(calls) - CALLS),
     }

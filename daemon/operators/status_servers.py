@@ -11,6 +11,7 @@ from daemon.catalog.entry import NOTHING_KNOWN
 from daemon.catalog.kinds import BESIDE_TOOLS, switch_of
 from daemon.causes import Cause
 from daemon.states import ServerState
+from daemon.supervision.diagnosis import by_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -122,7 +123,7 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
         "title": redact(server.title),
         "type": str(server.type),
         "share": str(server.shared_by),
-        **_standing(entry.status, upstream, redact, context.wall()),
+        **_standing(entry.name, entry.status, upstream, redact, context.wall()),
         **_listed(entry, redact),
         **(_NOT_RUNNING if upstream is None else _running(upstream, redact, memory, context.wall())),
         **(_together(instances, memory) if instances else {}),
@@ -145,7 +146,7 @@ def instance_status(
         "name": instance.name,
         "workspace": None if given is None else given.workspace,
         "session": int(number) if number.isdecimal() else None,
-        **_standing(instance.child.status.value, instance, redact, context.wall()),
+        **_standing(instance.name, instance.child.status.value, instance, redact, context.wall()),
         "tools": len(entry.tools or ()) if entry is not None else 0,
         "differs": own is not catalog,
         **_running(instance, redact, memory, context.wall()),
@@ -163,9 +164,13 @@ def _idle(instance: ObservedActor) -> int | None:
 
 
 def _standing(
-    status: ServerStatus, upstream: ObservedUpstream | None, redact: Callable[[str], str], now: float
+    name: str,
+    status: ServerStatus,
+    upstream: ObservedUpstream | None,
+    redact: Callable[[str], str],
+    now: float,
 ) -> dict[str, object]:
-    why = _why(status, upstream).redacted(redact)
+    why = by_cause(name, _why(status, upstream).redacted(redact))
     attempt, due = status.attempt, status.next_retry_at
     if status.state is ServerState.DEGRADED and upstream is not None:
         # A degraded server runs; its next try is to list its tools.
@@ -178,6 +183,10 @@ def _standing(
         "reason": why.text,
         "cause": why.cause,
         "causeData": why.data,
+        "happened": "",
+        "helps": "",
+        **why.diagnosis,
+        "waits": why.remedy is not None and why.remedy.waits,
         "restarts": status.restarts,
     }
 

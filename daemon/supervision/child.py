@@ -16,6 +16,7 @@ import trio
 from daemon.causes import HEALTHY, Reason
 from daemon.states import SERVING, WAKEABLE, ServerState
 from daemon.supervision.backoff import Ending, Run, Streak, is_stable, wants_restart
+from daemon.supervision.diagnosis import by_words, needs_words
 from daemon.supervision.lifecycle import Lifecycle, Pause, contained, ending_of, reason_of
 from daemon.supervision.run_events import RunEvents
 from daemon.supervision.starts import Rank
@@ -63,10 +64,11 @@ class Child:
         """Set once it has left the supervisor and cleaned up."""
         self.events = RunEvents(spec, note, wall)
         told = (self.events.moved, spec.on_status or partial(on_status, spec.name))
-        self.status = ChildStatus(partial(_tell_each, told), wall, redact)
+        self.status = ChildStatus(partial(_tell_each, told), wall, redact, spec.name)
         self.pause = Pause()
         self._starts = starts
         self._rng = rng
+        self._redact = redact
         self._streak = Streak(spec.policy, rng)
         self._last_start = -WAKE_INTERVAL
         self._running: Lifecycle | None = None
@@ -226,7 +228,7 @@ class Child:
             finally:
                 self._running = None
         self._served |= life.ready_at is not None
-        reason = reason_of(error)
+        reason = await self._diagnosed(reason_of(error))
         run = Run(
             ending=Ending.ASKED if life.restarting else ending_of(reason),
             reason=self.status.count_end(reason, asked=life.restarting),
@@ -235,6 +237,21 @@ class Child:
         )
         self.spec.on_ended(self.status.runs, run)
         return run
+
+    async def _diagnosed(self, reason: Reason) -> Reason:
+        """The reason of a run that has ended, with what its last words tell."""
+        words = self.spec.words(self.status.runs) if needs_words(reason) else []
+        if not words:
+            return reason
+
+        def read() -> Reason:
+            lines = [self._redact(line) for line in words]
+            return by_words(self.spec.name, reason.redacted(self._redact), lines)
+
+        # The run is over whatever happens now: its end is counted even if the child is being stopped.
+        with trio.CancelScope(shield=True):
+            reason = await trio.to_thread.run_sync(read)
+        return reason
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[QueuedStart]:

@@ -100,7 +100,9 @@ class ChildSpec:
     told: Callable[[], Mapping[str, Detail]] = dict
     """Returns what the event of a run that serves also says: the number of its process, say."""
     last_lines: Callable[[int], list[str]] = lambda _number: []
-    """Returns the last lines that a run has written to stderr."""
+    """Returns the last lines that a run has written to stderr, as its event has them."""
+    words: Callable[[int], list[str]] = lambda _number: []
+    """Returns everything that a run has said which may tell why it ended, oldest first (`diagnosis`)."""
     of: str = ""
     """The server whose secrets its reasons may quote, if that is not its name."""
     on_status: Callable[[ServerStatus], None] | None = None

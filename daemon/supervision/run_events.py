@@ -135,7 +135,9 @@ class RunEvents:
             self._away, self._over_restart = self._wall(), False
         served = {} if self._ready is None else {"seconds": trio.current_time() - self._ready}
         lines = self.spec.last_lines(self._run)
-        said = {"stderr": lines} if lines else {}
+        said: dict[str, Detail] = {"stderr": lines} if lines else {}
+        if reason is not None and reason.remedy is not None and reason.remedy.by_words:
+            said["happened"] = reason.remedy.happened
         away = {} if self._away is None else {"awaySince": self._away}
         self._tell(EventKind.ENDED, {"state": str(state), **served, **away, **details, **said}, reason, text)
         self._run = 0

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
+
 from daemon.causes import HEALTHY, Reason
 from daemon.facts import ServerStatus
 from daemon.kit.mailbox import Watch
 from daemon.states import SERVING, WAITING, ServerState, move
+from daemon.supervision.diagnosis import by_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +27,7 @@ class ChildStatus(Watch[ServerStatus]):
         on_change: Callable[[ServerStatus], None],
         wall: Callable[[], float],
         redact: Callable[[str], str],
+        name: str = "",
     ) -> None:
         """Start as stopped.
 
@@ -31,6 +35,7 @@ class ChildStatus(Watch[ServerStatus]):
             on_change: called with each new status, synchronously.
             wall: returns seconds since the epoch.
             redact: removes secrets from reasons.
+            name: what operators call the child, for the commands that help.
         """
         super().__init__(ServerStatus(state=ServerState.STOPPED, since=wall()))
         self.runs = 0
@@ -44,6 +49,7 @@ class ChildStatus(Watch[ServerStatus]):
         self._on_change = on_change
         self._wall = wall
         self._redact = redact
+        self._name = name
         self._ends = False
 
     def become(self, state: ServerState, reason: Reason = HEALTHY, *, retry_at: float | None = None) -> None:
@@ -53,7 +59,7 @@ class ChildStatus(Watch[ServerStatus]):
             return
         if self._ends and state not in {ServerState.STOPPING, ServerState.STOPPED}:
             return
-        shown = reason.redacted(self._redact)
+        shown = self._diagnosed(reason.redacted(self._redact))
         if now.state is not state:
             move(now.state, state)
         elif (now.why, now.next_retry_at, now.incarnation) == (shown, retry_at, self.runs):
@@ -63,6 +69,7 @@ class ChildStatus(Watch[ServerStatus]):
             reason=shown.text,
             cause=shown.cause,
             cause_data=shown.data,
+            remedy=shown.remedy,
             since=now.since if now.state is state else self._wall(),
             attempt=self.failures,
             next_retry_at=retry_at,
@@ -71,6 +78,13 @@ class ChildStatus(Watch[ServerStatus]):
         )
         self.set(status)
         self._on_change(status)
+
+    def _diagnosed(self, reason: Reason) -> Reason:
+        """The reason with its remedy; an end like the last one has the same, until its words are read."""
+        last = self.last
+        if reason.remedy is None and (reason.cause, reason.data) == (last.cause, last.data):
+            reason = attrs.evolve(reason, remedy=last.remedy)
+        return by_cause(self._name, reason)
 
     def count_end(self, reason: Reason, *, asked: bool) -> Reason:
         """Count the end of a run, and return its reason without secrets. One we asked for is no failure."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from daemon.config.model import StartMode, TransportType
 from daemon.ports import Upstream
+from daemon.supervision.diagnosis import LINES
 from daemon.supervision.lifecycle import ChildSpec
 
 if TYPE_CHECKING:
@@ -108,5 +110,12 @@ def spec_of(upstream: SupervisedServer, on_status: Callable[[ServerStatus], None
         on_ended=upstream.log.ended,
         told=lambda: {} if upstream.pid is None else {"pid": upstream.pid},
         last_lines=lambda run: upstream.stderr.last(LINES_OF_END, run),
+        words=partial(_words, upstream),
         on_status=on_status,
     )
+
+
+def _words(upstream: SupervisedServer, run: int) -> list[str]:
+    """What a run has said: a program that prints how it wants to be called may do so on its stdout."""
+    first = upstream.noise.first
+    return [*([first] if first else []), *upstream.stderr.last(LINES, run)]

@@ -13,7 +13,7 @@ from daemon.history.event import MAY_BE_BAD, Event, EventKind
 from daemon.history.wording import NAMED, phrase
 from daemon.kit.wording import DAY
 from daemon.operators.events import recent
-from daemon.operators.retries import condensed, diagnosed
+from daemon.operators.retries import condensed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     rest = fitting[SHOWN:] or (found[:1] if len(found) == most else [])
     return {
         "events-filter": [_filter(viewer, wanted)],
-        "events": [_row(viewer.context, event) for event in await diagnosed(fitting[:SHOWN])],
+        "events": [_row(viewer.context, event) for event in fitting[:SHOWN]],
         "events-pages": [
             Fragment(
                 id="events-pager",

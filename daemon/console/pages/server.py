@@ -21,23 +21,20 @@ from daemon.operators.events import recent
 from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT, LoginAnswerParams, LoginParams, LogoutParams
 from daemon.operators.logs import LOGS, LogsParams
 from daemon.operators.refresh import REFRESH, RefreshParams
-from daemon.operators.remedies import LINES, remedy
 from daemon.operators.restart import RESTART, RestartParams
 from daemon.operators.retries import LOOKED_AT, for_people
 from daemon.operators.status_servers import resident_bytes, server_status
 from daemon.operators.switch import SWITCH, SwitchParams
 from daemon.processes.marks import memory_by_mark
-from daemon.states import WELL, ServerState
+from daemon.states import ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from markupsafe import Markup
 
-    from daemon.causes import Reason
     from daemon.console.page import Viewer
     from daemon.operators.base import ObservedUpstream, OperatorContext
-    from daemon.operators.remedies import Remedy
 
 
 MINUTES = 5
@@ -58,6 +55,7 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
     entry, upstream = context.catalog.servers[name], context.upstreams.get(name)
     redact, instances = context.redact.of(name), context.instances_of(name)
     status = entry.status
+    why = status.why.redacted(redact)
     used: Sequence[ObservedUpstream] = instances or ([] if upstream is None else [upstream])
     return {
         "name": name,
@@ -68,7 +66,10 @@ def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int])
         "restarts": status.restarts,
         "attempt": status.attempt,
         "next_retry_at": _next_try(context, name),
-        **_why(status.why.redacted(redact), name, status.state, upstream, redact),
+        "reason": why.text,
+        "happened": "",
+        "helps": "",
+        **why.diagnosis,
         "off": entry.disabled,
         "wants_login": status.state is ServerState.NEEDS_AUTH,
         **_lately(upstream),
@@ -99,20 +100,6 @@ def _next_try(context: OperatorContext, name: str) -> int | None:
     if status.state is ServerState.DEGRADED and upstream is not None:
         due = upstream.standing.next_at
     return None if due is None else round(due)
-
-
-def _why(
-    why: Reason, name: str, state: ServerState, upstream: ObservedUpstream | None, redact: Callable[[str], str]
-) -> dict[str, object]:
-    found: Remedy | None = None
-    if state not in WELL:
-        words = [] if upstream is None else [redact(line) for line in upstream.stderr.last(LINES)]
-        found = remedy(name, {"cause": why.cause, "causeData": why.data}, words)
-    return {
-        "reason": why.text,
-        "happened": found.happened if found else "",
-        "helps": found.helps if found else "",
-    }
 
 
 def _lately(upstream: ObservedUpstream | None) -> dict[str, object]:
@@ -300,7 +287,7 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         raise context.unknown(name)
     memory = await memory_now(context)
     events = await recent(context, server=name, limit=EVENTS * LOOKED_AT)
-    history = await for_people(events, EVENTS)
+    history = for_people(events, EVENTS)
     lines = await _stderr(context, name)
     facts = {
         **server_facts(context, name, memory),

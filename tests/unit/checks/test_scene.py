@@ -9,7 +9,7 @@ import pytest
 
 from daemon.cli.doctor_scene import UNKNOWN, gather, is_daemon
 from tests.unit.checks.scenes import listening, process
-from tests.unit.cli.daemons import SILENCE, down, fake_control, status_of
+from tests.unit.cli.daemons import SILENCE, fake_control, status_of
 
 if TYPE_CHECKING:
     from tests.unit.checks.scenes import House
@@ -94,15 +94,6 @@ def test_a_process_that_cannot_be_the_daemon_is_not_asked(house: House) -> None:
     assert scene.running is not None
     assert scene.running.environ is None
     assert scene.inherited["PATH"] == str(house.bin)
-
-
-def test_the_last_words_of_servers_that_do_not_run_are_asked_for(house: House) -> None:
-    lines = {"lines": [{"n": 1, "text": "long ago"}, {"n": 2, "text": "lately"}]}
-    answers = {"status": status_of({"git": down(stderr=["lately"])}), "logs": lines}
-    with fake_control(house.run / "control.sock", answers):
-        scene = house.look()
-    assert scene.running is not None
-    assert scene.running.words == {"git": ["long ago", "lately"]}
 
 
 def test_a_daemon_that_says_nothing_is_remembered(house: House) -> None:

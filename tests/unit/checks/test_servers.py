@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from daemon.checks.findings import Level
 from daemon.checks.servers import check
 from tests.unit.checks.scenes import levels, only
-from tests.unit.cli.daemons import down, server
+from tests.unit.cli.daemons import diagnosed, down, server
 
 if TYPE_CHECKING:
     from tests.unit.checks.scenes import House
@@ -56,7 +56,7 @@ def test_with_a_faulty_configuration_nothing_can_be_said(house: House) -> None:
 def test_a_server_that_is_not_well_is_a_fault_with_what_helps(house: House) -> None:
     house.program("tool")
     house.servers(git={"command": "tool"})
-    with house.daemon({"git": down(stderr=["ModuleNotFoundError: No module named 'pg'"])}):
+    with house.daemon({"git": down(happened="A Python module is missing: pg.", helps="Install it.")}):
         said = only(check(house.look()), Level.FAULT)
     assert said.startswith("git: backoff: exited with status 1\nA Python module is missing: pg.\nInstall it")
 
@@ -80,7 +80,7 @@ def test_servers_that_are_well_or_only_starting_or_not_known_yet_are_fine(house:
 def test_a_cause_that_is_seen_is_not_said_twice(house: House) -> None:
     house.servers(git={"command": "tool"}, web={"url": "http://127.0.0.1:1/"})
     missing = down("command-not-found", state="failed", causeData={"command": "tool"})
-    refused = down("refused", causeData={"place": "127.0.0.1:1"})
+    refused = diagnosed(down("refused", causeData={"place": "127.0.0.1:1"}))
     with house.daemon({"git": missing, "web": refused}):
         found = list(check(house.look()))
     assert levels(found) == ["fault", "fault"]

@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daemon.causes import Cause, Reason
+from daemon.supervision.diagnosis import by_cause
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -61,6 +63,12 @@ def down(cause: str | None = "exited", /, **changed: Any) -> dict[str, Any]:
     gone = {"pid": None, "rssBytes": None, "p50Ms": None, "p95Ms": None, "calls": 0}
     why = {"reason": "exited with status 1", "cause": cause, "causeData": {"status": 1}}
     return server(**{"state": "backoff", **why, **gone, **changed})
+
+
+def diagnosed(seen: dict[str, Any]) -> dict[str, Any]:
+    """A server with the remedy that a daemon adds for its cause."""
+    known = by_cause("git", Reason(seen["reason"], Cause(seen["cause"]), seen["causeData"]))
+    return {**seen, **known.diagnosis}
 
 
 def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.cli.status import exit_status, main
-from daemon.operators.remedies import LINES
 from daemon.states import WELL, ServerState
 from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
@@ -65,42 +64,14 @@ def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFix
     assert daemon.asked == [("status", {})]
 
 
-def test_what_happened_to_a_server_and_what_helps_is_added(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answer = status_of(
-        {"git": server(), "time": down("killed", reason="killed by SIGKILL", causeData={"signal": "SIGKILL"})}
-    )
-    daemon = control({"status": answer})
-    assert main(["--json"]) == 1
-    told = json.loads(capsys.readouterr().out)["servers"]
-    assert "memory ran out" in told["time"].pop("happened")
-    assert "killed process" in told["time"].pop("helps")
-    assert told == answer["servers"]
+def test_what_the_daemon_has_found_out_is_told(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
+    found = {"happened": "A Python module is missing: pg.", "helps": "Install it."}
+    daemon = control({"status": status_of({"time": down(**found)})})
+    assert main([]) == 1
+    shown = capsys.readouterr().out
+    assert "A Python module is missing: pg." in shown
+    assert "What helps: Install it." in shown
     assert daemon.asked == [("status", {})]
-
-
-def test_more_of_its_stderr_is_asked_for_where_the_reason_leaves_open_why(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = ["Error: Cannot find module '/srv/x.js'", *["    at Module._load"] * 10]
-    daemon = control(
-        {
-            "status": status_of({"time": down(stderr=lines[-5:])}),
-            "logs": {"lines": [{"n": n, "text": text} for n, text in enumerate(lines)]},
-        }
-    )
-    assert main([]) == 1
-    assert "/srv/x.js" in capsys.readouterr().out
-    assert daemon.asked == [("status", {}), ("logs", {"server": "time", "last": LINES})]
-
-
-def test_a_daemon_without_logs_is_read_for_what_it_shows(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    control({"status": status_of({"time": down(stderr=["ModuleNotFoundError: No module named 'pg'"])})})
-    assert main([]) == 1
-    assert "A Python module is missing: pg." in capsys.readouterr().out
 
 
 def test_people_get_a_table(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

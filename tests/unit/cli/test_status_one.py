@@ -10,7 +10,7 @@ import pytest
 from daemon.cli.status import main
 from daemon.cli.status_one import render_one
 from daemon.cli.terminal import Screen
-from tests.unit.cli.daemons import down, server, status_of
+from tests.unit.cli.daemons import diagnosed, down, server, status_of
 from tests.unit.cli.test_status_servers import instance
 from tests.unit.cli.test_status_view import ATTACK, NOW, SPELT
 
@@ -106,7 +106,7 @@ def test_instances_have_their_table_and_those_that_are_ill_their_reason() -> Non
 def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    daemon = control({"status": answered(down("killed", causeData={"signal": "SIGKILL"}))})
+    daemon = control({"status": answered(diagnosed(down("killed", causeData={"signal": "SIGKILL"})))})
     assert main(["git"]) == 1
     out = capsys.readouterr().out
     assert "git: backoff" in out

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.status import exit_status, main
-from tests.unit.cli.daemons import down, server, status_of
+from tests.unit.cli.daemons import diagnosed, down, server, status_of
 from tests.unit.cli.test_status_view import NARROW, PIPE, shown
 
 if TYPE_CHECKING:
@@ -67,8 +66,9 @@ def test_the_exit_status_takes_instances_that_cannot_start_for_faults_and_none_f
 
 
 def test_what_helps_is_told_of_the_instance(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
-    ill = instance("web#7", **down("command-not-found", causeData={"command": "webb"}))
+    ill = instance("web#7", **diagnosed(down("command-not-found", causeData={"command": "webb"})))
     control({"status": status_of({"web": divided(instance("web#3"), ill)})})
-    assert main(["--json"]) == 1
-    rows = json.loads(capsys.readouterr().out)["servers"]["web"]["instances"]
-    assert ["helps" in row for row in rows] == [False, True]
+    assert main([]) == 1
+    said = capsys.readouterr().out
+    assert said.count("What helps: ") == 1
+    assert "There is no program webb on the PATH" in said

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -15,6 +16,7 @@ from daemon.causes import Cause, Reason
 from daemon.config.tuning import RestartType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, StartTimeout
 from daemon.facts import ServerStatus
+from daemon.history.event import Event, EventKind
 from daemon.states import ServerState, move
 from daemon.supervision.lifecycle import Lifecycle
 from daemon.supervision.supervisor import Supervisor
@@ -107,7 +109,7 @@ async def test_a_status_tells_attempt_reason_retry_and_incarnation(
 ) -> None:
     async with supervised(Actor(play(LOST, start=3.0)).spec()) as stage:
         status = await stage.reach(BACKOFF)
-        assert status == ServerStatus(
+        assert attrs.evolve(status, remedy=None) == ServerStatus(
             state=BACKOFF,
             reason="it hung up",
             cause=Cause.CONNECTION_LOST,
@@ -119,6 +121,47 @@ async def test_a_status_tells_attempt_reason_retry_and_incarnation(
         await stage.reach(STARTING)
         again = await stage.reach(BACKOFF)
         assert (again.attempt, again.incarnation, again.restarts) == (2, 2, 1)
+
+
+async def test_last_words_are_read_without_secrets_and_told_with_each_attempt_that_follows() -> None:
+    exited = ConnectionLost("exited with status 1", Cause.EXITED, status=1)
+    asked: list[int] = []
+
+    def words(run: int) -> list[str]:
+        asked.append(run)
+        return ["ModuleNotFoundError: No module named 'hush'"] if run < 3 else ["something else"]
+
+    spec = attrs.evolve(Actor(play(exited)).spec(base=0.01, floor=0), words=words)
+    told: list[ServerStatus] = []
+    events: list[Event] = []
+    supervisor = Supervisor(
+        [spec],
+        starts=1,
+        on_status=lambda _name, status: told.append(status),
+        rng=lambda: 0.0,
+        wall=trio.current_time,
+        redact=lambda _name: lambda text: text.replace("hush", "hidden"),
+        note=events.append,
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.run)
+        with trio.fail_after(10):
+            await supervisor.children["a"].status.wait_until(lambda status: status.attempt == 3)
+        nursery.cancel_scope.cancel()
+    said = [
+        (each.state, each.incarnation, each.remedy.happened) for each in told if each.attempt and each.remedy
+    ]
+    missing, failed = "A Python module is missing: hidden.", "It failed with exit status 1."
+    assert said[:4] == [
+        (BACKOFF, 1, missing),
+        (STARTING, 2, missing),
+        (BACKOFF, 2, missing),
+        (STARTING, 3, missing),
+    ]
+    assert said[4][1:] == (3, failed)
+    assert asked[:3] == [1, 2, 3]
+    ends = [each.details.get("happened") for each in events if each.kind is EventKind.ENDED]
+    assert ends[:3] == [missing, missing, None]
 
 
 async def test_every_start_has_a_new_incarnation(autojump_clock: trio.testing.MockClock) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
-from daemon.causes import Cause, Reason
+from daemon.causes import Cause, Reason, Remedy
 from daemon.states import ServerState
 from daemon.supervision.status import ChildStatus
 
@@ -54,6 +55,28 @@ def test_a_start_after_a_failure_keeps_its_cause_in_line_too(status: ChildStatus
     assert status.value.cause is Cause.COMMAND_NOT_FOUND
     status.count_end(Reason("restarted"), asked=True)
     assert (status.failures, status.again.cause) == (0, None)
+
+
+def test_every_cause_is_told_with_its_remedy_and_health_without(
+    status: ChildStatus, told: list[ServerStatus]
+) -> None:
+    status.become(S.STARTING)
+    status.become(S.FAILED, GONE)
+    well, failed = (each.why.diagnosis for each in told)
+    assert well == {}
+    assert "no program *** on the PATH" in failed["happened"]
+
+
+def test_until_the_words_of_an_end_are_read_it_is_taken_for_the_one_before(status: ChildStatus) -> None:
+    read = attrs.evolve(GONE, remedy=Remedy("It lacks hush.", "Install it.", by_words=True))
+    status.become(S.STARTING)
+    status.count_end(read, asked=False)
+    status.back_off(S.BACKOFF, 3.0)
+    status.become(S.STARTING, status.again)
+    for reason, happened in ((GONE, "It lacks ***."), (Reason("", Cause.ENDED), "It ended by itself")):
+        status.become(S.BACKOFF, reason)
+        assert status.value.remedy is not None
+        assert status.value.remedy.happened.startswith(happened)
 
 
 def test_once_it_ends_nothing_but_stopping_is_shown(status: ChildStatus) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from daemon.causes import Cause
+from daemon.causes import Cause, Remedy
 from daemon.console.pages.server import MEBIBYTE, memory_now, memory_of, server_facts
 from daemon.states import ServerState
 from tests.unit.operators.stage import OperatorStage
 
 
-async def test_what_its_last_words_tell_helps_more_than_its_cause() -> None:
+async def test_what_was_found_out_is_said() -> None:
     stage = OperatorStage()
-    stage.stage.becomes("alpha", ServerState.CRASHLOOP, cause=Cause.EXITED, cause_data={"status": 1})
-    stage.alpha.stderr.add("ModuleNotFoundError: No module named 'psycopg2'")
+    found = Remedy("A Python module is missing: psycopg2.", "Install it.")
+    stage.stage.becomes("alpha", ServerState.CRASHLOOP, cause=Cause.EXITED, remedy=found)
     facts = server_facts(stage.context(), "alpha", {})
-    assert "psycopg2" in str(facts["happened"])
+    assert (facts["happened"], facts["helps"]) == (found.happened, found.helps)
 
 
 async def test_of_a_server_that_is_well_nothing_is_said() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.causes import Cause
+from daemon.causes import Cause, Remedy
 from daemon.console.pages.servers import SERVERS, shown
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
@@ -27,7 +27,7 @@ def three() -> OperatorStage:
         ServerState.FAILED,
         reason=HOSTILE,
         cause=Cause.COMMAND_NOT_FOUND,
-        cause_data={"command": HOSTILE},
+        remedy=Remedy(f"There is no program {HOSTILE}.", "Install it."),
         next_retry_at=2e9,
     )
     return OperatorStage(stage)

@@ -1,4 +1,4 @@
-"""What is said about a server that is not well: by its cause, or by its last words if that leaves open why."""
+"""What is said of a server that is not well: by its cause, or by its last words if that leaves open why."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from daemon.causes import Cause
-from daemon.operators.remedies import LINE, LINES, SHOWN, Remedy, needs_words, remedy, table
+from daemon.causes import HEALTHY, Cause, Reason, Remedy
 from daemon.safety.redact import Redactor
+from daemon.supervision.diagnosis import LINE, LINES, SHOWN, by_cause, by_words, needs_words, table
 
 FAILED = (Cause.EXITED, {"status": 1})
 NODE_STACK = """
@@ -115,20 +115,15 @@ CASES: list[tuple[Cause, dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-def seen(cause: Cause | None, data: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A server as a status shows it."""
-    return {"cause": cause, "causeData": data or {}}
-
-
 def told(cause: Cause, data: dict[str, Any], *stderr: str) -> Remedy:
-    found = remedy("git", seen(cause, data), stderr)
+    found = by_cause("git", by_words("git", Reason("", cause, data), stderr)).remedy
     assert found is not None, f"nothing is known about {cause}, {data}, {stderr!r}"
     return found
 
 
-def read_well(said: Remedy) -> None:
+def read_well(found: Remedy) -> None:
     """Whole sentences, without anything that was to be filled in."""
-    for text in (said.happened, said.helps):
+    for text in (found.happened, found.helps):
         assert text[-1] in ".!?"
         assert text[0] in string.ascii_letters + string.digits + "/`'."
         assert "  " not in text
@@ -187,9 +182,19 @@ def test_what_others_have_said_is_cut_and_never_taken_for_a_template() -> None:
     assert len(found.happened) < SHOWN + 40
 
 
-@pytest.mark.parametrize("known", [{}, seen(None), {"cause": "of-a-later-daemon", "causeData": {"x": 1}}])
-def test_nothing_is_made_up(known: dict[str, Any]) -> None:
-    assert remedy("git", known, ["ModuleNotFoundError: No module named 'x'"]) is None
+def test_nothing_is_made_up() -> None:
+    asked = Reason("an operator asked for it")
+    for reason in (HEALTHY, asked):
+        assert by_cause("git", by_words("git", reason, ["No module named 'x'"])) == reason
+
+
+def test_one_logs_in_to_the_server_of_an_instance_and_restarts_the_instance() -> None:
+    login = by_cause("git#3", Reason("", Cause.LOGIN_NEEDED, {"place": "h:443"})).remedy
+    rights = by_cause("git#3", Reason("", Cause.FORBIDDEN, {"place": "h:443"})).remedy
+    assert login is not None
+    assert rights is not None
+    assert "`mcpd login git`" in login.helps
+    assert "`mcpd restart git#3`" in rights.helps
 
 
 # --- by last words ------------------------------------------------------------------------------------------
@@ -218,7 +223,7 @@ def test_words_from_long_ago_or_far_out_in_a_line_are_not_read() -> None:
 )
 def test_a_cause_that_says_enough_is_not_overruled_by_old_words(cause: Cause, data: dict[str, Any]) -> None:
     assert told(cause, data, "ModuleNotFoundError: No module named 'x'") == told(cause, data)
-    assert not needs_words(seen(cause, data))
+    assert not needs_words(Reason("", cause, data))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +237,7 @@ def test_a_cause_that_says_enough_is_not_overruled_by_old_words(cause: Cause, da
     ],
 )
 def test_a_cause_that_leaves_open_why_asks_for_words(cause: Cause, data: dict[str, Any]) -> None:
-    assert needs_words(seen(cause, data))
+    assert needs_words(Reason("", cause, data))
     assert "No module" not in told(cause, data).happened
     assert "psycopg" in told(cause, data, "No module named 'psycopg'").happened
 
@@ -244,8 +249,5 @@ def test_hostile_words_are_read_in_the_end(unit: str) -> None:
 
 
 def test_a_program_that_prints_its_usage_and_calls_that_a_success_is_told_so() -> None:
-    usage = "Usage: foo --dir DIR"
-    for seen, stderr in (({}, [usage]), ({"noise": {"count": 5, "first": usage}}, [])):
-        found = remedy("foo", {"cause": "ended", "causeData": {}, **seen}, stderr)
-        assert found is not None
-        assert found.happened == "It printed how it wants to be called: foo --dir DIR."
+    found = told(Cause.ENDED, {}, "Usage: foo --dir DIR")
+    assert found.happened == "It printed how it wants to be called: foo --dir DIR."

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from daemon.operators.remedies import Remedy, remedy, table
-from tests.unit.operators.test_remedies import read_well
+from daemon.causes import Cause, Reason, Remedy
+from daemon.supervision.diagnosis import by_words, table
+from tests.unit.supervision.test_diagnosis import read_well
 
 CASES = [
     ("Error: Cannot find module '/srv/mcp/index.js'", "/srv/mcp/index.js", "npm install"),
@@ -100,8 +101,9 @@ CASES = [
 
 
 def told(*stderr: str) -> Remedy:
-    found = remedy("git", {"cause": "exited", "causeData": {"status": 1}}, stderr)
+    found = by_words("git", Reason("", Cause.EXITED, {"status": 1}), stderr).remedy
     assert found is not None
+    assert found.by_words
     return found
 
 
