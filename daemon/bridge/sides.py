@@ -187,6 +187,7 @@ class DaemonSide:
     def passed(self, lines: bytes) -> None:
         """Note whole lines that begin as answers do and that the client has already been given."""
         requests = self._conversation.requests
+        self._yield_to(lines)
         for line in cut(lines):
             request_id = peek.plain_answer(line)
             call = None if request_id is None else requests.calls.pop(request_id, None)
@@ -215,10 +216,16 @@ class DaemonSide:
                     self._give(line)
                 continue
             if answer[0] not in conversation.hidden:
+                self._yield_to(line)
                 self._give(line)
             elif answer[0] == conversation.awaited:
                 conversation.refusal = "" if answer[1] else stand_in.reason(line)
             self._settle(*answer)
+
+    def _yield_to(self, lines: bytes | bytearray) -> None:
+        """Answer our own tool no more once the daemon lists its tool of that name, which knows more."""
+        if self._conversation.own_tool and stand_in.LISTED in lines:
+            self._conversation.own_tool = b""
 
     def connected(self) -> None:
         """Open a new connection with what the script says; `through` becomes true once that is answered."""

@@ -143,7 +143,10 @@ ASKED_FIRST = frozenset({INITIALIZE, DISCOVER, TOOLS_LIST, PROMPTS_LIST, RESOURC
 nothing."""
 
 STATUS = "mcpd_status"
-"""The name of the one tool in the list."""
+"""The name of the one tool in the list; the daemon's tool that says which servers are down has the same."""
+
+LISTED = b'"name":"%b"' % STATUS.encode()
+"""The beginning of a tool of that name, as the daemon lists it."""
 
 INSTRUCTIONS = (
     "The mcpd daemon, which brings the tools of this server, did not answer when this session began. Until it"

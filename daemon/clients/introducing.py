@@ -23,6 +23,7 @@ from daemon.protocol import (
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
 from daemon.surfaces.describing import may_list
+from daemon.surfaces.down import down_lines
 from daemon.surfaces.own_words import server_lines
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def instructions_for(selection: Selection, view: View) -> str | None:
         absent = any(entry.disabled for entry in view.catalog.servers.values())
         if said is None or absent:
             return selection.surface.instructions(view)
-        return None if said.instructions is None else legible(said.instructions)
+        own = None if said.instructions is None else legible(said.instructions)
+        return "\n\n".join(filter(None, (down_lines(view), own))) or own
     profile: Profile = selection.profile
     text = profile.instructions or "\n\n".join(
         filter(None, (selection.surface.instructions(view), server_lines(view)))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Raw
 
+from daemon.causes import CURED_BY_LOGIN
 from daemon.errors import CallError, InvalidArguments
-from daemon.kit.wording import BYTES_PER_TOKEN, closest, meant
+from daemon.kit.wording import BYTES_PER_TOKEN, closest, log_in, meant
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from daemon.catalog.snapshot import ServerEntry
+    from daemon.causes import Reason
     from daemon.surfaces.base import View
 
 
@@ -207,6 +209,19 @@ def index_lines(entries: Iterable[tuple[str, str]], characters: int, rest: str, 
     return "\n".join(lines)
 
 
+def told(why: Reason) -> str:
+    """Why a server is down, for a model: the reason, and what its last words mean; without a full stop."""
+    found = why.remedy
+    return f"{why.text}. {found.happened.rstrip('.')}" if found and found.by_words else why.text
+
+
+def what_helps(server: str, why: Reason) -> str:
+    """What a model can do about a server that is down, in whole sentences; empty if nothing is known."""
+    if why.cause in CURED_BY_LOGIN:
+        return f"{log_in(server)}."
+    return f"What helps (tell the user): {why.remedy.helps}" if why.remedy else ""
+
+
 def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
     """A server that is down as described in `meta.unavailableServers`; `since` in seconds since the epoch."""
     status = entry.status
@@ -218,6 +233,7 @@ def unavailable_entry(entry: ServerEntry, now: float) -> dict[str, object]:
     }
     if status.cause is not None:
         described["cause"] = str(status.cause)
+    described |= {word: one_line(legible(text), MAX_REASON) for word, text in status.why.diagnosis.items()}
     if status.next_retry_at is not None:
         described["nextRetryInMs"] = max(0, round((status.next_retry_at - now) * 1000))
     return described

@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.catalog.kinds import switch_of
-from daemon.causes import CURED_BY_LOGIN
 from daemon.config.names import CLIENT_PREFIX, read_reference
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
-from daemon.kit.wording import closest, log_in
+from daemon.kit.wording import closest
 from daemon.model import Kind
 from daemon.protocol import tool_head
-from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of, some_of, unavailable_entry
+from daemon.surfaces.answers import (
+    MAX_QUOTED,
+    choices,
+    cut,
+    quoted,
+    share_of,
+    some_of,
+    told,
+    unavailable_entry,
+    what_helps,
+)
 from daemon.surfaces.arguments.wrapping import Wrapper
 from daemon.surfaces.base import AwaitListing, Forward, Target, renamed
 from daemon.surfaces.describing import RUNS_ANYTHING, definition, meta_tool, starting, typed, unlisted
@@ -260,10 +269,10 @@ def renaming(name: str, offered: Offered, new: str) -> str:
 
 def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
     """The error about a tool that cannot be judged before its server has listed its tools."""
-    why = entry.listing_error or entry.status.reason or str(entry.status.state)
-    helps = f". {log_in(entry.name)}" if entry.status.cause in CURED_BY_LOGIN else ": try again later"
+    why = entry.listing_error or told(entry.status.why) or str(entry.status.state)
+    helps = what_helps(entry.name, entry.status.why) or "Try again later."
     return UpstreamUnavailable(
-        f"server {entry.name} has not listed its tools yet ({why}). Nothing was sent{helps}.",
+        f"server {entry.name} has not listed its tools yet ({why}). Nothing was sent. {helps}",
         server=entry.name,
         **unavailable_entry(entry, view.now()),
     )

@@ -1,4 +1,4 @@
-"""The `full` surface: every tool as its server describes it, and no meta-tools.
+"""The `full` surface: every tool as its server describes it, and `mcpd_status` while a server is down.
 
 Names are qualified only where two servers have the same (`daemon.catalog.naming`). A call is passed on
 without its payload being decoded.
@@ -14,6 +14,7 @@ from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_NAMED
 from daemon.surfaces.base import Action, AwaitListing, View
 from daemon.surfaces.describing import unlisted
+from daemon.surfaces.down import STATUS, down_lines, report, status_tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,32 +32,36 @@ class FullSurface:
     """The plain list of tools that clients know from any MCP server."""
 
     name = "full"
-    meta_tools = ()
+    meta_tools = (STATUS,)
     chosen = False
     """Whether its clients have chosen the servers that they see."""
 
     def instructions(self, view: View) -> str:
-        """The names of the servers; the list of tools says everything else."""
+        """The names of the servers, and why some are down; the list of tools says everything else."""
         names = list(view.servers)
         if not names:
             return "No MCP servers are configured."
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        return f"The tools of these MCP servers: {', '.join(names[:MAX_NAMED])}{more}."
+        said = f"The tools of these MCP servers: {', '.join(names[:MAX_NAMED])}{more}."
+        return "\n".join(filter(None, (said, down_lines(view))))
 
     def awaits(self, view: View) -> tuple[str, ...]:
         """All servers that have not listed their tools: many clients ask once and never again."""
         return unlisted(view.servers.values())
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """Every tool that the profile offers."""
+        """Every tool that the profile offers, after our own."""
         offer: Offer = view.offer
-        return offer.listing
+        own = status_tool(view)
+        return (*own, *offer.listing) if own else offer.listing
 
     def listed(self, view: View) -> Sequence[Offered]:
         """Every tool that the profile offers."""
         return view.offer.all
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Forward to the tool of that name."""
+        """Forward to the tool of that name, or say which servers are down."""
+        if name == STATUS and STATUS not in view.catalog.names.owners:
+            return report(view)
         found = calling.find(view, name, patient=patient, chosen=self.chosen)
         return found if isinstance(found, AwaitListing) else calling.direct(found, arguments)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from daemon.safety.escape import legible
 from daemon.surfaces.answers import one_line, quoted
+from daemon.surfaces.down import is_down, words
 from daemon.surfaces.full import FullSurface
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def _why_absent(entry: ServerEntry) -> str:
         return f"switched off by an operator of mcpd (`mcpd enable {entry.name}` brings it back)"
     if entry.disabled:
         return "switched off in mcpd's configuration"
+    if is_down(entry):
+        return f"down now. {words(entry)} What it has appears here once it is up."
     if entry.tools is None and not entry.introduction:
         why = entry.listing_error or entry.status.reason or str(entry.status.state)
         return f"not there yet ({one_line(legible(why))}); what it has appears here once it is"

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.causes import CURED_BY_LOGIN
 from daemon.config.labels import server_of
 from daemon.counting.measures import CallStats
 from daemon.errors import UpstreamUnavailable
-from daemon.kit.wording import log_in
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS, Rank
+from daemon.surfaces.answers import told, what_helps
 from daemon.upstreams.attribution import Apart
 from daemon.upstreams.last_use import LastUse, last_use_of
 from daemon.upstreams.lists import ServerLists
@@ -118,10 +117,8 @@ class Waking:
 
 
 _HINTS = {
-    ServerState.FAILED: "It will not work until the operator mends it (`mcpd status` says what is wrong)",
-    ServerState.NEEDS_AUTH: "The operator must give it valid credentials",
-    ServerState.STARTING: "Try again in a few seconds",
-    ServerState.QUEUED: "Try again in a few seconds: a server that is called is started before the others",
+    ServerState.STARTING: "Try again in a few seconds.",
+    ServerState.QUEUED: "Try again in a few seconds: a server that is called is started before the others.",
 }
 
 
@@ -135,17 +132,16 @@ def unavailable(server: str, status: ServerStatus, now: float) -> UpstreamUnavai
     """
     due = status.next_retry_at
     wait = None if due is None else max(0.0, due - now)
-    hint = _HINTS.get(status.state, "Try again later, or use another tool")
-    if status.state is ServerState.NEEDS_AUTH and status.cause in CURED_BY_LOGIN:
-        hint = log_in(server_of(server))
+    hint = _HINTS.get(status.state) or what_helps(server_of(server), status.why)
     retry = "" if wait is None else f" The next attempt is in {wait:.1f} s."
     return UpstreamUnavailable(
-        f"server {server} is {status.state}: {status.reason or 'not ready yet'}."
-        f" The call was not sent.{retry} {hint}.",
+        f"server {server} is {status.state}: {told(status.why) or 'not ready yet'}."
+        f" The call was not sent.{retry} {hint or 'Try again later, or use another tool.'}",
         server=server,
         state=str(status.state),
         reason=status.reason,
         cause=status.cause,
+        **status.why.diagnosis,
         attempt=status.attempt,
         nextRetryInMs=None if wait is None else round(wait * 1000),
     )

@@ -242,6 +242,17 @@ def test_our_own_tool_says_that_the_daemon_has_come_also_when_the_client_has_its
     assert said(*talk.heard) == ARRIVED
 
 
+def test_our_own_tool_gives_way_to_the_daemons_of_that_name(talk: Talk) -> None:
+    begin(talk)
+    talk.returns()
+    talk.greeted()
+    talk.says(LIST)
+    talk.answers(line({"id": 1, "result": {"tools": [{"name": STATUS}]}}))
+    talk.says(LOOK)
+    assert talk.got[-2:] == [LIST, LOOK]
+    assert not talk.conversation.own_tool
+
+
 def test_what_was_never_listed_is_no_tool_of_ours(talk: Talk) -> None:
     talk.says(INITIALIZE)
     assert later(talk, HANDSHAKE_SECONDS)

@@ -11,6 +11,7 @@ from daemon.errors import ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavai
 from daemon.facts import Switched
 from daemon.states import ServerState
 from daemon.surfaces.base import AwaitListing, Forward
+from daemon.surfaces.down import STATUS
 from daemon.surfaces.itself import ItselfSurface
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
@@ -93,7 +94,7 @@ def test_any_name_may_be_one_of_a_chosen_server_that_sleeps_and_never_listed() -
         SURFACE.call(seen(asleep, "b"), "x", b"{}", patient=False)
 
 
-def test_it_has_no_tools_of_its_own_and_nobody_names_it() -> None:
-    assert ITSELF.meta_tools == ()
+def test_its_only_own_tool_says_which_servers_are_down_and_nobody_names_it() -> None:
+    assert ITSELF.meta_tools == (STATUS,)
     assert ITSELF.name not in SURFACES
     assert not META_TOOLS & {ITSELF.name}

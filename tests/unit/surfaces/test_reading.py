@@ -23,7 +23,7 @@ UP = after(catalog_of(CONFIG), [status("git"), status("docs"), listed("git", "lo
 @pytest.mark.parametrize("name", SURFACES)
 def test_it_stands_between_a_surfaces_meta_tools_and_the_tools_of_servers(name: str) -> None:
     plain, reading = listed_names(SURFACES[name], view_of(UP)), listed_names(READING[name], view_of(UP))
-    place = len(SURFACES[name].meta_tools)
+    place = len(plain) - len(SURFACES[name].listed(view_of(UP)))
     assert reading == [*plain[:place], READ, *plain[place:]]
     assert READING[name].name == name
     assert READ in READING[name].meta_tools

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.causes import Cause
+from daemon.causes import Cause, Remedy
 from daemon.config.tuning import Timeouts
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
@@ -247,8 +247,6 @@ def test_a_call_that_is_not_sent_is_told_why_since_when_and_when_to_try_again() 
 @pytest.mark.parametrize(
     ("state", "hint"),
     [
-        (ServerState.FAILED, "until the operator mends it"),
-        (ServerState.NEEDS_AUTH, "valid credentials"),
         (ServerState.STARTING, "in a few seconds"),
         (ServerState.QUEUED, "is started before the others"),
         (ServerState.STOPPED, "use another tool"),
@@ -259,6 +257,30 @@ def test_what_to_do_depends_on_how_the_server_is(state: ServerState, hint: str) 
     assert f"server git is {state}: not ready yet. The call was not sent." in error.message
     assert hint in error.message
     assert error.details["nextRetryInMs"] is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "by_words", "said"),
+    [
+        (
+            Cause.COMMAND_NOT_FOUND,
+            False,
+            "is failed: no foo. The call was not sent. What helps (tell the user): Fix.",
+        ),
+        (Cause.EXITED, True, "no foo. It wants KEY. The call was not sent. What helps (tell the user): Fix."),
+        (
+            Cause.LOGIN_NEEDED,
+            False,
+            "no foo. The call was not sent. Tell the user to run `mcpd login git`, then",
+        ),
+    ],
+)
+def test_what_is_known_of_the_cause_is_told_and_what_helps(cause: Cause, said: str, *, by_words: bool) -> None:
+    remedy = Remedy("It wants KEY.", "Fix.", by_words=by_words)
+    status = ServerStatus(state=ServerState.FAILED, reason="no foo", cause=cause, remedy=remedy)
+    error = unavailable("git#3" if cause is Cause.LOGIN_NEEDED else "git", status, 1.0)
+    assert said in error.message
+    assert (error.details["happened"], error.details["helps"]) == ("It wants KEY.", "Fix.")
 
 
 def test_who_waits_is_told_how_the_server_is() -> None:
