@@ -51,7 +51,7 @@ class AuthorizationUnavailable(httpx2.TransportError):
     """An authorization server does not answer as it should just now; the login stays as it is."""
 
 
-class _Turn(msgspec.Struct, eq=False):
+class _Turn(msgspec.Struct, eq=False, weakref=True):
     """Those of this process who wait for the same renewal."""
 
     lock: trio.Lock = msgspec.field(default_factory=trio.Lock)

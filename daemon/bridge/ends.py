@@ -13,8 +13,8 @@ import os
 import select
 import stat
 
+from daemon.bridge.delays import doubled, jittered
 from daemon.host.trust import distrust
-from daemon.kit.delay import doubled, jittered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from daemon.kit.delay import doubled
+from daemon.bridge.delays import doubled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

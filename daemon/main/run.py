@@ -265,7 +265,7 @@ def _serve(
         CoreFailed: a fault of our own has ended it, and was logged.
         OSError: the log's file cannot be written.
     """
-    # Imported here, after the sockets are bound: trio and loguru take 0.2 s.
+    # Imported here, after the sockets are bound: trio, loguru and tenacity take 0.2 s.
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 

@@ -19,6 +19,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import tenacity
 import trio
 from loguru import logger
 
@@ -196,19 +197,14 @@ class Children:
         Args:
             mark: the mark of the server; None for strays only.
         """
-        left: list[int] | OSError = []
-        for _ in range(SWEEPS):
-            try:
-                left = await trio.to_thread.run_sync(_kill_tree, mark)
-            except OSError as error:
-                left = error
-            if not left:
-                return
-            await trio.sleep(SWEEP_PAUSE)
-        if isinstance(left, OSError):
-            logger.error("what a stopped server leaves behind cannot be seen: {}", left)
-        else:
-            logger.error("processes of a stopped server survive SIGKILL: {}", left)
+        sweeps = tenacity.AsyncRetrying(
+            sleep=trio.sleep,
+            stop=tenacity.stop_after_attempt(SWEEPS),
+            wait=tenacity.wait_fixed(SWEEP_PAUSE),
+            retry=tenacity.retry_if_result(bool) | tenacity.retry_if_exception_type(OSError),
+            retry_error_callback=_log_survivors,
+        )
+        await sweeps(trio.to_thread.run_sync, _kill_tree, mark)
 
     @contextlib.asynccontextmanager
     async def _starting(self, mark: int) -> AsyncIterator[None]:
@@ -247,6 +243,14 @@ def _kill_tree(mark: int | None) -> list[int]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     return doomed
+
+
+def _log_survivors(last: tenacity.RetryCallState) -> None:
+    assert last.outcome is not None
+    if last.outcome.failed:
+        logger.error("what a stopped server leaves behind cannot be seen: {}", last.outcome.exception())
+    else:
+        logger.error("processes of a stopped server survive SIGKILL: {}", last.outcome.result())
 
 
 def _orphans() -> tuple[set[int], list[int]]:

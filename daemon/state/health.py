@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import attrs
 from loguru import logger
 
-from daemon.kit.delay import doubled, jittered
 from daemon.kit.mailbox import Watch
+from daemon.kit.retries import RetryPolicy
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.session_notes import MAX_SESSIONS
 
@@ -78,7 +78,8 @@ class Health:
         """The number of failed tries since the last success."""
         self.wall = wall
         """Returns seconds since the epoch."""
-        self._rng = rng
+        self._retries = RetryPolicy(BACKOFF_SECONDS, BACKOFF_CAP, rng)
+        self._parked = RetryPolicy(PARKED_SECONDS, PARKED_SECONDS, rng)
         self._notes: dict[str, str] = {}
         self._said = ""
         self._why = NOT_YET
@@ -151,10 +152,9 @@ class Health:
 
     def next_delay(self, cause: StoreCause) -> float:
         """Count a failure; returns the seconds until the next try."""
-        parked = cause in PARKED
-        nominal = PARKED_SECONDS if parked else doubled(BACKOFF_SECONDS, BACKOFF_CAP, self.failures)
+        delay = self._parked.delay(0) if cause in PARKED else self._retries.delay(self.failures)
         self.failures += 1
-        return jittered(nominal, self._rng())
+        return delay
 
     def _show(self, state: Condition, waiting: int) -> None:
         now = self.persistence.value
