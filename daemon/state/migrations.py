@@ -98,14 +98,20 @@ class _Table(msgspec.Struct, frozen=True):
     """SQLite's statements that create the table and its indexes."""
 
 
+def may_be_of_before(transaction: Transaction) -> bool:
+    """Whether the names of the tables are those of a store that was made before mcpd 0.1.0.
+
+    Reads no table: another daemon may be moving them aside.
+    """
+    names = transaction.tables()
+    return _VERSION not in names and {_VERSION_BEFORE, "servers"} <= names
+
+
 def tables_of_before(transaction: Transaction) -> frozenset[str]:
     """The tables of a store that was made before mcpd 0.1.0; empty if there is no such store."""
-    names = transaction.tables()
-    if _VERSION in names or not {_VERSION_BEFORE, "servers"} <= names:
+    if not may_be_of_before(transaction) or "fingerprint" not in transaction.columns("servers"):
         return frozenset()
-    if "fingerprint" not in transaction.columns("servers"):
-        return frozenset()
-    return names & {_VERSION_BEFORE, "tool_names", *_tables()}
+    return transaction.tables() & {_VERSION_BEFORE, "tool_names", *_tables()}
 
 
 def version_of(transaction: Transaction, where: str, steps: Sequence[Step] = STEPS) -> int:

@@ -106,14 +106,20 @@ class SqliteDatabase:
             raise StoreFault(StoreCause.CORRUPT, where, str(said).replace("\n", " "))
 
     def move_aside(self, tables: Callable[[Transaction], Collection[str]]) -> str:
-        """Rename the file of a store that was made before mcpd 0.1.0, and open a new one; returns the new name.
+        """Rename the file of a store that was made before mcpd 0.1.0, and open a new one.
 
         Args:
-            tables: not needed, since the file holds nothing else.
+            tables: names the tables of such a store.
+
+        Returns:
+            The new name; empty if the file is another program's.
 
         Raises:
             OSError: the file cannot be renamed, or no new one created.
         """
+        with self.transaction(writes=False) as transaction:
+            if not tables(transaction):
+                return ""
         self.close()
         aside = set_aside(self._path, BEFORE)
         self.raw = _connected(self._path, self._slack)

@@ -280,7 +280,7 @@ class Store:
     def _move_old_store_aside(self) -> None:
         """Make room where a store stands that was made before mcpd 0.1.0."""
         with self._transaction(writes=False) as transaction:
-            if not migrations.tables_of_before(transaction):
+            if not migrations.may_be_of_before(transaction):
                 return
         try:
             with self._errors():

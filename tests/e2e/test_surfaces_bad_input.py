@@ -261,7 +261,7 @@ def test_a_server_that_comes_up_late_renames_nobodys_tools(tmp_path: Path, clien
 
     with running(config) as daemon:
         daemon.ready("early")
-        assert names(clients.session(daemon, LIST).last) == ["echo"]
+        assert names(clients.session(daemon, LIST).last) == ["mcpd_status", "echo"]
         program.write_text(f"#!/bin/sh\nexec {shlex.join(command(tools=['echo', 'gamma']))}\n")
         program.chmod(0o700)
         daemon.run("restart", "late")

@@ -75,7 +75,7 @@ def test_last_known_tools_are_shown_on_every_surface_while_no_server_comes_up(tm
             found = client.call("search_tools", {"query": "read"})["structuredContent"]["tools"]
             assert [(each["name"], each["server"]) for each in found] == [("read", "s")]
         with daemon.client().hello(profile="full") as client:
-            assert client.listed() == ["read", "look"]
+            assert client.listed() == ["mcpd_status", "read", "look"]
         with daemon.client().hello(session="k") as client:
             assert client.listed() == [*META_TOOLS, "read"]
             refused = client.call("read", {})["structuredContent"]["error"]

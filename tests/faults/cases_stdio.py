@@ -109,7 +109,7 @@ ENDS = (
             f"exit {status} before it says anything",
             stdio(on={"start": {"exit": status}}),
             Reaches("failed", reason=f"exited with status {status}: "),
-            Call(code="UpstreamUnavailable", says="mcpd status"),
+            Call(code="UpstreamUnavailable", says="What helps"),
         )
         for status in (78, 127)
     ),
