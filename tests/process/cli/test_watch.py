@@ -181,7 +181,7 @@ def test_a_dumb_terminal_is_written_to_as_a_file_is(daemon: FakeControl) -> None
 
 
 def test_a_fault_of_ours_gives_the_terminal_back(daemon: FakeControl) -> None:
-    daemon.answers["status"] = {"servers": 5}
+    daemon.answers["status"] = {**status_of(MANY), "servers": 5}
     with watching(daemon) as screen:
         assert screen.wait() == 1
     assert b"\x1b[?1049l" in screen.written
