@@ -37,9 +37,9 @@ from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params
 from daemon.search.index import Index
 from daemon.states import ServerState
-from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import SURFACES
+from daemon.surfaces.wrapped import Checker
 from daemon.wire.link import FdLink
 from daemon.wire.outbox import Outbox
 from tests.tallies import new_tally

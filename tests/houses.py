@@ -18,9 +18,8 @@ import trio
 
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
-from daemon.authorization.logins import FileLogins
+from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.authorization.running import LoginRuns
-from daemon.authorization.server_logins import ServerLogins
 from daemon.clients.subscribers import ConnectedClients
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from daemon.config.diff import Plan
     from daemon.config.model import Config
+    from daemon.config.parse import Plan
 
 
 LISTING_SERVER = ECHO_SERVER.replace('for name in ("echo", "hang")]', "for name in ()]").replace(

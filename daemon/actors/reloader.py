@@ -21,8 +21,8 @@ from daemon.operators.base import Refused
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.config.diff import Plan
     from daemon.config.model import Config
+    from daemon.config.parse import Plan
 
 READ_SECONDS = 10.0
 """Seconds that reading the file may take: a file system that hangs must not block every later reload."""

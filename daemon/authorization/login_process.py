@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -13,9 +14,18 @@ import trio
 
 from daemon.authorization.guarded_http import guarded_client
 from daemon.authorization.login import LoginFlow
-from daemon.authorization.logins import Answer, Done, Failed, LoginsTrouble, NoLogin, Said, Told, Wish
+from daemon.authorization.logins import (
+    Answer,
+    Done,
+    Failed,
+    LoginsTrouble,
+    NoLogin,
+    Said,
+    Told,
+    Wish,
+    logins_in,
+)
 from daemon.authorization.redirect import Redirect, listen
-from daemon.authorization.server_logins import logins_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -124,3 +134,12 @@ async def main() -> None:
         await out.send_all(msgspec.json.encode(message) + b"\n")
 
     await serve(Lines(trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))), say)
+
+
+if __name__ == "__main__":
+    # The SDK logs what fails, with the answers of the authorization server.
+    logging.disable()
+    try:
+        trio.run(main)
+    except Exception as error:  # noqa: BLE001 - a traceback may hold secrets, and mostly nobody is left to hear it
+        sys.exit(f"the login ended: {type(error).__name__}")

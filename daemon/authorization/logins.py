@@ -1,6 +1,6 @@
-"""Logins on disk, a private file for each server, and the messages and challenges that lead to them.
+"""The logins at all servers: challenges and messages that lead to one, and the files that keep them.
 
-Everything here blocks: call it in a thread.
+Reading and writing logins blocks: do it in a thread.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -16,12 +17,20 @@ import msgspec
 from daemon.errors import McpdError
 from daemon.host import private_files
 from daemon.host.sockets import private_directory
+from daemon.kit.later import later
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    import secretstorage
+    from secretstorage import Collection
+
+    from daemon.config.model import Server
+else:
+    # Most daemons keep logins in files, and do without this library.
+    secretstorage = later("secretstorage")
 
 INSUFFICIENT_SCOPE = "insufficient_scope"
 """The error of a token that does not allow what was asked (RFC 6750, section 3.1)."""
@@ -348,3 +357,133 @@ def _refuse_open(found: os.stat_result, path: Path) -> None:
             f"others can read or write {path}: chmod 600 {path}, or, if somebody may have done so,"
             " log out and in again"
         )
+
+
+def logins_in(state: Path, *, secret_service: bool) -> Logins:
+    """The logins of a daemon; nothing is opened yet.
+
+    Args:
+        state: its state directory, in which their locks lie, too.
+        secret_service: whether they are kept in the Secret Service.
+
+    Raises:
+        ImportError: the Secret Service is wanted, and the extra `secret-service` is not installed.
+    """
+    if not secret_service:
+        return FileLogins(state)
+    _ = secretstorage.dbus_init  # raises if there is no such library
+    return SecretServiceLogins(state)
+
+
+def login_url(server: Server) -> str:
+    """The url that a login at a server counts for: logins are made over HTTP, also for a WebSocket."""
+    url = server.url or ""
+    return f"http{url.removeprefix('ws')}" if url.startswith(("ws://", "wss://")) else url
+
+
+class ServerLogins:
+    """Where logins are kept, and which scopes servers have asked for since."""
+
+    def __init__(
+        self, kept: Logins, hide: Callable[[str, Iterable[str]], None] = lambda _server, _values: None
+    ) -> None:
+        """Begin without any wishes of servers'.
+
+        Args:
+            kept: where logins are kept.
+            hide: has the tokens of a login at a server taken out of all that is shown.
+        """
+        self.kept = kept
+        self._hide = hide
+        self._wanted: dict[str, str] = {}
+
+    def sent(self, server: str, login: Login) -> None:
+        """Note that a login is going to be sent to a server, which may repeat it in what it says."""
+        secrets = (login.access_token, login.refresh_token, login.client_secret)
+        self._hide(server, [each for each in secrets if each])
+
+    def want(self, server: str, scope: str) -> None:
+        """Remember that a server wants a scope; the next login asks for it."""
+        self._wanted[server] = usable_scope(union(self._wanted.get(server), scope) or "") or scope
+
+    def wanted(self, server: str, *others: str | None) -> str | None:
+        """What a login at a server has to ask for: what it has wanted, and others; None if nothing is known."""
+        return union(*others, self._wanted.get(server)) if server in self._wanted else None
+
+    def satisfied(self, server: str) -> None:
+        """Forget what a server has wanted: there is a new login, or none any more."""
+        self._wanted.pop(server, None)
+
+
+ANSWER_SECONDS = 10.0
+"""For the Secret Service to answer; it is on this machine and looks into a file."""
+
+
+class SecretServiceLogins(msgspec.Struct, frozen=True):
+    """Logins in the default collection of the desktop's Secret Service (freedesktop.org).
+
+    Every use has a connection of its own to the session bus: a login is read once for each connection to a
+    server, and a bus that has gone away costs nothing then. Nobody is asked to unlock anything: a daemon has no
+    screen.
+    """
+
+    state: Path
+    """The state directory: daemons with different ones do not share logins. The locks lie there."""
+    patience: float = LOCK_SECONDS
+    """Seconds to wait for a lock."""
+
+    def read(self, server: str, url: str | None) -> Login | None:
+        """See `Logins.read`."""
+        with _collection() as collection:
+            for item in collection.search_items(self._attributes(server)):
+                login = decoded(item.get_secret(), server, "the Secret Service")
+                return login if url in {None, login.url} else None
+        return None
+
+    def write(self, server: str, login: Login) -> None:
+        """See `Logins.write`."""
+        with _collection() as collection:
+            collection.create_item(
+                f"mcpd: login at {server}",
+                self._attributes(server),
+                msgspec.json.encode(login),
+                replace=True,
+                content_type="application/json",
+            )
+
+    def remove(self, server: str) -> None:
+        """See `Logins.remove`."""
+        with _collection() as collection:
+            for item in collection.search_items(self._attributes(server)):
+                item.delete()
+
+    def locked(self, server: str) -> AbstractContextManager[None]:
+        """See `Logins.locked`."""
+        return taken(self.state / DIRECTORY / f"{server}.json", self.patience)
+
+    def _attributes(self, server: str) -> dict[str, str]:
+        return {"application": "mcpd", "state": str(self.state.absolute()), "server": server}
+
+
+@contextmanager
+def _collection() -> Iterator[Collection]:
+    """The default collection, unlocked.
+
+    Raises:
+        LoginsTrouble: there is none, or it is locked.
+    """
+    try:
+        with closing(secretstorage.dbus_init()) as connection:
+            # The library waits for ever: a service that hangs would hold our threads, one after the other.
+            connection.send_and_get_reply = partial(connection.send_and_get_reply, timeout=ANSWER_SECONDS)
+            collection = secretstorage.get_any_collection(connection)
+            if collection.is_locked():
+                raise LoginsTrouble(
+                    "the Secret Service is locked: log in to the desktop, or unlock its keyring there"
+                )
+            yield collection
+    except (secretstorage.SecretStorageException, OSError, KeyError) as error:
+        raise LoginsTrouble(
+            f"the Secret Service cannot be used ({type(error).__name__}): run mcpd within the desktop's"
+            " session, or keep logins in files"
+        ) from None

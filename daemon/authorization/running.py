@@ -28,16 +28,16 @@ from daemon.authorization.logins import (
     LoginsTrouble,
     Said,
     Wish,
+    login_url,
     union,
 )
-from daemon.authorization.server_logins import login_url
 from daemon.errors import McpdError, RunError
 from daemon.history.event import Event, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.authorization.server_logins import ServerLogins
+    from daemon.authorization.logins import ServerLogins
     from daemon.config.model import Server
     from daemon.processes.children import Children
 
@@ -64,7 +64,7 @@ PASSED_ON = (
 """Variables of our environment that the process gets: where certificates and the Secret Service are, and no
 secret of anybody's."""
 
-PROGRAM = (sys.executable, "-P", "-m", "daemon.authorization")
+PROGRAM = (sys.executable, "-P", "-m", "daemon.authorization.login_process")
 """What a login runs; `-P` keeps the working directory out of its modules."""
 
 _decode = msgspec.json.Decoder(Said).decode

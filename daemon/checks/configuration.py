@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from daemon.checks.advice import missing_key
 from daemon.checks.findings import found
-from daemon.config.credentials import in_arguments, names_credential
 from daemon.config.jsonc import ROOT, below
+from daemon.config.redaction import in_arguments, names_credential
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host import paths

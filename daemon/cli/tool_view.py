@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.cli.terminal import Screen, draw, paragraph, safe
+from daemon.config.jsonc import resolve
 from daemon.operators.loaded_words import change_in_words
 from daemon.safety.escape import json_line, visible
-from daemon.surfaces.arguments.pointers import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

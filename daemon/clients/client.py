@@ -20,9 +20,19 @@ from daemon.clients.rates import is_metered
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.kit.latest import keep_latest
-from daemon.surfaces.fitting import AUTO, ClientInfo, Grounds, SurfaceChoice, fitting
-from daemon.surfaces.listing import usual_tools
-from daemon.surfaces.table import ITSELF, PRELOADING, READING, choice_of, is_switched_off
+from daemon.surfaces.searching import usual_tools
+from daemon.surfaces.table import (
+    AUTO,
+    ITSELF,
+    PRELOADING,
+    READING,
+    ClientInfo,
+    Grounds,
+    SurfaceChoice,
+    choice_of,
+    fitting,
+    is_switched_off,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence

@@ -17,7 +17,7 @@ from daemon.clients.savings import Savings
 from daemon.clients.waits import Tasks
 from daemon.history.event import Event, EventKind
 from daemon.protocol import UNCACHED
-from daemon.surfaces.fitting import ClientInfo, may_defer
+from daemon.surfaces.table import ClientInfo, may_defer
 from daemon.wire import envelope
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from daemon.ports import Upstream
     from daemon.search.index import Index
     from daemon.surfaces.base import Means, Surface
-    from daemon.surfaces.fitting import SurfaceChoice
+    from daemon.surfaces.table import SurfaceChoice
     from daemon.wire.outbox import Outbox
 
 

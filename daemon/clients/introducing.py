@@ -23,8 +23,8 @@ from daemon.protocol import (
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
 from daemon.surfaces.describing import may_list
-from daemon.surfaces.down import down_lines
-from daemon.surfaces.own_words import server_lines
+from daemon.surfaces.full import down_lines
+from daemon.surfaces.summing import server_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.env_file import read_env
-from daemon.config.expand import ENV_FILE, read_file
+from daemon.config.expand import ENV_FILE, read_env, read_file
 from daemon.config.jsonc import ROOT, below, decode, placed
 from daemon.errors import ConfigError, Fault
 

@@ -5,7 +5,8 @@ is left, so the line and column of its errors are those of the file. What the st
 silently is marked while it reads and found by one walk over the result: the last of two equal keys, NaN, 1e400,
 integers that other languages cannot hold, lone surrogates.
 
-A trail says where in a file something is, in the file's own spelling: `$.mcpServers.git.args[1]`.
+A trail says where in a file something is, in the file's own spelling: `$.mcpServers.git.args[1]`. References
+within JSON schemas are resolved here, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import json
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import attrs
 
@@ -22,6 +24,45 @@ from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+
+MAX_HOPS = 16
+"""Most references that are followed in a row: a circle ends here."""
+
+
+def resolve(root: Any, reference: object) -> Any:
+    """What `#/...` resolves to within `root`: further references are followed if they stand alone.
+
+    Args:
+        root: the whole schema.
+        reference: the value of a `$ref`; one that leaves the schema, or names an anchor, resolves to None.
+    """
+    for _ in range(MAX_HOPS):
+        found = target(root, reference)
+        if not isinstance(found, dict) or "$ref" not in found or len(found) > 1:
+            return found
+        reference = found["$ref"]
+    return None
+
+
+def target(root: Any, reference: object) -> Any:
+    """What `#/...` points to within `root` (RFC 6901), one step; None if there is nothing."""
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    return _at(root, unquote(reference[1:]))
+
+
+def _at(place: Any, pointer: str) -> Any:
+    for token in pointer.split("/")[1:]:
+        step = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(place, dict):
+            place = place.get(step)
+        elif isinstance(place, list):
+            place = dict(zip(map(str, range(len(place))), place, strict=True)).get(step)
+        else:
+            return None
+    return place
+
 
 MAX_DEPTH = 100
 """Most levels of nesting: far beyond any configuration, far below what exhausts the interpreter's stack

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.config.jsonc import below
-from daemon.config.listen import AccessToken, HttpListen, Listen, Tls
+from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, AccessToken, HttpListen, Listen, Tls
 from daemon.config.tuning import (
     AnswerTokens,
     Capacity,
@@ -206,6 +206,8 @@ def oauth_faults(oauth: OAuth, trail: str, most_port: int) -> Iterator[Fault]:
 
 
 __all__ = [
+    "DEFAULT_PROFILE",
+    "MAX_PORT",
     "WORKSPACE",
     "AccessToken",
     "Capacity",
@@ -241,10 +243,6 @@ __all__ = [
     "TransportType",
 ]
 
-DEFAULT_PROFILE = "default"
-"""The profile of a client that asks for none; it always exists."""
-
-
 DEFAULT_SURFACE = "auto"
 """What a profile has that names no surface: the one that fits the client (`surfaces.fitting`)."""
 
@@ -265,10 +263,6 @@ LOGIN_TYPES = frozenset({TransportType.HTTP, TransportType.SSE, TransportType.WS
 
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 """The port that a url's scheme implies."""
-
-
-MAX_PORT = 65535
-"""The largest TCP port."""
 
 
 class StartMode(StrEnum):

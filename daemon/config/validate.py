@@ -34,7 +34,7 @@ from daemon.kit.wording import quoted, suggestion
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from daemon.config import listen_rules
+    from daemon.config import listen
     from daemon.config.model import Category, Config, Metrics, PermissionRule, Profile, Summaries
 
 
@@ -121,7 +121,7 @@ def _pattern_covers(earlier: str, later: str) -> bool:
 
 
 if not TYPE_CHECKING:
-    listen_rules = later("daemon.config.listen_rules")
+    listen = later("daemon.config.listen")
 
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -201,9 +201,9 @@ def listen_faults(
     if http is None:
         return
     trail = below(below(ROOT, "listen"), "http")
-    yield from listen_rules.http_faults(http, trail, config.profiles if profiles is None else profiles)
-    yield from _unless_misspelt(listen_rules.closing_faults(http, trail), trail, earlier)
-    if config.metrics.listen is not None and listen_rules.served_by_http(http, config.metrics.listen):
+    yield from listen.http_faults(http, trail, config.profiles if profiles is None else profiles)
+    yield from _unless_misspelt(listen.closing_faults(http, trail), trail, earlier)
+    if config.metrics.listen is not None and listen.served_by_http(http, config.metrics.listen):
         message = f"listen.http serves /metrics on {quoted(http.address)} already: remove this key"
         yield Fault(path=below(below(ROOT, "metrics"), "listen"), message=message)
 

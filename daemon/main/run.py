@@ -41,7 +41,7 @@ from daemon.surfaces.table import LAZY, SURFACES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.authorization.server_logins import ServerLogins
+    from daemon.authorization.logins import ServerLogins
     from daemon.checks.advice import warnings
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
@@ -325,7 +325,7 @@ def _kept_logins(config: Config, state: Path, file: ConfigFile) -> ServerLogins:
     Raises:
         ConfigError: in the Secret Service, for which a package is missing.
     """
-    from daemon.authorization.server_logins import ServerLogins, logins_in  # noqa: PLC0415 - see `_serve`
+    from daemon.authorization.logins import ServerLogins, logins_in  # noqa: PLC0415 - see `_serve`
 
     try:
         kept = logins_in(state, secret_service=config.state.logins is LoginPlace.KEYRING)

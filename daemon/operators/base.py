@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from daemon.authorization.running import LoginRuns
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.diff import Plan
     from daemon.config.model import Config, Server
-    from daemon.config.parse import CheckedConfig
+    from daemon.config.parse import CheckedConfig, Plan
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import CallStats, Noise, RepairCounts, StderrTail
     from daemon.counting.recent_calls import RecentCalls

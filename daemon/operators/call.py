@@ -15,8 +15,8 @@ from daemon.operators.forwarding import Forwarding, forward, known_server
 from daemon.operators.tool import tools_like
 from daemon.protocol import CALL_TOOL, tool_params
 from daemon.surfaces.answers import error_result
-from daemon.surfaces.arguments.explaining import refusal
-from daemon.surfaces.arguments.validators import Validators
+from daemon.surfaces.explaining import refusal
+from daemon.surfaces.validators import Validators
 
 if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from daemon.authorization.logins import Failed, LoginPage
+from daemon.authorization.logins import Failed, LoginPage, login_url
 from daemon.authorization.running import LOGIN_SECONDS
-from daemon.authorization.server_logins import login_url
 from daemon.config.names import SERVER_NAME
 from daemon.history.event import Event, EventKind
 from daemon.kit.later import later
@@ -22,8 +21,8 @@ from daemon.operators.base import OUTCOME_SECONDS, Command, Refused
 from daemon.operators.instances import named
 
 if TYPE_CHECKING:
+    from daemon.authorization.guarded_http import end_login
     from daemon.authorization.logins import DeviceCode, Done
-    from daemon.authorization.refreshing import end_login
     from daemon.authorization.running import LoginRun
     from daemon.config.model import Server
     from daemon.operators.base import OperatorContext
@@ -156,7 +155,7 @@ def _told(page: LoginPage | DeviceCode) -> tuple[str, dict[str, object]]:
 
 
 if not TYPE_CHECKING:
-    end_login = later("daemon.authorization.refreshing", "end_login")
+    end_login = later("daemon.authorization.guarded_http", "end_login")
 
 
 class LogoutParams(msgspec.Struct):

@@ -19,7 +19,7 @@ from daemon.history.event import EventKind
 from daemon.operators.base import Command
 from daemon.operators.tool import explain
 from daemon.surfaces.answers import choices, quoted
-from daemon.surfaces.fitting import Grounds
+from daemon.surfaces.table import Grounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionStatistics
     from daemon.model import ToolKey
     from daemon.operators.base import Archive, OperatorContext
-    from daemon.surfaces.fitting import SurfaceChoice
+    from daemon.surfaces.table import SurfaceChoice
 
 
 _WORDS: Mapping[Grounds, str] = {

@@ -24,7 +24,7 @@ from daemon.setup.setting import UNSET
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from daemon.config.diff import Plan
+    from daemon.config.parse import Plan
     from daemon.documents import files
     from daemon.operators.base import OperatorContext
     from daemon.setup import settings

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from loguru import logger
 
-from daemon.config.listen import ConsoleRole, without_values
-from daemon.config.listen_rules import TOKEN_NAME
+from daemon.config.listen import TOKEN_NAME, ConsoleRole, without_values
 from daemon.errors import InvalidArguments
 from daemon.kit.wording import quoted, suggestion
 from daemon.operators.base import Command, Refused

@@ -15,8 +15,8 @@ from daemon.kit.wording import closest, meant, quoted
 from daemon.operators.base import Command
 from daemon.operators.loaded_words import change_in_words
 from daemon.surfaces.answers import MAX_NAMED, choices
-from daemon.surfaces.arguments.examples import example_of
-from daemon.surfaces.arguments.validators import Validators
+from daemon.surfaces.explaining import example_of
+from daemon.surfaces.validators import Validators
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daemon.history.event import Event
     from daemon.model import Tool, ToolKey
     from daemon.operators.base import OperatorContext
-    from daemon.surfaces.arguments.validators import Validator
+    from daemon.surfaces.validators import Validator
 
 
 MAX_NEAR = 3

@@ -13,7 +13,7 @@ from daemon.errors import InvalidArguments
 from daemon.operators.base import Command
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.base import View
-from daemon.surfaces.listing import usual_tools
+from daemon.surfaces.searching import usual_tools
 from daemon.surfaces.table import SURFACES, of_anyone
 
 if TYPE_CHECKING:

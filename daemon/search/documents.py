@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from daemon.search.text import terms
+from daemon.search.language import terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
-from daemon.search.language import ANY_ACTION, Asked, actions_of
-from daemon.search.text import plain, terms
+from daemon.search.language import ANY_ACTION, Asked, actions_of, plain, terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
 
 MAX_PHRASINGS = 16
 """The most phrasings of one need; a model writes three or four."""

@@ -16,8 +16,7 @@ import attrs
 import msgspec
 
 from daemon.search.documents import DEPRECATED, deprecated, digest_of, document
-from daemon.search.language import ANY_ACTION, action_of, worth
-from daemon.search.text import plain, terms
+from daemon.search.language import ANY_ACTION, action_of, plain, terms, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.env_file import read_env, with_variable, without_variable
-from daemon.config.expand import ENV_FILE, MAX_FILE
+from daemon.config.expand import ENV_FILE, MAX_FILE, read_env, with_variable, without_variable
 from daemon.config.parse import MAX_CONFIG, load, parse
 from daemon.config.redaction import secrets
 from daemon.config.translation import SERVERS, normalized

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.credentials import in_arguments, names_credential
-from daemon.config.env_file import with_variable
+from daemon.config.expand import with_variable
+from daemon.config.redaction import in_arguments, names_credential
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -16,7 +16,7 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 from daemon.model import Kind
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.arguments.reading import WRAPPERS
+from daemon.surfaces.wrapped import WRAPPERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from daemon.config.model import Profile
     from daemon.model import Repair, Tool, ToolKey
     from daemon.search.index import Index
-    from daemon.surfaces.arguments.reading import Checker
-    from daemon.surfaces.arguments.validators import Validator
-    from daemon.surfaces.arguments.wrapping import Wrapper
+    from daemon.surfaces.validators import Validator
+    from daemon.surfaces.wrapped import Checker, Wrapper
 
 Key = TypeVar("Key")
 Kept = TypeVar("Kept")

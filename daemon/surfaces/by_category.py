@@ -34,8 +34,7 @@ from daemon.surfaces.describing import (
     unavailable,
     unlisted,
 )
-from daemon.surfaces.own_words import first_instructions
-from daemon.surfaces.summing import category_line
+from daemon.surfaces.summing import category_line, first_instructions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

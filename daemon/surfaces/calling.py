@@ -21,9 +21,9 @@ from daemon.surfaces.answers import (
     unavailable_entry,
     what_helps,
 )
-from daemon.surfaces.arguments.wrapping import Wrapper
 from daemon.surfaces.base import AwaitListing, Forward, Target, renamed
 from daemon.surfaces.describing import RUNS_ANYTHING, definition, meta_tool, starting, typed, unlisted
+from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool, ToolKey
-    from daemon.surfaces.arguments.wrapping import Wrapped
     from daemon.surfaces.base import Action, Loading, View
+    from daemon.surfaces.wrapped import Wrapped
 
 CALL_TOOL = "call_tool"
 CALL_READ_ONLY = "call_read_only_tool"

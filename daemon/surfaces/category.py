@@ -16,7 +16,6 @@ from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
 from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted, share_of
-from daemon.surfaces.arguments.wrapping import Wrapper
 from daemon.surfaces.base import Action, AwaitListing, Target, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
@@ -29,6 +28,7 @@ from daemon.surfaces.by_category import (
     shown,
 )
 from daemon.surfaces.describing import RUNS_ANYTHING, meta_tool, typed
+from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -37,10 +37,8 @@ from daemon.surfaces.answers import (
 )
 from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View, is_as_shown, renamed
 from daemon.surfaces.describing import meta_tool, paged, position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.listing import as_listed
-from daemon.surfaces.own_words import first_instructions
-from daemon.surfaces.searching import MAX_FOUND, WORTH, resolve
-from daemon.surfaces.summing import server_line, server_words, tool_line
+from daemon.surfaces.searching import MAX_FOUND, WORTH, as_listed, resolve
+from daemon.surfaces.summing import first_instructions, server_line, server_words, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -34,10 +34,8 @@ from daemon.surfaces.answers import (
 from daemon.surfaces.base import Action, AwaitListing, Forward, Loading, Reply, View
 from daemon.surfaces.by_category import entries_of, find_category
 from daemon.surfaces.describing import meta_tool, position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.listing import as_listed, core_names, core_references, core_tools
-from daemon.surfaces.own_words import first_instructions
-from daemon.surfaces.searching import find_tools
-from daemon.surfaces.summing import category_line, topics
+from daemon.surfaces.searching import as_listed, core_names, core_references, core_tools, find_tools
+from daemon.surfaces.summing import category_line, first_instructions, topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,25 +1,139 @@
-"""One line about a server, a category or a tool: whose words are used, and how they are cut.
+"""One line about a server, a category or a tool, and the instructions that servers give about themselves.
 
 An operator's words take precedence over a model's, and a model's over a cut description, which was written to
-be read whole.
+be read whole. Without any, names of tools become words: `browser_take_screenshot` becomes "take screenshot".
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from daemon.safety.escape import legible
-from daemon.surfaces.answers import MAX_LINE, one_line
-from daemon.surfaces.phrases import ROOM, in_words
+from daemon.search.language import stem_of
+from daemon.surfaces.answers import MAX_LINE, MAX_NAME, cut, index_lines, one_line, share_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool
     from daemon.surfaces.base import View
+
+
+MAX_PHRASES = 300
+"""Names that are looked at: a line has room for some thirty of them."""
+
+ROOM = MAX_LINE - MAX_NAME
+"""Characters of all phrases on a line: the name of what they describe comes before them."""
+
+KEPT = 512
+"""Lines that are kept: clients are shown the same ones again and again. Twice as many as large configurations
+have servers."""
+
+_TOLD = 1000
+"""Characters of each description that are looked at: what a tool is about stands at the beginning."""
+
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
+_SMALL = frozenset({"a", "an", "and", "by", "for", "from", "in", "of", "on", "or", "the", "to", "with"})
+
+Phrase = tuple[str, ...]
+
+
+def in_words(tools: Iterable[tuple[str, str]], server: str, room: int = ROOM) -> str:
+    """Names of tools as phrases, as many as fit: `navigate, take screenshot, click, fill form`.
+
+    A common prefix of all names is left out, and so is their server's name. If not all phrases fit, no word is
+    repeated, and those are taken whose words most of the server's tools are described with.
+
+    Args:
+        tools: the tools' names and descriptions, in their server's order.
+        server: the name of their server.
+        room: characters of all phrases.
+    """
+    return _in_words(tuple(islice(tools, MAX_PHRASES)), server, room)
+
+
+@lru_cache(maxsize=KEPT)
+def _in_words(tools: tuple[tuple[str, str], ...], server: str, room: int) -> str:
+    phrases = _without_prefix([_words(name) for name, _description in tools])
+    own = set(_words(server))
+    phrases = [_without_own(phrase, own) for phrase in phrases]
+    whole = ", ".join(dict.fromkeys(" ".join(phrase) for phrase in phrases if phrase))
+    if len(whole) <= room:
+        return whole
+    once = ", ".join(_each_once(phrases))
+    if len(once) <= room:
+        return once
+    some = ", ".join(_each_once([phrases[place] for place in _central(phrases, _uses(tools), room)]))
+    return f"{some or once[:room]}…"
+
+
+def _central(phrases: Sequence[Phrase], uses: Mapping[str, int], room: int) -> list[int]:
+    """The places of the phrases that fit, those first of whose new words one is of the most worth."""
+    said = set(_SMALL)
+    left, found = dict(enumerate(phrases)), list[int]()
+    while left:
+        new = {place: [word for word in phrase if word not in said] for place, phrase in left.items()}
+        left = {
+            place: left[place] for place, words in new.items() if words and len(" ".join(words)) + 2 <= room
+        }
+        if left:
+            best = max(left, key=lambda place: _worth(new[place], uses))
+            said.update(new[best])
+            room -= len(" ".join(new[best])) + 2
+            found.append(best)
+            del left[best]
+    return sorted(found)
+
+
+def _worth(words: Sequence[str], uses: Mapping[str, int]) -> tuple[int, int]:
+    """What is to be said for a phrase: that tools are described with its words, and then that it is telling.
+
+    A long word (`screenshot`) says more than a short one (`find`), which might mean anything.
+    """
+    return max(uses[stem_of(word)] for word in words), max(map(len, words))
+
+
+def _uses(tools: Iterable[tuple[str, str]]) -> Mapping[str, int]:
+    """How many of the tools have a word in their names or descriptions, by its stem."""
+    return Counter(
+        stem
+        for name, description in tools
+        for stem in {stem_of(word) for word in _words(f"{name} {description[:_TOLD]}")}
+    )
+
+
+def _each_once(phrases: Iterable[Phrase]) -> Iterable[str]:
+    """The phrases without the words that were in those before."""
+    said = set(_SMALL)
+    for phrase in phrases:
+        if new := " ".join(word for word in phrase if word not in said):
+            yield new
+        said.update(phrase)
+
+
+def _words(name: str) -> Phrase:
+    return tuple(word.lower() for word in _WORD.findall(name))
+
+
+def _without_prefix(phrases: Sequence[Phrase]) -> Sequence[Phrase]:
+    """Phrases without the first words that they all share, as long as each keeps one."""
+    while len(phrases) > 1 and all(len(phrase) > 1 for phrase in phrases):
+        if len({phrase[0] for phrase in phrases}) > 1:
+            break
+        phrases = [phrase[1:] for phrase in phrases]
+    return phrases
+
+
+def _without_own(phrase: Phrase, own: set[str]) -> Phrase:
+    """A phrase without the server's own name at its beginning."""
+    start = next((at for at, word in enumerate(phrase) if word not in own), len(phrase) - 1)
+    return phrase[max(0, start) :]
 
 
 LEAD_CHARACTERS = 2000
@@ -135,3 +249,41 @@ def first_sentence(text: str) -> str:
     lead = text[:LEAD_CHARACTERS].strip()
     sentence = _SENTENCE_END.split(_PARAGRAPH_END.split(lead, maxsplit=1)[0], maxsplit=1)[0].strip()
     return sentence if len(sentence) >= SHORTEST else lead
+
+
+LINES_CHARACTERS = 2000
+"""Characters of the lines about all servers in the handshake: some twenty-five of them. Claude Code shows its
+model 2 KB of a server's instructions."""
+
+REST = "their tools are listed like all others"
+"""What the last line says about servers that are left out."""
+
+
+def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, object]:
+    """The member of `meta` with the instructions of servers that this client meets for the first time.
+
+    Args:
+        view: the view of the session.
+        entries: the servers whose tools an answer describes.
+
+    Returns:
+        `{"instructions": {SERVER: text}}`; empty if there is nothing new to say. Those of all servers together
+        take the share of an answer that each kind of information beside its tools may take.
+    """
+    new = [entry for entry in entries if entry.instructions and not _was_met(view, entry)]
+    if not new:
+        return {}
+    room = share_of(view) // len(new)
+    return {"instructions": {entry.name: cut(legible(entry.instructions), room) for entry in new}}
+
+
+def server_lines(view: View) -> str:
+    """A line for each server that says what it is for, for our own instructions; empty if none does."""
+    said = [(entry.name, words) for entry in view.servers.values() if (words := server_words(entry))]
+    return "Servers:\n" + index_lines(said, LINES_CHARACTERS, REST) if said else ""
+
+
+def _was_met(view: View, entry: ServerEntry) -> bool:
+    """Whether the client was shown a tool of a server before, or has loaded one."""
+    keys = [(entry.name, tool) for tool in entry.tools or ()]
+    return any(key in view.loaded or view.shown(key) is not None for key in keys)

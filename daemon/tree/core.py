@@ -31,9 +31,9 @@ from daemon.history.journal import History
 from daemon.host.call_log import CallLogger
 from daemon.kit.later import later
 from daemon.state.opening import opener_of
-from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
+from daemon.surfaces.wrapped import Checker
 from daemon.upstreams.servers import Servers
 from daemon.wire.outbox import Outbox
 

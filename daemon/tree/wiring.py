@@ -24,8 +24,7 @@ from daemon.operators.base import Counters, OperatorContext
 from daemon.operators.clients import Clients
 from daemon.processes.peers import Peers, own_and, shares
 from daemon.processes.tcp_peers import TcpPeers
-from daemon.surfaces.fitting import AUTO
-from daemon.surfaces.table import SURFACES
+from daemon.surfaces.table import AUTO, SURFACES
 from daemon.tree.core import Core
 
 if TYPE_CHECKING:
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
     from daemon.actors.control import Control
     from daemon.clients.doors.http.door import HttpDoor, HttpNeeds
-    from daemon.config.diff import Plan
     from daemon.config.model import Config
+    from daemon.config.parse import Plan
     from daemon.console.console import Console
     from daemon.processes.peers import Connections
     from daemon.summaries.asking import SummaryQuestions

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import trio
 
 from daemon.catalog.snapshot import WHOLE
-from daemon.config.diff import in_force, plan, same
 from daemon.config.model import Share
+from daemon.config.parse import in_force, plan, same
 from daemon.facts import Configured, StatusChanged
 from daemon.host import paths
 from daemon.processes.marks import efforts
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.diff import Plan
     from daemon.config.model import Config, Server
+    from daemon.config.parse import Plan
     from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
     from daemon.history.event import Event

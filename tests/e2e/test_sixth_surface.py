@@ -32,7 +32,7 @@ def with_the_example(place: Path) -> Path:
     (surfaces / "names.py").write_text(file)
     table = (surfaces / "table.py").read_text()
     last = "        FullSurface(),\n"
-    imports = "from daemon.surfaces.full import FullSurface\n"
+    imports = "from daemon.surfaces.full import FullSurface, ItselfSurface\n"
     assert last in table
     assert imports in table
     table = table.replace(last, last + line)

@@ -77,7 +77,6 @@ ALLOWED = {"config": {"os", "pathlib"}, "daemon.kit.mailbox": {"trio"}, "daemon.
 SDK = {"mcp", "mcp_types", "pydantic", "pydantic_core"}
 # A login uses the SDK's OAuth client, in a process of its own: these modules, which the daemon never imports.
 LOGIN_PROCESS = {
-    "daemon.authorization.__main__",
     "daemon.authorization.login",
     "daemon.authorization.login_process",
 }
@@ -331,7 +330,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (purity, {"daemon/supervision/backoff.py": "import random"}),
     (purity, {"daemon/surfaces/base.py": "from time import monotonic"}),
     (purity, {"daemon/catalog/fold.py": TYPED + "import mcp_types"}),
-    (purity, {"daemon/search/text.py": "import os"}),
+    (purity, {"daemon/search/language.py": "import os"}),
     (purity, {"daemon/config/parse.py": "import trio.lowlevel"}),
     (purity, {"daemon/config/parse.py": "from urllib.request import urlopen"}),
     (one_loop, {"daemon/state/tables.py": "from asyncio import sleep"}),
@@ -407,7 +406,7 @@ ACCEPTED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (
         no_sdk,
         {
-            "daemon/authorization/__main__.py": "from daemon.authorization.login import LoginFlow",
+            "daemon/authorization/login_process.py": "from daemon.authorization.login import LoginFlow",
             "daemon/authorization/login.py": "from mcp.client.auth import OAuthFlowError",
         },
     ),

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from daemon.cli.asking.forms import Field, Unaskable, Unfit, fields_of, read, shown, wanted
 from daemon.cli.asking.person import Declined, Interrupted
-from daemon.config.credentials import names_credential
+from daemon.config.redaction import names_credential
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:

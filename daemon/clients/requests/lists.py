@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
     from daemon.model import Kind
-    from daemon.surfaces.fitting import ClientInfo
+    from daemon.surfaces.table import ClientInfo
 
 
 PATIENCE = {

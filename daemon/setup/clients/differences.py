@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.config.credentials import names_credential
 from daemon.config.model import Server
-from daemon.config.redaction import secrets_of
+from daemon.config.redaction import names_credential, secrets_of
 from daemon.documents.files import unified_diff
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError

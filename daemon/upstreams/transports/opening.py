@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from daemon.authorization.server_logins import ServerLogins
+    from daemon.authorization.logins import ServerLogins
     from daemon.config.model import Server
     from daemon.ports import ConnectionEvents, UpstreamConnection
     from daemon.processes.children import Children

@@ -15,9 +15,8 @@ import httpx2
 import msgspec
 import trio
 
-from daemon.authorization.logins import INSUFFICIENT_SCOPE, LoginsTrouble, bearer_challenge
-from daemon.authorization.refreshing import LoginOver, fresh
-from daemon.authorization.server_logins import login_url
+from daemon.authorization.guarded_http import LoginOver, fresh
+from daemon.authorization.logins import INSUFFICIENT_SCOPE, LoginsTrouble, bearer_challenge, login_url
 from daemon.causes import Cause
 from daemon.host.network_errors import reason
 from daemon.kit.wording import log_in

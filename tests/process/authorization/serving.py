@@ -242,7 +242,7 @@ async def spawned_login(state: Path, url: str, **wish: Any) -> AsyncIterator[Run
     """A login in a process of its own, as a daemon starts it, which must not say anything on its stderr."""
     wished = Wish(server="notion", url=url, directory=str(state), **wish)
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "daemon.authorization"],
+        [sys.executable, "-m", "daemon.authorization.login_process"],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from daemon.authorization.guarded_http import Ended, end_login
 from daemon.authorization.logins import FileLogins, Login
-from daemon.authorization.refreshing import Ended, end_login
 from tests.unit.upstreams.transports.serving import SECONDS, Request, reply, scripted
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
+from daemon.authorization.guarded_http import LoginOver, fresh, revoke
 from daemon.authorization.logins import FileLogins
-from daemon.authorization.refreshing import LoginOver, fresh, revoke
 from tests.process.authorization.serving import browse, example, fetch, logged_in, login, tools
 
 if TYPE_CHECKING:

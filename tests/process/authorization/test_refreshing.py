@@ -11,9 +11,9 @@ import msgspec
 import pytest
 import trio
 
-from daemon.authorization import refreshing
+from daemon.authorization import guarded_http
+from daemon.authorization.guarded_http import LoginOver, fresh, renew, revoke
 from daemon.authorization.logins import FileLogins, Login, LoginsTrouble
-from daemon.authorization.refreshing import LoginOver, fresh, renew, revoke
 from tests.e2e.harness import ROOT
 from tests.process.authorization.serving import call, logged_in, protected
 from tests.waiting import WAIT
@@ -71,7 +71,7 @@ async def test_several_daemons_at_once_are_one_renewal(tmp_path: Path, url: str)
     expire(logins, await logged_in(tmp_path, url))
     code = (
         "import sys, trio; from pathlib import Path; from daemon.authorization.logins import FileLogins;"
-        "from daemon.authorization.refreshing import fresh;"
+        "from daemon.authorization.guarded_http import fresh;"
         "got = trio.run(lambda: fresh(FileLogins(Path(sys.argv[1])), 'notion', sys.argv[2], rejected=None));"
         "print(got.access_token)"
     )
@@ -170,7 +170,7 @@ async def test_a_renewal_that_was_given_up_is_kept_all_the_same(
             scope.cancel()
             return await renew(login, client)
 
-        monkeypatch.setattr(refreshing, "renew", given_up)
+        monkeypatch.setattr(guarded_http, "renew", given_up)
         await fresh(logins, "notion", url, rejected=None)
     kept = logins.read("notion", url)
     assert scope.cancel_called

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import secretstorage
 
-from daemon.authorization import secret_service
-from daemon.authorization.logins import FileLogins, Login, LoginsTrouble
-from daemon.authorization.secret_service import SecretServiceLogins
-from daemon.authorization.server_logins import logins_in
+from daemon.authorization import logins
+from daemon.authorization.logins import FileLogins, Login, LoginsTrouble, SecretServiceLogins, logins_in
 from tests.waiting import WAIT, eventually
 
 if TYPE_CHECKING:
@@ -117,7 +115,7 @@ def test_a_keyring_that_is_locked_or_damaged_says_what_to_do(
 def test_a_service_that_hangs_or_has_gone_is_waited_for_within_bounds(
     service: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secret_service, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(logins, "ANSWER_SECONDS", 0.1)
     service.send_signal(signal.SIGSTOP)
     with pytest.raises(LoginsTrouble, match=r"cannot be used \(TimeoutError\)"):
         SecretServiceLogins(tmp_path).read("notion", URL)

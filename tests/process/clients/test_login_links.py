@@ -10,9 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.authorization.logins import FileLogins
+from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.authorization.running import LoginRuns
-from daemon.authorization.server_logins import ServerLogins
 from daemon.causes import Cause
 from daemon.clients.identity import LOCAL_USER, Principal
 from daemon.facts import ServerStatus

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 import trio.testing
 
-from daemon.authorization.logins import FileLogins
+from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.authorization.running import LoginRuns
-from daemon.authorization.server_logins import ServerLogins
 from daemon.operators.login import DEVICE_CODE, LINK
 from daemon.processes.children import Children
 from tests.fakes_upstream import Stage

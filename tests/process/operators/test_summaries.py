@@ -9,8 +9,7 @@ import attrs
 import pytest
 import trio
 
-from daemon.config.diff import Plan
-from daemon.config.parse import load
+from daemon.config.parse import Plan, load
 from daemon.errors import InvalidArguments, McpdError
 from daemon.operators.summaries import SummariesParams, summaries
 from daemon.summaries.asking import MAX_QUESTION, SummaryQuestions

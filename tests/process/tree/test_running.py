@@ -17,7 +17,7 @@ import trio.testing
 
 from daemon.causes import Cause
 from daemon.clients.draining import DRAIN_SECONDS
-from daemon.config.diff import Plan
+from daemon.config.parse import Plan
 from daemon.config.redaction import secrets
 from daemon.host.notify import feed_watchdog
 from daemon.operators.base import Refused

@@ -14,7 +14,7 @@ import trio.testing
 from msgspec import Raw
 
 from daemon.catalog.listing import read_tools
-from daemon.config.diff import Plan
+from daemon.config.parse import Plan
 from daemon.facts import Switched, ToolsListed
 from daemon.states import ServerState
 from tests.fakes_upstream import error_of

@@ -15,7 +15,7 @@ from tests.unit.operators.stage import OperatorStage
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from daemon.config.diff import Plan
+    from daemon.config.parse import Plan
 
 
 async def test_a_slow_call_holds_up_nothing_else(nursery: trio.Nursery) -> None:

@@ -13,8 +13,8 @@ import trio
 import trio.testing
 
 from daemon.actors.reloader import Reloader, in_words
-from daemon.config.diff import Plan
 from daemon.config.model import Config
+from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused

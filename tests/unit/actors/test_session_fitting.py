@@ -10,7 +10,7 @@ from daemon.clients.identity import LOCAL_USER, Principal
 from daemon.operators.sessions import why
 from daemon.protocol import HELLO
 from daemon.states import ServerState
-from daemon.surfaces.fitting import SEARCHING_CLIENTS
+from daemon.surfaces.table import SEARCHING_CLIENTS
 from tests.fakes_upstream import MODERN, Stage
 
 if TYPE_CHECKING:

@@ -14,9 +14,15 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.authorization import refreshing
+from daemon.authorization import guarded_http
+from daemon.authorization.guarded_http import (
+    RENEWAL_SECONDS,
+    AuthorizationUnavailable,
+    LoginOver,
+    fresh,
+    revoke,
+)
 from daemon.authorization.logins import FileLogins
-from daemon.authorization.refreshing import RENEWAL_SECONDS, AuthorizationUnavailable, LoginOver, fresh, revoke
 from tests.unit.authorization.test_logins import LOGIN, URL
 
 if TYPE_CHECKING:
@@ -62,7 +68,7 @@ def served(monkeypatch: pytest.MonkeyPatch, answer: Any, status: int = 200) -> E
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(endpoint.handle)) as made:
             yield made
 
-    monkeypatch.setattr(refreshing, "guarded_client", client)
+    monkeypatch.setattr(guarded_http, "guarded_client", client)
     return endpoint
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.authorization.logins import FileLogins
-from daemon.authorization.server_logins import ServerLogins, login_url
+from daemon.authorization.logins import FileLogins, ServerLogins, login_url
 from daemon.config.model import Server, TransportType
 
 

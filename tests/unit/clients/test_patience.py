@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.clients.requests.lists import OTHERS, PATIENCE, patience_of
-from daemon.surfaces.fitting import ClientInfo
+from daemon.surfaces.table import ClientInfo
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from daemon.config.credentials import (
+from daemon.config.redaction import (
     in_arguments,
     in_pairs,
     is_setting,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.diff import APPLIED, FIXED, Plan, in_force, plan, same
 from daemon.config.model import Config, Server
+from daemon.config.parse import APPLIED, FIXED, Plan, in_force, plan, same
 from tests.unit.config.reading import config_of
 
 SERVERS = ("added", "removed", "enabled", "disabled", "restarted", "changed", "kept")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.env_file import read_env, with_variable
+from daemon.config.expand import read_env, with_variable
 
 
 @pytest.mark.parametrize(

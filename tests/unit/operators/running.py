@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_tools
-from daemon.config.diff import Plan
+from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.facts import StatusChanged, ToolsListed

@@ -13,9 +13,8 @@ import pytest
 import trio
 
 from daemon.actors.control import Control
-from daemon.authorization.logins import FileLogins
+from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.authorization.running import LoginRuns
-from daemon.authorization.server_logins import ServerLogins
 from daemon.clients.client import Moves
 from daemon.clients.context import SessionStatistics
 from daemon.config.model import Instance, Server
@@ -32,7 +31,7 @@ from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
-from daemon.surfaces.fitting import Grounds, SurfaceChoice
+from daemon.surfaces.table import Grounds, SurfaceChoice
 from daemon.upstreams.attribution import Apart
 from daemon.upstreams.listing import ListingStatus
 from daemon.wire.link import FdLink
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.calls import CallsInFlight
     from daemon.clients.permissions.grants import Grants
-    from daemon.config.diff import Plan
+    from daemon.config.parse import Plan
     from daemon.errors import McpdError
     from daemon.model import ToolKey
     from daemon.ports import Holder, Upstream

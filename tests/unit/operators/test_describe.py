@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.config.diff import Plan
+from daemon.config.parse import Plan
 from daemon.errors import InvalidArguments, UnknownServer, UnknownTool
 from daemon.operators.base import Refused
 from daemon.operators.describe import DescribeParams, describe, described

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.operators.sessions import why
-from daemon.surfaces.fitting import ClientInfo, Grounds, SurfaceChoice, fitting
+from daemon.surfaces.table import ClientInfo, Grounds, SurfaceChoice, fitting
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import attrs
 import pytest
 import trio
 
-from daemon.config.diff import Plan
-from daemon.config.parse import load
+from daemon.config.parse import Plan, load
 from daemon.errors import InvalidArguments
 from daemon.operators.lazy import LazyParams, lazy
 from tests.fakes_upstream import Stage

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from daemon.config.diff import Plan
+from daemon.config.parse import Plan
 from daemon.config.tuning import Restart
 from daemon.operators.base import OUTCOME_SECONDS, NoParams
 from daemon.operators.reload import reload

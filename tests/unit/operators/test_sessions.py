@@ -22,7 +22,7 @@ from daemon.operators.sessions import (
     sessions,
     sessions_report,
 )
-from daemon.surfaces.fitting import Grounds, SurfaceChoice
+from daemon.surfaces.table import Grounds, SurfaceChoice
 from tests.fakes_upstream import Stage, tool, tools_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FakeArchive, FakeSession, clients_of, operator_context

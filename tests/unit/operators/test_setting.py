@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from daemon.config.diff import Plan
+from daemon.config.parse import Plan
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
 from daemon.operators.setting import change

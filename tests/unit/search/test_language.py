@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.search.language import CLOSE, language
-from daemon.search.text import stem
+from daemon.search.language import CLOSE, language, stem
 
 
 def test_frequencies_are_counts_of_public_tools() -> None:

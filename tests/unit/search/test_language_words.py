@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.search.language import SYNONYMS
-from daemon.search.text import STOP_WORDS
+from daemon.search.language import STOP_WORDS, SYNONYMS
 
 
 @pytest.mark.parametrize("word", ["please", "help", "need", "show", "give", "the", "with"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.search.text import MAX_WORD, plain, stem, terms
+from daemon.search.language import MAX_WORD, plain, stem, terms
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.search.index import Index
+from daemon.search.index import MOST_READ, Index, Vocabulary
 from daemon.search.queries import read
 from daemon.search.segment import Segment
-from daemon.search.vocabulary import MOST_READ, Vocabulary
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, tool
 from tests.unit.search.test_index import CATALOG, INDEX, found, of, score
 

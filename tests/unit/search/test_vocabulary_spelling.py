@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.search.vocabulary import MAX_COMPARED, MOST, Speller
+from daemon.search.index import MAX_COMPARED, MOST, Speller
 
 SPELLER = Speller()
 SPELLER.learn(

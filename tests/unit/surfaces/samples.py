@@ -10,8 +10,8 @@ import pytest
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.offer import Offers
 from daemon.search.index import Index
-from daemon.surfaces.arguments.reading import Checker
 from daemon.surfaces.base import Means, Reply, View
+from daemon.surfaces.wrapped import Checker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

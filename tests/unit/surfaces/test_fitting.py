@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.surfaces.fitting import AUTO, MAX_TOLD, SEARCHING_CLIENTS, ClientInfo, Grounds, fitting, may_defer
-from daemon.surfaces.table import SURFACES
+from daemon.surfaces.table import (
+    AUTO,
+    MAX_TOLD,
+    SEARCHING_CLIENTS,
+    SURFACES,
+    ClientInfo,
+    Grounds,
+    fitting,
+    may_defer,
+)
 
 FEW = 84
 """Tools of the ten servers that clients were tried with."""

@@ -11,8 +11,7 @@ from daemon.errors import ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavai
 from daemon.facts import Switched
 from daemon.states import ServerState
 from daemon.surfaces.base import AwaitListing, Forward
-from daemon.surfaces.down import STATUS
-from daemon.surfaces.itself import ItselfSurface
+from daemon.surfaces.full import STATUS, ItselfSurface
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, listed_names, refused, view_of

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.surfaces.listing import (
+from daemon.surfaces.search import SearchSurface
+from daemon.surfaces.searching import (
     MOST_USUAL,
     always_loaded,
     as_listed,
@@ -18,7 +19,6 @@ from daemon.surfaces.listing import (
     core_tools,
     usual_tools,
 )
-from daemon.surfaces.search import SearchSurface
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import listed_names, means_of, view_of
 

@@ -11,8 +11,8 @@ from daemon.catalog.loaded import Loaded, Source
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.load import LoadSurface
-from daemon.surfaces.own_words import LINES_CHARACTERS, first_instructions, server_lines
 from daemon.surfaces.search import SearchSurface
+from daemon.surfaces.summing import LINES_CHARACTERS, first_instructions, server_lines
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.surfaces.samples import act, answer, text_of, view_of
 

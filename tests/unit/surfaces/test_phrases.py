@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.surfaces.phrases import ROOM, in_words
+from daemon.surfaces.summing import ROOM, in_words
 
 
 def bare(*names: str) -> list[tuple[str, str]]:

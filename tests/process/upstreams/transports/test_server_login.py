@@ -12,8 +12,7 @@ import msgspec
 import pytest
 import trio
 
-from daemon.authorization.logins import FileLogins, Login
-from daemon.authorization.server_logins import ServerLogins
+from daemon.authorization.logins import FileLogins, Login, ServerLogins
 from daemon.causes import Cause
 from daemon.config.model import TransportType
 from daemon.config.redaction import Redactors

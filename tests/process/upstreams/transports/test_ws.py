@@ -17,8 +17,7 @@ from trio_websocket import ConnectionClosed, serve_websocket
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, TextMessage
 
-from daemon.authorization.logins import FileLogins, Login
-from daemon.authorization.server_logins import ServerLogins
+from daemon.authorization.logins import FileLogins, Login, ServerLogins
 from daemon.causes import Cause
 from daemon.config.model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, UpstreamLost

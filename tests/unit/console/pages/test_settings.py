@@ -11,8 +11,7 @@ import trio
 
 from daemon.checks.advice import warnings
 from daemon.cli import check
-from daemon.config.diff import Plan
-from daemon.config.parse import load, load_with_notes
+from daemon.config.parse import Plan, load, load_with_notes
 from daemon.console.pages import settings
 from daemon.console.pages.settings import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE, _idle
 from daemon.errors import InvalidArguments, McpdError

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daemon.surfaces.arguments.examples import MAX_ITEMS, MAX_TEXT, example_of
-from daemon.surfaces.arguments.validators import Validator
+from daemon.surfaces.explaining import MAX_ITEMS, MAX_TEXT, example_of
+from daemon.surfaces.validators import Validator
 
 
 def required(**properties: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.surfaces.arguments.explaining import MAX_FAULTS, MAX_MESSAGE, MAX_SCHEMA, refusal
-from daemon.surfaces.arguments.validators import Validator
+from daemon.surfaces.explaining import MAX_FAULTS, MAX_MESSAGE, MAX_SCHEMA, refusal
+from daemon.surfaces.validators import Validator
 
 CANARY = "canary-of-a-client-5f2c"
 

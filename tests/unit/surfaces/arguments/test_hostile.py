@@ -10,10 +10,9 @@ from msgspec import Raw
 
 from daemon.errors import InvalidArguments
 from daemon.model import Repair
-from daemon.surfaces.arguments.examples import MAX_VALUES, example_of
-from daemon.surfaces.arguments.explaining import MAX_EXAMPLE, MAX_KEPT, MAX_MESSAGE, MAX_SCHEMA
-from daemon.surfaces.arguments.reading import MAX_CHECKED, Checker, Read
-from daemon.surfaces.arguments.validators import MAX_ERRORS, MAX_PATTERNS, Validator, Validators
+from daemon.surfaces.explaining import MAX_EXAMPLE, MAX_KEPT, MAX_MESSAGE, MAX_SCHEMA, MAX_VALUES, example_of
+from daemon.surfaces.validators import MAX_ERRORS, MAX_PATTERNS, Validator, Validators
+from daemon.surfaces.wrapped import MAX_CHECKED, Checker, Read
 from tests.unit.catalog.samples import tool
 
 if TYPE_CHECKING:

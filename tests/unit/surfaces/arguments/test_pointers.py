@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.surfaces.arguments.pointers import resolve
+from daemon.config.jsonc import resolve
 
 ROOT: dict[str, Any] = {
     "$defs": {"a": {"type": "string"}, "b/c": {"x": 1}, "d~e": {"y": 2}, "hop": {"$ref": "#/$defs/a"}},

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from daemon.errors import InvalidArguments
 from daemon.model import Repair
-from daemon.surfaces.arguments.reading import MAX_CHECKED, Checker, Read
+from daemon.surfaces.wrapped import MAX_CHECKED, Checker, Read
 from tests.unit.catalog.samples import tool
 
 if TYPE_CHECKING:

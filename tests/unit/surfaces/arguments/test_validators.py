@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.surfaces.arguments.validators import (
+from daemon.surfaces.validators import (
     MAX_COMPILED,
     MAX_COUNTED,
     MAX_DEPTH,

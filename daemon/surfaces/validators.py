@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from daemon.config.jsonc import target
 from daemon.kit.later import later
-from daemon.surfaces.arguments.pointers import target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
     from daemon.model import Tool
-else:
-    # Importing it takes 6 ms, which only a client that calls a tool through a wrapper has to pay.
+
+
+if not TYPE_CHECKING:
     jsonschema_rs = later("jsonschema_rs", due=True)
 
 

@@ -1,1 +1,0 @@
-"""What models send as a tool's arguments in a wrapper call, and what they meant."""
