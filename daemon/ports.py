@@ -265,14 +265,16 @@ class Upstream(Protocol):
     """What logs and errors call it: the name of the server, or of one of its instances."""
     of: str
     """The name of the server in the configuration."""
-    is_gone: bool
-    """Whether it takes no new calls, ever: an instance that has ended, or was replaced."""
     is_modern: bool
     """Whether it speaks MCP 2026-07-28, or has when it was last up: its results may ask for input."""
     has_resources: bool
     """Whether the server declares resources, to which its results may then link."""
     roots: bytes | None
     """The result of `roots/list` for an instance whose client declares none: its workspace, if it has one."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it takes no new calls, ever: an instance that has ended, or a server that was replaced."""
 
     @property
     def instances(self) -> Instances | None:

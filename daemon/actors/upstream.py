@@ -125,6 +125,16 @@ class UpstreamActor(UpstreamEvents):
             self.is_gone = True
             self._audience.gone(self.name)
 
+    def be_replaced(self) -> None:
+        """Take no new calls any more: another actor has its name and its child."""
+        self._audience.lost(self.name)
+        self.is_gone = True
+
+    def restart_drained(self) -> None:
+        """End the run that a restart leaves to its calls."""
+        if self._lifecycle is not None:
+            self._lifecycle.restart_now()
+
     def be_forgotten(self) -> None:
         """Note that nobody has its name any more: what clients want of it is kept no longer."""
         self._audience.gone(self.name)

@@ -180,7 +180,9 @@ class ClientCall(Struct, eq=False, kw_only=True):
     key: int | None = None
     """The key to cancel it by at that server; None until it is sent."""
     patient: bool = True
-    """Whether it may still wait for a server; it waits once at most."""
+    """Whether it may still wait for lists of tools; it waits once at most."""
+    woken: bool = False
+    """Whether it has waited for its server's connection, which it does once at most."""
     current: bool = False
     """Whether it has waited for the server's new list."""
     agreed: tuple[str, ...] | None = None

@@ -213,9 +213,9 @@ class Dispatch:
         try:
             call.key = upstream.send(call, call, self._number)
         except UpstreamUnavailable:
-            if not (call.patient and upstream.can_wake):
+            if call.woken or not upstream.can_wake:
                 raise
-            call.patient, call.current = False, True
+            call.patient, call.woken, call.current = False, True, True
             report = reporting(call, self._flush)
             self._later(self._act_after, call, partial(wait_awake, self._context, upstream, report))
             return False
@@ -329,7 +329,7 @@ class Dispatch:
             if call.upstream is not None and call.upstream.is_gone and call.moves < MAX_MOVES:
                 # It has ended, or was replaced, while the call waited for it: another one takes its place.
                 call.moves += 1
-                call.patient = True
+                call.patient, call.woken = True, False
             # Nothing may be awaited from here on: what is current now may be outdated in a moment.
             # A call that was abandoned or answered in the meantime must not run.
             if self._open.get(call.request.id) is call:

@@ -190,7 +190,7 @@ class _SharedLogin:
                 lambda now: (entry := now.servers.get(self._server)) is None or entry.status.state not in _STILL
             )
         # How long a call takes, and may take, counts from now; that it may wait for its server, too.
-        call.started, call.patient = trio.current_time(), True
+        call.started, call.patient, call.woken = trio.current_time(), True, False
 
     def _failed(self, outcome: Done | Failed | None) -> UpstreamUnavailable:
         why = f" ({outcome.message})" if isinstance(outcome, Failed) else ""

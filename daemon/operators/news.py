@@ -86,8 +86,11 @@ def difference(before: ServerEntry, after: ServerEntry) -> dict[str, Any]:
 
 
 def news(before: ServerEntry, after: ServerEntry) -> str:
-    """The same changes as a line of the log; empty if nothing changed or nothing was known before."""
-    if before.tools is None or before.epoch == after.epoch:
+    """The same changes as a line of the log; empty if nothing changed, or the tools were or are unknown.
+
+    The tools of a server are unknown from the change of its entry to its first list.
+    """
+    if before.tools is None or after.tools is None or before.epoch == after.epoch:
         return ""
     changes = {"tools": _changes(before.tools, after.tools or {})}
     for kind in BESIDE_TOOLS:

@@ -138,18 +138,23 @@ class Child:
             self.off = ""
             self._turn(HEALTHY)
 
-    def replace(self, spec: ChildSpec) -> None:
-        """Continue with another spec of the same name, after ending the current run."""
+    def replace(self, spec: ChildSpec, grace: float = 0.0) -> None:
+        """Continue with another spec of the same name, after ending the current run.
+
+        Args:
+            spec: the new spec.
+            grace: seconds after which the current run is cancelled, if it has not ended by itself.
+        """
         self.spec = self.events.spec = spec
         self._resting = False
         self.status.untried = True
         self._streak = Streak(spec.policy, self._rng)
         if self.off:
             return
-        if spec.lazy:
+        if spec.lazy and not grace:
             self._turn(REPLACED)
         else:
-            self.restart(REPLACED, by="configuration")
+            self.restart(REPLACED, by="configuration", grace=grace)
 
     def rest(self) -> None:
         """End the run of a child that serves because nobody uses it: it is dormant until it is woken."""
@@ -173,12 +178,13 @@ class Child:
         if self._phase is not None:
             self._phase.cancel()
 
-    def restart(self, reason: Reason = ASKED, *, by: str = "operator") -> None:
-        """Restart now, in any state but switched off, and forget the failures.
+    def restart(self, reason: Reason = ASKED, *, by: str = "operator", grace: float = 0.0) -> None:
+        """Restart, in any state but switched off, and forget the failures.
 
         Args:
             reason: the reason that is shown while the run is ended.
             by: what asks for it (`EventKind.RESTARTED`).
+            grace: seconds after which the current run is cancelled, if it has not ended by itself.
         """
         self.events.restarted(by)
         self._forget_failures()
@@ -188,7 +194,7 @@ class Child:
         if self._start is not None:
             self._start.hurry()
         if self._running is not None:
-            self._running.restart(reason)
+            self._running.restart(reason, grace)
 
     def wake(self, rank: Rank = Rank.CALLED) -> None:
         """Cut the wait for the next run short because it is needed: such starts are `WAKE_INTERVAL` apart.

@@ -148,12 +148,17 @@ class Lifecycle:
         self._over = True
         self._status.become(ServerState.BACKOFF, reason)
 
-    def restart(self, reason: Reason) -> None:
-        """End this run for a restart."""
+    def restart(self, reason: Reason, grace: float = 0.0) -> None:
+        """End this run for a restart, after `grace` seconds or by `restart_now`."""
         if not self._over:
             self.ending(reason)
         self.restarting = True
-        self.scope.cancel()
+        self.scope.deadline = trio.current_time() + grace
+
+    def restart_now(self) -> None:
+        """End this run now if it is being ended for a restart."""
+        if self.restarting:
+            self.scope.cancel()
 
     def rest(self) -> None:
         """Note that the run is about to be ended because nobody uses it: nothing that it reports counts."""

@@ -74,7 +74,6 @@ class SecondConnection:
         """
         self.name, self.of = first.name, first.of
         self.instances: Instances | None = None
-        self.is_gone = False
         self.own_catalog = first.own_catalog
         self.wait_current, self.wake_to_list = first.wait_current, first.wake_to_list
         self.is_modern, self.has_resources = True, False
@@ -104,6 +103,11 @@ class SecondConnection:
         return f"<Second connection to {self.name}: {'up' if self.admission else 'down'}>"
 
     # --- ports.Upstream ------------------------------------------------------------------------------------
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its server was replaced, or has ended for good."""
+        return self._first.is_gone
 
     @property
     def outlook(self) -> str:

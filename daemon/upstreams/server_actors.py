@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 CALLS_SECONDS = 0.1
 """Seconds between looks at whether the calls of an actor have ended that takes no more: few are, and seldom."""
 
+DRAIN_SECONDS = 10.0
+"""Seconds for calls in flight to end when a reload replaces their server. New calls wait meanwhile, and clients
+give up after 60 s."""
+
 A = TypeVar("A", bound=SupervisedServer)
 
 _leaving = count(1)
@@ -91,12 +95,24 @@ class ServerActors(Generic[A]):
         return actor
 
     def replace(self, server: Server, tell: Callable[[Fact], None]) -> A:
-        """Put another actor in the place of the one that all clients share, with the same child."""
+        """Put another actor in the place of the one that all clients share, with the same child.
+
+        New calls wait for the next run, which begins once the calls in flight have ended, or after
+        `DRAIN_SECONDS`.
+        """
+        old = self.running[server.name]
         actor = self.around.make(server, tell, self.around.redact.of(server.name))
         actor.child = self.supervisor.children[server.name]
         self.running[server.name] = self.named[server.name] = actor
-        actor.child.replace(spec_of(actor))
+        old.be_replaced()
+        actor.child.replace(spec_of(actor), DRAIN_SECONDS if old.has_calls else 0.0)
+        self._later(self._drain, old)
         return actor
+
+    async def _drain(self, actor: A) -> None:
+        with trio.move_on_after(DRAIN_SECONDS):
+            await _calls_ended(actor)
+            actor.restart_drained()
 
     def retire(self, actor: A, reason: str, *, patient: bool) -> None:
         """Have an actor take no new calls, give its name back, and stop it.
@@ -142,8 +158,7 @@ class ServerActors(Generic[A]):
 
     async def _end_after_calls(self, name: str, actor: A, reason: str) -> None:
         with trio.move_on_after(actor.server.timeouts.call_max):
-            while actor.has_calls:  # noqa: ASYNC110 - nothing else tells when the last call has ended
-                await trio.sleep(CALLS_SECONDS)
+            await _calls_ended(actor)
         del self.running[name]
         await self._end(actor, reason)
 
@@ -156,3 +171,8 @@ class ServerActors(Generic[A]):
         # Where nothing runs yet, or any more, there is nothing to stop.
         if self._nursery is not None:
             self._nursery.start_soon(end, *args)
+
+
+async def _calls_ended(actor: SupervisedServer) -> None:
+    while actor.has_calls:  # noqa: ASYNC110 - nothing else tells when the last call has ended
+        await trio.sleep(CALLS_SECONDS)

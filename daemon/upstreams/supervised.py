@@ -88,6 +88,12 @@ class SupervisedServer(Upstream, Protocol):
     def be_gone(self) -> None:
         """Take no new calls any more; those under way go on."""
 
+    def be_replaced(self) -> None:
+        """Take no new calls any more: another actor has its name and its child."""
+
+    def restart_drained(self) -> None:
+        """End the run that a restart leaves to its calls."""
+
     def be_forgotten(self) -> None:
         """Note that nobody has its name any more."""
 

@@ -19,6 +19,7 @@ from daemon.facts import Switched, ToolsListed
 from daemon.states import ServerState
 from tests.fakes_upstream import error_of
 from tests.houses import ECHO, LISTING_SERVER, STUBBORN, House, house, is_alive, registry_and_servers
+from tests.scripted_server import command
 from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
 
@@ -41,6 +42,11 @@ def tmp_path() -> Iterator[Path]:
     """Short: the path of a unix socket has 107 bytes at most, pytest's own directories may be longer."""
     with tempfile.TemporaryDirectory(prefix="mcpd-") as directory:
         yield Path(directory)
+
+
+def scripted(**script: Any) -> dict[str, Any]:
+    program, *args = command(**script)
+    return {"command": program, "args": args}
 
 
 def of(**servers: Any) -> dict[str, Any]:
@@ -201,6 +207,45 @@ async def test_a_call_waits_while_the_process_before_its_entry_changed_is_slow_t
         else:
             await client.call("a", "echo", {"n": 1})
         assert not (await client.get())["result"].get("isError")
+
+
+@pytest.mark.parametrize("era", ["handshake", "both"])
+async def test_a_changed_entry_costs_no_call_in_flight_and_none_that_comes_meanwhile(
+    nursery: trio.Nursery, tmp_path: Path, era: str
+) -> None:
+    profiles = {"profiles": {"default": {"surface": "full"}}}
+    entry = scripted(era=era)
+    async with house(tmp_path, of(a=entry) | profiles) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a")
+        await client.ask("tools/call", {"name": "pid", "arguments": {}}, request_id="old")
+        old = (await client.get())["result"]["content"]
+        await client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 0.5}}, request_id="in flight")
+        with trio.fail_after(PATIENCE):
+            while not getattr(home.tree.upstreams["a"], "has_calls", False):
+                await trio.lowlevel.checkpoint()
+        await home.reload(of(a={**entry, "env": {"A": "1"}}) | profiles)
+        await client.ask("tools/call", {"name": "pid", "arguments": {}}, request_id="meanwhile")
+        first, second = await client.get(), await client.get()
+        assert (first["id"], bool(first["result"].get("isError"))) == ("in flight", False)
+        assert (second["id"], bool(second["result"].get("isError"))) == ("meanwhile", False)
+        assert second["result"]["content"] != old
+
+
+async def test_a_call_that_outlasts_the_drain_is_lost_and_the_new_entry_runs(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.upstreams.server_actors.DRAIN_SECONDS", 0.2)
+    async with house(tmp_path, of(a=ECHO)) as home:
+        client = await home.connect(nursery)
+        await home.wait_ready("a")
+        await client.call("a", "hang", request_id="hangs")
+        with trio.fail_after(PATIENCE):
+            while home.tree.upstreams["a"].in_flight < 1:
+                await trio.lowlevel.checkpoint()
+        await home.reload(of(a={**ECHO, "env": {"A": "1"}}))
+        assert error_of(await client.get())["code"] == "UpstreamLost"
+        await home.wait_ready("a")
 
 
 async def test_what_needs_a_new_start_is_named_and_stays_as_it_was(tmp_path: Path) -> None:

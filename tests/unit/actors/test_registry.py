@@ -14,7 +14,7 @@ from msgspec import Raw
 from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_tools
 from daemon.config.model import Category, Config, Server, ToolSelection
-from daemon.facts import ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.facts import Configured, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.kit.mailbox import ActorGone
 from daemon.states import ServerState
 from tests.unit.catalog.samples import prompts, resources, templates
@@ -256,6 +256,18 @@ async def test_a_changed_list_is_logged_and_a_first_one_is_not(logged: list[str]
         found.tell(prompts("a", "review"))
         await found.settle()
     assert "epoch 3: its prompts have changed: 1 came (review); 1 went (plan)" in logged
+
+
+async def test_a_changed_entry_whose_server_has_not_listed_yet_has_lost_no_tools(logged: list[str]) -> None:
+    async with registry(config("a")) as found:
+        found.tell(listed("a", "read"))
+        await found.settle()
+        found.tell(Configured(config=config_of({"mcpServers": {"a": {"command": "another"}}}), now=1.0))
+        await found.settle()
+        assert found.catalog.value.servers["a"].tools is None
+        found.tell(listed("a", "read"))
+        await found.settle()
+    assert not any("epoch" in line for line in logged)
 
 
 async def test_a_rule_that_no_tool_matches_is_warned_of_once(logged: list[str]) -> None:
