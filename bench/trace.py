@@ -2,9 +2,11 @@
 
 A real `mcpd run` is started with one stdio server, and one client calls one tool over the socket: first to warm
 up, then a few times more while `sys.setprofile` counts what of `daemon/` is called in the daemon's main thread,
-from reading the request to writing the answer. SIGUSR2 turns the counting on and off; a pipe says that it is
-on, and what was counted. Of several counted calls the one with the fewest calls is taken, since a timer of the
-daemon may fall into any of them.
+from reading the request to the line in the log of calls. SIGUSR2 turns the counting on and off; a pipe says
+that it is on, and what was counted. Both happen between two steps of the loop, so that no step is counted in
+part. The I/O loop itself (`wire/outbox.py`) counts as one file and no call: how often it polls depends on how
+fast the server answers. Of several counted calls the one with the fewest Python calls is taken, since a timer of
+the daemon may fall into any of them.
 
     python -m bench.trace [--order SURFACE]
 
@@ -22,6 +24,7 @@ import sys
 from typing import IO, TYPE_CHECKING, Any
 
 import attrs
+import trio
 
 from bench.calls.daemons import servers
 from bench.calls.targets import FEW_TOOLS
@@ -43,6 +46,9 @@ COUNTED_CALLS = 15
 
 CALL_ID = 1000
 """The id of the calls: beyond those of a client's other requests."""
+
+_LOOP = "wire/outbox.py"
+"""The I/O loop."""
 
 _GENERATED = "<attrs generated methods daemon."
 """What attrs wrote for a class of ours counts as a call, and stands in no file."""
@@ -79,6 +85,10 @@ class _Counter:
         self._daemon = str(ROOT / "daemon") + os.sep
 
     def toggle(self, _number: int, _frame: FrameType | None) -> None:
+        # Once the step that the signal interrupts has ended: the answer is out before the call is in the log.
+        trio.lowlevel.current_trio_token().run_sync_soon(self._toggle)
+
+    def _toggle(self) -> None:
         self._on = not self._on
         if self._on:
             self._calls, self._order = 0, []
@@ -89,14 +99,16 @@ class _Counter:
             self._tell({"calls": self._calls, "order": self._order})
 
     def _count(self, frame: FrameType, event: str, _argument: object) -> None:
-        if event != "call":
-            return
         file = frame.f_code.co_filename
-        self._calls += file.startswith((self._daemon, _GENERATED))
-        if file.startswith(self._daemon):
-            short = file[len(self._daemon) :]
-            if not self._order or self._order[-1] != short:
-                self._order.append(short)
+        if event != "call" or not file.startswith((self._daemon, _GENERATED)):
+            return
+        short = file.removeprefix(self._daemon)
+        if short != _LOOP:
+            self._calls += 1
+        elif self._order:
+            return
+        if short != file and (not self._order or self._order[-1] != short):
+            self._order.append(short)
 
     def _tell(self, what: object) -> None:
         os.write(self._pipe, json.dumps(what).encode() + b"\n")

@@ -1,13 +1,13 @@
-"""The trace of a warm call: what is counted is there, and how much Python a call may run."""
+"""The trace of a warm call counts what is run, and a call runs no more Python than it may."""
 
 from __future__ import annotations
 
 from bench.trace import Trace, traces
 
-MOST_CALLS = {"category": 90, "full": 66}
-"""Python calls of one warm call."""
+MOST_CALLS = {"category": 51, "full": 49}
+"""Python calls of one warm call, as many as it makes: a path that gets longer has to say so here."""
 
-MOST_FILES = {"category": 26, "full": 21}
+MOST_FILES = {"category": 22, "full": 20}
 """Files that they stand in."""
 
 
@@ -19,7 +19,8 @@ def test_files_and_switches_are_counted_by_the_order_in_which_files_are_entered(
 def test_a_warm_call_stays_within_its_calls_and_files() -> None:
     found = traces("category", "full")
     for surface, trace in found.items():
-        assert {"wire/outbox.py", "wire/link.py", "upstreams/admission.py"} <= set(trace.order), surface
+        assert trace.order[0] == "wire/outbox.py", surface
+        assert {"wire/link.py", "upstreams/admission.py", "host/call_log.py"} <= set(trace.order), surface
         assert trace.calls <= MOST_CALLS[surface]
         assert trace.files <= MOST_FILES[surface]
     assert found["full"].calls < found["category"].calls
