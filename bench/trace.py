@@ -5,8 +5,8 @@ up, then a few times more while `sys.setprofile` counts what of `daemon/` is cal
 from reading the request to the line in the log of calls. SIGUSR2 turns the counting on and off; a pipe says
 that it is on, and what was counted. Both happen between two steps of the loop, so that no step is counted in
 part. The I/O loop itself (`wire/outbox.py`) counts as one file and no call: how often it polls depends on how
-fast the server answers. Of several counted calls the one with the fewest Python calls is taken, since a timer of
-the daemon may fall into any of them.
+fast the server answers. Of several counted calls the one with the fewest Python calls is taken, since a timer
+of the daemon may fall into any of them.
 
     python -m bench.trace [--order SURFACE]
 
