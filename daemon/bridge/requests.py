@@ -5,9 +5,12 @@ from __future__ import annotations
 MAX_OPEN = 10_000
 """Open requests at which no more is read from the client: 3 MB of memory here. Real clients have dozens."""
 
-KEPT_BYTES = 256 * 1024
-"""Bytes of open requests kept to be sent again; beyond it they are answered instead when the daemon goes. Most
-are short."""
+KEPT_CALL_BYTES = 256 * 1024
+"""Bytes of open requests beyond which no call is kept to be sent again; calls are seldom sent again."""
+
+KEPT_BYTES = 512 * 1024
+"""The same for every request, so that long calls take no room from requests without effect; beyond it they are
+answered instead when the daemon goes. Most are short."""
 
 CALL = b'"tools/call"'
 INITIALIZE = b'"initialize"'
@@ -95,7 +98,8 @@ class OpenRequests:
         """
         self.settle(request_id)
         again = None
-        if (method in WITHOUT_EFFECT or method == CALL) and line and self.kept + len(line) <= KEPT_BYTES:
+        most = KEPT_CALL_BYTES if method == CALL else KEPT_BYTES if method in WITHOUT_EFFECT else 0
+        if line and self.kept + len(line) <= most:
             again = line
             self.kept += len(line)
         self._open[request_id] = Open(request_id, method, end, again, until)
@@ -104,7 +108,7 @@ class OpenRequests:
         """Record a `tools/call` that is on its way; see `note`."""
         if request_id in self._open or request_id in self.calls:
             self.settle(request_id)
-        if self.kept + len(line) <= KEPT_BYTES:
+        if self.kept + len(line) <= KEPT_CALL_BYTES:
             self.kept += len(line)
             self.calls[request_id] = end, line
         else:

@@ -245,8 +245,6 @@ def test_connect_imports_only_the_standard_library(sockets: Path) -> None:
         "daemon.cli.table",
         "daemon.host",
         "daemon.host.trust",
-        "daemon.kit",
-        "daemon.kit.delay",
         "daemon.host.paths",
     }
 

@@ -6,6 +6,7 @@ from daemon.bridge.requests import (
     CALL,
     EACH_BYTES,
     KEPT_BYTES,
+    KEPT_CALL_BYTES,
     WAITING_BYTES,
     WITHOUT_EFFECT,
     Item,
@@ -64,11 +65,20 @@ def test_what_is_kept_has_a_bound_that_answers_make_room_in() -> None:
     requests.note(b"3", PING, 0, line=b"z")
     doubtful, _ = requests.take(0, set())
     assert [entry.line for entry in doubtful] == [None, b"z"]
-    requests.note_call(b"1", 0, b"x" * KEPT_BYTES)
+    requests.note_call(b"1", 0, b"x" * KEPT_CALL_BYTES)
     requests.note_call(b"2", 0, b"y")
     requests.note_call(b"1", 0, b"z")
     doubtful, _ = requests.take(0, set())
     assert [entry.line for entry in doubtful] == [None, b"z"]
+
+
+def test_calls_take_no_room_from_requests_without_effect() -> None:
+    requests = OpenRequests()
+    requests.note_call(b"1", 0, b"x" * KEPT_CALL_BYTES)
+    requests.note(b"2", CALL, 0, line=b"y")
+    requests.note(b"3", PING, 0, line=b"z")
+    doubtful, _ = requests.take(0, set())
+    assert [entry.line for entry in doubtful if entry.id != b"1"] == [None, b"z"]
 
 
 def test_an_id_that_is_used_twice_at_a_time_is_open_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from daemon import protocol
 from daemon.bridge.lines import LONG_BYTES
-from daemon.bridge.requests import KEPT_BYTES, MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
+from daemon.bridge.requests import KEPT_CALL_BYTES, MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
 from daemon.wire import envelope
 from tests.unit.bridge.talking import (
     ACKNOWLEDGED,
@@ -102,7 +102,7 @@ def test_a_call_that_a_stopping_daemon_has_begun_is_not_sent_again(talk: Talk) -
 
 def test_a_call_that_was_passed_on_to_nobody_and_is_too_long_to_keep_is_safe_to_send(talk: Talk) -> None:
     talk.handshake()
-    long = {**CALL, "params": {"x": "y" * KEPT_BYTES}}
+    long = {**CALL, "params": {"x": "y" * KEPT_CALL_BYTES}}
     talk.says(long)
     assert talk.got == [long]
     talk.answers(unsent(2))
