@@ -11,7 +11,8 @@ from daemon.errors import InvalidArguments, UnknownTool
 from daemon.history.event import EventKind
 from daemon.history.query import EventQuery
 from daemon.history.wording import of_tool
-from daemon.kit.wording import closest, meant, quoted
+from daemon.kit.wording import closest, meant
+from daemon.surfaces.answers import quoted
 from daemon.operators.base import Command
 from daemon.operators.loaded_words import change_in_words
 from daemon.surfaces.answers import MAX_NAMED, choices
