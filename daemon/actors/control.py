@@ -14,7 +14,7 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.errors import ConfigError, ConnectionLost, McpdError, ProtocolFault, leaf
-from daemon.operators.peer import OperatorPeer
+from daemon.operators.base import OperatorPeer
 from daemon.operators.table import COMMANDS
 from daemon.wire import envelope
 from daemon.wire.peer import Peer

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.console.pages.calls import CALLS_PAGE, CANCEL_CALL
-from daemon.console.pages.events import EVENTS_PAGE
+from daemon.console.pages.activity_pages import CALLS_PAGE, CANCEL_CALL, EVENTS_PAGE
 from daemon.console.pages.savings import SAVINGS_PAGE
-from daemon.console.pages.server import SERVER, SERVER_ACTIONS
-from daemon.console.pages.servers import SERVERS
+from daemon.console.pages.server_pages import SERVER, SERVER_ACTIONS, SERVERS
 from daemon.console.pages.sessions import SESSION_ACTIONS, SESSION_PAGE, SESSIONS_PAGE
 from daemon.console.pages.settings import SETTINGS_ACTIONS, SETTINGS_PAGE
-from daemon.console.pages.tool import DESCRIBE_TOOL, TOOL_PAGE
-from daemon.console.pages.tools import SWITCH_TOOL, TOOLS_PAGE
+from daemon.console.pages.tool_pages import DESCRIBE_TOOL, SWITCH_TOOL, TOOL_PAGE, TOOLS_PAGE
 
 if TYPE_CHECKING:
     from daemon.console.page import ConsoleAction, ConsolePage

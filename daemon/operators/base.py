@@ -11,20 +11,30 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import attrs
 import msgspec
 import trio
+from msgspec import Raw
 
+from daemon.clients.server_requests import ServerRequests
+from daemon.clients.subscribers import ConnectedClients
 from daemon.config.labels import server_of
 from daemon.errors import McpdError, UnknownServer
 from daemon.kit.wording import hint
 from daemon.ports import Upstream
+from daemon.protocol import PROGRESS
 from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from daemon.authorization.running import LoginRuns
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.call import ClientCall
+    from daemon.clients.calls import CallsInFlight
+    from daemon.clients.client import Moves
+    from daemon.clients.context import SessionStatistics
+    from daemon.clients.permissions.grants import Grants
+    from daemon.config.listen import ConsoleRole
     from daemon.config.model import Config, Server
     from daemon.config.parse import CheckedConfig, Plan
     from daemon.config.redaction import Redactors
@@ -32,12 +42,14 @@ if TYPE_CHECKING:
     from daemon.counting.recent_calls import RecentCalls
     from daemon.counting.series import Series
     from daemon.counting.tally import Tally
-    from daemon.errors import Fault
+    from daemon.errors import CallError, Fault
     from daemon.facts import Fact
     from daemon.history.journal import History
+    from daemon.host.tokens import Kept
     from daemon.kit.mailbox import Watch
-    from daemon.operators.clients import Access, Clients, ConsoleAccess, OperatorCall
-    from daemon.operators.peer import OperatorPeer
+    from daemon.model import ToolKey
+    from daemon.ports import OwnCall
+    from daemon.processes.peers import Connections
     from daemon.state.health import Persistence
     from daemon.state.session_notes import Totals
     from daemon.supervision.child import Child
@@ -47,11 +59,16 @@ if TYPE_CHECKING:
     from daemon.upstreams.keepalive import Keepalive
     from daemon.upstreams.listing import ListingStatus
     from daemon.wire.outbox import Outbox
+    from daemon.wire.peer import Peer
+    from daemon.wire.peer_requests import PeerRequest
+
 
 P = TypeVar("P", bound=msgspec.Struct)
 
+
 OUTCOME_SECONDS = 5.0
 """Seconds that an answer waits for servers to start or stop; they carry on after it. A stop takes up to 4 s."""
+
 
 PASSED_THROUGH = COMING | {ServerState.STOPPED, ServerState.STOPPING}
 """Transient states: a server in one of them is on its way to another."""
@@ -245,6 +262,167 @@ class SummaryModel(Protocol):
 
     async def test(self, question: str) -> Mapping[str, object]:
         """Put a question to it; returns the answer with its cost by field. Raises `McpdError`."""
+
+
+class LiveSession(Protocol):
+    """An open connection of a client (`actors.session`)."""
+
+    number: int
+    """The number of the connection, counted from 1 since the daemon started."""
+
+    calls: CallsInFlight
+    """Its calls that have no answer yet."""
+
+    @property
+    def key(self) -> str | None:
+        """The key of the connection's session; None if the session ends with the connection."""
+
+    def statistics(self) -> SessionStatistics:
+        """The connection's statistics."""
+
+    def move(self, profile: str) -> None:
+        """Serve another profile from now on, and tell the client."""
+
+
+@attrs.frozen(kw_only=True)
+class Clients:
+    """The connected clients, by session and by listening socket."""
+
+    live: Callable[[], Iterable[LiveSession]]
+    """Returns the open connections of clients."""
+    in_use: Callable[[], Iterable[tuple[SessionRecord, int]]]
+    """Returns the keyed sessions that are in use, each with its number of connections: one connection may take
+    part in several sessions."""
+    moves: Moves
+    """Sessions that were given another profile."""
+    change_grants: Callable[[str, Callable[[Grants], object]], None]
+    """Changes what the session with a key may call without its user being asked again."""
+    unload: Callable[[Hashable, Collection[ToolKey]], Awaitable[bool]]
+    """Takes tools away from a session (`clients.unloading`)."""
+    parked: Callable[[], Iterable[ClientCall]]
+    """Returns the calls that are parked: their clients were asked something, and have not come back yet."""
+    connections: Callable[[], Mapping[str, Connections]]
+    """Returns how many clients each listening socket has accepted and refused."""
+
+    def statistics(self) -> list[SessionStatistics]:
+        """The statistics of each open connection."""
+        return [session.statistics() for session in self.live()]
+
+
+@attrs.define(eq=False, kw_only=True)
+class OperatorCall:
+    """A request of an operator's that waits for an answer (`operators.forwarding`)."""
+
+    sent: OwnCall
+    """What is sent."""
+    tool: str
+    """The server's own name of the tool; empty if it is no call of one."""
+    upstream: Upstream
+    """The server, or the instance, that it is for."""
+    started: float
+    """When it began, in seconds on trio's clock."""
+    lose: Callable[[CallError], None]
+    """Ends it with an error."""
+    waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
+    """The scope in which it waits for its server to come up."""
+    key: int | None = None
+    """The key to cancel it by at that server; None until it is sent."""
+    shown_as: tuple[int, float] | None = None
+    """The number that operators know it by, and when it began for them, in seconds since the epoch; None if it
+    was not shown to any (`operators.calls`)."""
+
+
+class Access(Protocol):
+    """The tokens that let clients in over HTTP (`clients.doors.http.tokens`)."""
+
+    @property
+    def used(self) -> Mapping[str, float]:
+        """When each was last shown, by name, in seconds since the epoch; the one without a name under ""."""
+
+    @property
+    def problem(self) -> str:
+        """Why those that mcpd keeps cannot be read; empty if they can."""
+
+    @property
+    def kept(self) -> Kept:
+        """Those that mcpd keeps and that count."""
+
+    @property
+    def doubted(self) -> Kept:
+        """Those that wait to be confirmed."""
+
+    async def shown_default(self) -> str:
+        """The value of the one without a name."""
+
+    async def renew_default(self) -> None:
+        """Replace the one without a name."""
+
+    async def add(
+        self,
+        name: str,
+        profiles: tuple[str, ...] | None,
+        console: ConsoleRole | None = None,
+        workspaces: tuple[str, ...] = (),
+    ) -> str:
+        """Make one with a name; returns its value."""
+
+    async def confirm(self, name: str | None) -> None:
+        """Let one in again; None: the one without a name."""
+
+    async def revoke(self, name: str) -> None:
+        """Forget one."""
+
+
+class ConsoleAccess(Protocol):
+    """Who is let into the console (`console.console`)."""
+
+    async def link(self, *, may_change: bool) -> str:
+        """Make a link that lets one browser in, once.
+
+        Raises:
+            OSError: the console cannot be served.
+        """
+
+    def end_all(self) -> int:
+        """End all sessions; returns how many there were."""
+
+
+class OperatorPeer:
+    """The operator's side of one command that a server works on."""
+
+    def __init__(self, peer: Peer, outbox: Outbox, request_id: bytes) -> None:
+        """Begin.
+
+        Args:
+            peer: the operator.
+            outbox: flushed when something is to reach the operator.
+            request_id: the operator's request.
+        """
+        self._peer = peer
+        self._outbox = outbox
+        self._request_id = request_id
+        # Alone: what servers tell their clients is not for operators.
+        self._server_requests = ServerRequests(peer, ConnectedClients(), (request_id,))
+
+    def declare(self, capabilities: Raw) -> None:
+        """Note what the operator can be asked (MCP, `ClientCapabilities`)."""
+        self._server_requests.capabilities = capabilities
+
+    def report(self, params: dict[str, Raw]) -> None:
+        """Report the server's progress under the id of the operator's request."""
+        told = msgspec.json.encode({**params, "progressToken": Raw(self._request_id)})
+        self._peer.notify(PROGRESS, told, self._request_id)
+        self._outbox.flush()
+
+    def tell(self, method: str, params: object) -> None:
+        """Tell the operator something while the command works; `params` is encoded as a JSON object."""
+        self._peer.notify(method, msgspec.json.encode(params), self._request_id)
+        self._outbox.flush()
+
+    def ask(self, request: PeerRequest) -> None:
+        """Put what the server asks to the operator, or answer it at once in place of one who cannot."""
+        self._server_requests.ask(request, self._request_id)
+        self._outbox.flush()
 
 
 @attrs.frozen(kw_only=True)

@@ -13,8 +13,7 @@ from daemon.config.labels import server_of
 from daemon.counting.recent_calls import KEPT, named_key
 from daemon.counting.tally import OK, OPERATOR
 from daemon.errors import CallCancelled, InvalidArguments
-from daemon.operators.base import Command
-from daemon.operators.clients import OperatorCall
+from daemon.operators.base import Command, OperatorCall
 from daemon.operators.events import refuse_unknown_session
 from daemon.operators.sessions import numbered
 

@@ -15,7 +15,7 @@ from daemon.errors import InvalidArguments, PromptDisabled, ResourceDisabled, Un
 from daemon.kit.wording import suggestion
 from daemon.model import Kind
 from daemon.operators.base import Command, Refused
-from daemon.operators.forwarding import Forwarding, forward, known_server
+from daemon.operators.own_requests import Forwarding, forward, known_server
 from daemon.protocol import GET_PROMPT, READ_RESOURCE
 from daemon.states import ServerState
 from daemon.surfaces.answers import choices, quoted

@@ -1,8 +1,12 @@
-"""`mcpd events`: what happened to servers, sessions and the daemon, for as long as it is kept."""
+"""`mcpd events`: what happened to servers, sessions and the daemon, for as long as it is kept.
+
+For people, retries are condensed: a server that is tried again and again has one row, which tells why it fails.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
@@ -16,7 +20,6 @@ from daemon.history.event import TOLD, EventKind
 from daemon.history.query import EventQuery
 from daemon.kit.wording import hint
 from daemon.operators.base import Command
-from daemon.operators.retries import LOOKED_AT, for_people
 from daemon.operators.sessions import loaded_by, numbered, session_named
 
 if TYPE_CHECKING:
@@ -25,16 +28,20 @@ if TYPE_CHECKING:
     from daemon.history.event import Event
     from daemon.operators.base import OperatorContext
 
+
 MAX_EVENTS = 10_000
 """The most events in one answer: as many as are kept of a server, in 5 MB."""
 
+
 MAX_WAIT = 25.0
 """The most seconds that an answer waits for something to happen: less than what proxies and callers wait."""
+
 
 LATE_SECONDS = 60.0
 """Seconds by which the first event of another daemon may be behind in a shared store: it writes twice a second,
 after an outage within half a minute (`state.health.BACKOFF_CAP`), and clocks of machines differ. Of a life that
 the caller has an event of, nothing is too late."""
+
 
 MAX_LIVES = 100
 """The most lives that a cursor has, those heard of last: more than daemons share a store."""
@@ -184,3 +191,50 @@ def _after(seen: Cursor, found: Iterable[Event], now: float) -> Cursor:
         at = max(at, min(event.at, now))
         lives[event.life] = max(event.number, lives.pop(event.life, 0))
     return Cursor(at, dict(list(lives.items())[-MAX_LIVES:]), seen.since)
+
+
+LOOKED_AT = 20
+"""How many times as many events are looked through as are shown: ten retries each."""
+
+
+_NUMBER = re.compile(r"\d{4,}")
+"""Process ids and ports, by which ends that are alike differ; an exit status is shorter."""
+
+
+def for_people(events: Iterable[Event], most: int) -> list[Event]:
+    """The newest events with retries condensed, oldest first; at most so many."""
+    return condensed(events)[-most:]
+
+
+def condensed(events: Iterable[Event]) -> list[Event]:
+    """The events, where ends in a row that are alike are one, and the starts between them are left out."""
+    shown: dict[int, Event] = {}
+    failing: dict[str, list[int]] = {}
+    for place, event in enumerate(events):
+        name = event.instance or event.server
+        if event.kind is EventKind.STARTED and name in failing:
+            failing[name].append(place)
+        elif event.kind is EventKind.ENDED and event.cause is not None:
+            shown[place] = _joined(event, shown, failing.get(name, []))
+            failing[name] = [place]
+            continue
+        elif name:
+            failing.pop(name, None)
+        shown[place] = event
+    return list(shown.values())
+
+
+def _joined(event: Event, shown: dict[int, Event], row: list[int]) -> Event:
+    """The end, counting the one that a row begins with, whose places are no longer shown, if they are alike."""
+    if not row or _form(shown[row[0]]) != _form(event):
+        return event
+    before = shown[row[0]]
+    for place in row:
+        del shown[place]
+    times, first = before.details.get("times", 1), before.details.get("firstAt", before.at)
+    assert isinstance(times, int)
+    return attrs.evolve(event, details={**event.details, "times": times + 1, "firstAt": first})
+
+
+def _form(event: Event) -> tuple[object, ...]:
+    return event.server, event.cause, _NUMBER.sub("#", event.text)

@@ -18,7 +18,7 @@ from daemon.config.names import SERVER_NAME
 from daemon.history.event import Event, EventKind
 from daemon.kit.later import later
 from daemon.operators.base import OUTCOME_SECONDS, Command, Refused
-from daemon.operators.instances import named
+from daemon.operators.server_changes import named
 
 if TYPE_CHECKING:
     from daemon.authorization.guarded_http import end_login

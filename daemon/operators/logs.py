@@ -13,7 +13,7 @@ from daemon.counting.measures import STDERR_LINES
 from daemon.history.event import TOLD
 from daemon.operators.base import Command
 from daemon.operators.events import MAX_WAIT, Cursor, EventsParams, events
-from daemon.operators.instances import is_divided, named
+from daemon.operators.server_changes import is_divided, named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -17,7 +17,7 @@ from daemon.catalog.loaded import LoadedStatus, is_anonymous, judge_in
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.history.event import EventKind
 from daemon.operators.base import Command
-from daemon.operators.tool import explain
+from daemon.operators.tool_reports import explain
 from daemon.surfaces.answers import choices, quoted
 from daemon.surfaces.table import Grounds
 

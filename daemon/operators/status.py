@@ -16,11 +16,10 @@ from daemon.history.wording import phrase
 from daemon.kit.wording import camel
 from daemon.operators.base import Command
 from daemon.operators.calls import in_flight, told
-from daemon.operators.events import recent
-from daemon.operators.retries import LOOKED_AT, for_people
+from daemon.operators.events import LOOKED_AT, for_people, recent
 from daemon.operators.sessions import why
 from daemon.operators.status_servers import instance_status, numbers, server_status
-from daemon.operators.tools import view_of
+from daemon.operators.tool_reports import view_of
 from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
 from daemon.surfaces.table import by_profile

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.operators.allow import ALLOW
-from daemon.operators.call import CALL
 from daemon.operators.calls import CALLS, CANCEL
+from daemon.operators.config_changes import DESCRIBE, LAZY, SUMMARIES
 from daemon.operators.definitions import LOCATE, PROMPT, PROMPTS, READ, RESOURCES
-from daemon.operators.describe import DESCRIBE
 from daemon.operators.events import EVENTS
-from daemon.operators.lazy import LAZY
 from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT
 from daemon.operators.logs import LOGS
 from daemon.operators.metrics import METRICS
-from daemon.operators.move import MOVE
-from daemon.operators.refresh import REFRESH
-from daemon.operators.reload import RELOAD
-from daemon.operators.restart import RESTART
-from daemon.operators.search import SEARCH
+from daemon.operators.own_requests import CALL
+from daemon.operators.server_changes import REFRESH, RELOAD, RESTART
+from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD
 from daemon.operators.sessions import SESSIONS
 from daemon.operators.status import STATUS
-from daemon.operators.summaries import SUMMARIES
 from daemon.operators.switch import SWITCH
-from daemon.operators.tokens import TOKENS
-from daemon.operators.tool import TOOL
-from daemon.operators.tools import TOOLS
-from daemon.operators.ui import UI
-from daemon.operators.unload import UNLOAD
+from daemon.operators.tokens import TOKENS, UI
+from daemon.operators.tool_reports import SEARCH, TOOL, TOOLS
 
 if TYPE_CHECKING:
     from daemon.operators.base import Command

@@ -1,4 +1,4 @@
-"""`mcpd token`: make, show, confirm and revoke the tokens that let clients in over HTTP, and report them."""
+"""`mcpd token` and `mcpd ui`: the tokens that let clients in over HTTP, and the link that lets a browser in."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from daemon.operators.base import Command, Refused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.operators.base import OperatorContext
-    from daemon.operators.clients import Access
+    from daemon.operators.base import Access, OperatorContext
+
 
 NO_HTTP = (
     "nobody is served over HTTP, so there are no tokens: give the configuration `listen.http`, or start the"
@@ -121,3 +121,33 @@ def _listed(context: OperatorContext, access: Access | None) -> Iterator[dict[st
 
 
 TOKENS = Command("tokens", TokenParams, tokens)
+
+
+class UiParams(msgspec.Struct, rename="camel"):
+    """What is wanted."""
+
+    read_only: bool = False
+    """Whether whoever comes by the link may only look."""
+    end: bool = False
+    """Whether all sessions are to end, instead."""
+
+
+async def ui(context: OperatorContext, params: UiParams) -> dict[str, object]:
+    """Make a link, as `{"link": ...}`, or end all sessions, as `{"ended": how many}`.
+
+    Raises:
+        Refused: the configuration switches the console off, or it cannot be served.
+    """
+    http = context.config.listen.http
+    if context.console is None or (http is not None and not http.console):
+        raise Refused('the configuration switches the console off ("listen": {"http": {"console": false}})')
+    console = context.console()
+    if params.end:
+        return {"ended": console.end_all()}
+    try:
+        return {"link": await console.link(may_change=not params.read_only)}
+    except OSError as error:
+        raise Refused(f"the console cannot be served: {error.strerror or error}") from None
+
+
+UI = Command("ui", UiParams, ui)

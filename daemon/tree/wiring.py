@@ -20,8 +20,7 @@ from daemon.counting.readings import Exporter
 from daemon.history.event import Event, EventKind
 from daemon.host.notify import KEPT, Notifier, Readiness
 from daemon.kit.later import later
-from daemon.operators.base import Counters, OperatorContext
-from daemon.operators.clients import Clients
+from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.peers import Peers, own_and, shares
 from daemon.processes.tcp_peers import TcpPeers
 from daemon.surfaces.table import AUTO, SURFACES

@@ -21,7 +21,7 @@ CONFIG: dict[str, Any] = {
     "mcpServers": {"time": {"command": program("mcp-server-time"), "args": ["--local-timezone", "UTC"]}}
 }
 LAST_COMMAND = "        LOGS,\n"
-ITS_IMPORT = "from daemon.operators.call import CALL\n"
+ITS_IMPORT = "from daemon.operators.own_requests import CALL\n"
 LAST_OF_CLI = '    "schema": ('
 LAST_OF_MODULES = '    "daemon.cli.use": '
 

@@ -15,11 +15,9 @@ from daemon.console.page import (
     tool_page,
 )
 from daemon.errors import McpdError
-from daemon.operators.allow import ALLOW, AllowParams
 from daemon.operators.loaded_words import SOURCES, STATUSES, advice
-from daemon.operators.move import MOVE, MoveParams
+from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD, AllowParams, MoveParams, UnloadParams
 from daemon.operators.sessions import SESSIONS, SessionsParams, why
-from daemon.operators.unload import UNLOAD, UnloadParams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,10 +15,9 @@ from daemon.console.page import ConsoleAction, ConsolePage, Fragment, element_id
 from daemon.errors import ConfigError, InvalidArguments
 from daemon.kit.wording import counted, span
 from daemon.operators.base import NoParams
-from daemon.operators.lazy import LAZY, LazyParams
+from daemon.operators.config_changes import LAZY, SUMMARIES, LazyParams, SummariesParams
 from daemon.operators.loaded_words import RISKS
-from daemon.operators.reload import RELOAD
-from daemon.operators.summaries import SUMMARIES, SummariesParams
+from daemon.operators.server_changes import RELOAD
 from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:

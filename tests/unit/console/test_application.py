@@ -10,8 +10,8 @@ import trio
 import trio.testing
 
 from daemon.console.access import HEADERS, IDLE_SECONDS
+from daemon.console.application import COMMENT_SECONDS, MAX_STREAMS
 from daemon.console.rendering import FORM_TOKEN, Rendering
-from daemon.console.streams import COMMENT_SECONDS, MAX_STREAMS
 from daemon.history.event import Event, EventKind
 from tests.unit.console.browsing import Browser, Desk
 

@@ -17,7 +17,7 @@ from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.facts import StatusChanged, ToolsListed
-from daemon.operators.refresh import RefreshParams, refresh
+from daemon.operators.server_changes import RefreshParams, refresh
 from daemon.operators.switch import SwitchParams, switch
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor

@@ -24,8 +24,7 @@ from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.counting.series import Series
 from daemon.history.journal import History
 from daemon.kit.mailbox import Watch
-from daemon.operators.base import Counters, DaemonFacts, OperatorContext
-from daemon.operators.clients import Clients
+from daemon.operators.base import Clients, Counters, DaemonFacts, OperatorContext
 from daemon.processes.children import Children
 from daemon.state.health import Condition, Persistence
 from daemon.state.session_notes import Totals

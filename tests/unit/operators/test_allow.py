@@ -12,7 +12,7 @@ from loguru import logger
 from daemon.catalog.loaded import Loaded, SessionRecord
 from daemon.clients.permissions.grants import Grants
 from daemon.errors import InvalidArguments
-from daemon.operators.allow import AllowParams, allow
+from daemon.operators.session_changes import AllowParams, allow
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
 

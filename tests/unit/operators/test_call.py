@@ -10,7 +10,7 @@ import pytest
 
 from daemon.errors import UpstreamLost
 from daemon.facts import Switched
-from daemon.operators.call import OperatorCallParams, call
+from daemon.operators.own_requests import OperatorCallParams, call
 from tests.fakes_upstream import Client, Stage, error_of, tool
 from tests.unit.operators.stage import OperatorStage
 

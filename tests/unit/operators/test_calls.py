@@ -14,8 +14,8 @@ from daemon.clients.identity import Principal
 from daemon.clients.parking import parked_calls
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
-from daemon.operators.call import OperatorCallParams, call
 from daemon.operators.calls import CallsParams, WaitsFor, calls, in_flight
+from daemon.operators.own_requests import OperatorCallParams, call
 from tests.unit.clients.inputs import ABLE, META, asks
 from tests.unit.operators.stage import OperatorStage, clients_of
 from tests.waiting import PATIENCE

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from daemon.errors import InvalidArguments
-from daemon.operators.call import OperatorCallParams, call
 from daemon.operators.calls import CancelParams, cancel, in_flight
+from daemon.operators.own_requests import OperatorCallParams, call
 from tests.fakes_upstream import error_of
 from tests.unit.clients.inputs import ACCEPTED, META, asks
 from tests.unit.operators.test_calls import Daemon

@@ -11,7 +11,7 @@ import pytest
 from daemon.config.parse import Plan
 from daemon.errors import InvalidArguments, UnknownServer, UnknownTool
 from daemon.operators.base import Refused
-from daemon.operators.describe import DescribeParams, describe, described
+from daemon.operators.config_changes import DescribeParams, describe, described
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import FACTS, operator_context
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from daemon.errors import UpstreamCallError
-from daemon.operators.forwarding import Forwarding, forward
+from daemon.operators.own_requests import Forwarding, forward
 from daemon.wire.peer_requests import PeerRequest
 from tests.unit.operators.stage import OperatorStage
 

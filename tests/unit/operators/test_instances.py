@@ -10,8 +10,7 @@ import trio.testing
 
 from daemon.errors import NoWorkspace, UnknownServer
 from daemon.operators.base import Refused
-from daemon.operators.instances import is_divided, named
-from daemon.operators.restart import RestartParams, restart
+from daemon.operators.server_changes import RestartParams, is_divided, named, restart
 from daemon.operators.switch import SwitchParams, switch
 from tests.fakes_upstream import error_of
 from tests.unit.operators.stage import OperatorStage

@@ -10,7 +10,7 @@ import trio
 
 from daemon.config.parse import Plan, load
 from daemon.errors import InvalidArguments
-from daemon.operators.lazy import LazyParams, lazy
+from daemon.operators.config_changes import LazyParams, lazy
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import FACTS, SESSION, FakeSession, clients_of, operator_context
 

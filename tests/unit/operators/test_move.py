@@ -10,7 +10,7 @@ import pytest
 from daemon.catalog.loaded import Loaded, SessionRecord
 from daemon.clients.client import Moves
 from daemon.errors import InvalidArguments
-from daemon.operators.move import MoveParams, move
+from daemon.operators.session_changes import MoveParams, move
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
 

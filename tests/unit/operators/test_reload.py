@@ -10,7 +10,7 @@ import trio
 from daemon.config.parse import Plan
 from daemon.config.tuning import Restart
 from daemon.operators.base import OUTCOME_SECONDS, NoParams
-from daemon.operators.reload import reload
+from daemon.operators.server_changes import reload
 from daemon.supervision.lifecycle import ChildSpec
 from tests.unit.operators.running import running
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemon.operators.search import SearchParams, search
+from daemon.operators.tool_reports import SearchParams, search
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import operator_context
 

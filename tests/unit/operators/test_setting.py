@@ -11,7 +11,7 @@ import trio
 from daemon.config.parse import Plan
 from daemon.errors import ConfigError, Fault
 from daemon.operators.base import Refused
-from daemon.operators.setting import change
+from daemon.operators.config_changes import change
 from daemon.setup.settings import Setting
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import FACTS, operator_context

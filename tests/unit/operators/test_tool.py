@@ -12,7 +12,7 @@ import pytest
 from daemon.errors import UnknownServer, UnknownTool
 from daemon.facts import Switched
 from daemon.history.event import Event, EventKind
-from daemon.operators.tool import ToolParams, tool
+from daemon.operators.tool_reports import ToolParams, tool
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.fakes_upstream import tool as described

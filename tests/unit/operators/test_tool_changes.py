@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daemon.history.event import Event, EventKind
-from daemon.operators.tool import explain, last_change
+from daemon.operators.tool_reports import explain, last_change
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import operator_context
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.errors import InvalidArguments, UnknownTool
-from daemon.operators.tool import tool_named, tools_like
+from daemon.operators.tool_reports import tool_named, tools_like
 from tests.fakes_upstream import Stage
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.facts import Switched
-from daemon.operators.tools import ToolsParams, tools
+from daemon.operators.tool_reports import ToolsParams, tools
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import operator_context

@@ -10,14 +10,13 @@ import pytest
 import trio
 
 from daemon.operators.base import Refused
-from daemon.operators.ui import UiParams, ui
+from daemon.operators.tokens import UiParams, ui
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import operator_context
 
 if TYPE_CHECKING:
-    from daemon.operators.base import OperatorContext
-    from daemon.operators.clients import ConsoleAccess
+    from daemon.operators.base import ConsoleAccess, OperatorContext
 
 
 @attrs.define

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.errors import InvalidArguments
-from daemon.operators.unload import UnloadParams, unload
+from daemon.operators.session_changes import UnloadParams, unload
 from daemon.state.health import Condition, Persistence
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.console.pages.calls import CALLS_PAGE, CANCEL_CALL, SHOWN
+from daemon.console.pages.activity_pages import CALLS_PAGE, CANCEL_CALL, SHOWN
 from daemon.console.rendering import Rendering
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
@@ -107,7 +107,7 @@ async def test_a_call_that_is_not_there_cannot_be_cancelled(written: str) -> Non
 
 @pytest.mark.parametrize("may_change", [True, False])
 def test_a_call_without_an_answer_can_be_cancelled_by_those_who_may(*, may_change: bool) -> None:
-    from daemon.console.pages.calls import _under_way  # noqa: PLC0415
+    from daemon.console.pages.activity_pages import _under_way  # noqa: PLC0415
 
     call = {
         "id": 7,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.causes import Cause
-from daemon.console.pages.events import CHANGES, EVENTS_PAGE, SHOWN, changes
+from daemon.console.pages.activity_pages import CHANGES, EVENTS_PAGE, EVENTS_SHOWN, changes
 from daemon.console.rendering import Rendering
 from daemon.errors import InvalidArguments
 from daemon.history.event import Event, EventKind
@@ -48,9 +48,9 @@ async def test_the_newest_comes_first_with_its_server_as_a_link() -> None:
 
 
 async def test_a_hundred_are_on_a_page_and_the_next_goes_on_where_it_ends() -> None:
-    context = context_of(started(number) for number in range(SHOWN + 7))
+    context = context_of(started(number) for number in range(EVENTS_SHOWN + 7))
     first = await EVENTS_PAGE.fragments(viewer_of(context))
-    assert len(first["events"]) == SHOWN
+    assert len(first["events"]) == EVENTS_SHOWN
     older = str(first["events-pages"][0].values["older"])
     assert older.startswith("/events?until=")
     rest = await EVENTS_PAGE.fragments(viewer_of(context, query=older.partition("?")[2]))

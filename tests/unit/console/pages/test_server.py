@@ -6,7 +6,7 @@ import pytest
 
 from daemon.authorization.logins import DeviceCode, LoginPage, Wish
 from daemon.authorization.running import LoginRun
-from daemon.console.pages.server import SERVER
+from daemon.console.pages.server_pages import SERVER
 from daemon.errors import UnknownServer
 from daemon.history.event import Event, EventKind
 from tests.fakes_upstream import Stage

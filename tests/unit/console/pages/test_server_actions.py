@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.authorization.running import LoginRefused
-from daemon.console.pages.server import SERVER_ACTIONS
+from daemon.console.pages.server_pages import SERVER_ACTIONS
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.operators.base import Refused
 from tests.unit.console.pages.drawing import viewer_of

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from daemon.console.pages.server import MEBIBYTE, STEP, server_charts
+from daemon.console.pages.server_pages import MEBIBYTE, STEP, server_charts
 from daemon.counting.series import MinuteOfDaemon, MinuteOfServer
 from daemon.history.event import Event, EventKind
 from tests.unit.console.charts.drawn import paths

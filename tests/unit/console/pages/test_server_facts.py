@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.causes import Cause, Remedy
-from daemon.console.pages.server import MEBIBYTE, memory_now, memory_of, server_facts
+from daemon.console.pages.server_pages import MEBIBYTE, memory_now, memory_of, server_facts
 from daemon.states import ServerState
 from tests.unit.operators.stage import OperatorStage
 

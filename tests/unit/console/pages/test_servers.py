@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.causes import Cause, Remedy
-from daemon.console.pages.servers import SERVERS, shown
+from daemon.console.pages.server_pages import SERVERS, shown
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of

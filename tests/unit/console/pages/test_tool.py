@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.console.pages.tool import DESCRIBE_TOOL, MAX_JSON, TOOL_PAGE
+from daemon.console.pages.tool_pages import DESCRIBE_TOOL, MAX_JSON, TOOL_PAGE
 from daemon.errors import InvalidArguments, McpdError, UnknownTool
 from daemon.history.event import Event, EventKind
 from tests.fakes_upstream import Stage

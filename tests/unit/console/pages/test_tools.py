@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.console.pages.tools import PER_PAGE, SWITCH_TOOL, TOOLS_PAGE, loaded_by
+from daemon.console.pages.tool_pages import PER_PAGE, SWITCH_TOOL, TOOLS_PAGE, loaded_by
 from daemon.errors import InvalidArguments, UnknownCategory, UnknownServer
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage

@@ -29,7 +29,7 @@ from daemon.safety.redact import HIDDEN
 from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY
 
 if TYPE_CHECKING:
-    from daemon.operators.clients import Access
+    from daemon.operators.base import Access
 
 
 @pytest.fixture

@@ -1,21 +1,39 @@
-"""A request of an operator's to one server: sent as a call is, awaited, and talked about meanwhile."""
+"""`mcpd call`, and any request of an operator's to one server.
+
+Such a request is sent as a client's call is, awaited, and its operator is asked and told meanwhile.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 from msgspec import UNSET, Raw, UnsetType
 
+from daemon.catalog.kinds import switch_of
 from daemon.clients.calls import IS_ERROR, is_error, text_in
 from daemon.clients.refusals import read_refusal
 from daemon.counting.recent_calls import NAME, RecentCall
 from daemon.counting.tally import OK, OPERATOR
-from daemon.errors import UnknownServer, UpstreamCallError, UpstreamUnavailable
-from daemon.operators.clients import OperatorCall
-from daemon.operators.instances import Whereabouts, own_instance
+from daemon.errors import (
+    CallError,
+    InvalidArguments,
+    ToolDisabled,
+    UnknownServer,
+    UnknownTool,
+    UpstreamCallError,
+    UpstreamUnavailable,
+)
+from daemon.model import Kind
+from daemon.operators.base import Command, OperatorCall
+from daemon.operators.server_changes import Whereabouts, own_instance
+from daemon.operators.tool_reports import tools_like
 from daemon.ports import OwnCall
-from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, CAPABILITIES_KEY, members_before
+from daemon.protocol import ASKED_OF_CLIENTS, CALL_TOOL, CAPABILITIES_KEY, members_before, tool_params
+from daemon.surfaces.answers import error_result
+from daemon.surfaces.explaining import refusal
+from daemon.surfaces.validators import Validators
 from daemon.wire.envelope import INVALID_REQUEST
 from daemon.wire.requests import NO_CLIENT
 
@@ -23,9 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.catalog.entry import ServerEntry
-    from daemon.errors import CallError
-    from daemon.operators.base import OperatorContext
-    from daemon.operators.peer import OperatorPeer
+    from daemon.operators.base import OperatorContext, OperatorPeer
     from daemon.ports import CallToSend, Upstream
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer_requests import PeerRequest
@@ -217,3 +233,48 @@ class _Outcome:
     def answerable(self) -> frozenset[str]:
         """What the operator's client can answer; nothing without one."""
         return frozenset() if self._operator is None else ASKED_OF_CLIENTS
+
+
+class OperatorCallParams(Forwarding, kw_only=False):
+    """A tool, by the server's own name for it, of a server or an instance, and its arguments: a JSON object."""
+
+    server: str
+    tool: str
+    arguments: Raw = Raw(b"{}")
+
+
+async def call(context: OperatorContext, params: OperatorCallParams) -> Raw:
+    """Call a tool and wait for its result; the call is cancelled if the operator disconnects."""
+    try:
+        upstream = _callable(context, params)
+        members = tool_params(params.tool, params.arguments)
+        return await forward(context, upstream, CALL_TOOL, members, params, what=params.tool)
+    except CallError as error:
+        return Raw(error_result(error))
+
+
+CALL = Command("call", OperatorCallParams, call)
+
+
+def _callable(context: OperatorContext, params: OperatorCallParams) -> Upstream:
+    """The server of a tool that a model could call, too: listed and not switched off."""
+    tool, catalog = params.tool, context.catalog
+    upstream, entry = known_server(context, params.server)
+    server = entry.name
+    if not bytes(params.arguments).startswith(b"{"):
+        raise InvalidArguments("the arguments of a tool are a JSON object")
+    known = entry.tools
+    if known is not None and tool not in known:
+        raise UnknownTool(f"server {server} has no tool {tool!r}. {tools_like(server, known, tool)}", tool=tool)
+    if (server, tool) in catalog.switched_tools:
+        name = f"{server}/{switch_of(Kind.TOOL, tool)}"
+        text = f"{tool} is switched off by an operator; `mcpd enable {name}` switches it on again"
+        raise ToolDisabled(text, tool=tool)
+    if (server, tool) in catalog.off:
+        raise ToolDisabled(f"{tool} is switched off in mcpd's configuration", tool=tool)
+    validator = Validators().of(known[tool]) if known else None
+    arguments = msgspec.json.decode(params.arguments)
+    if validator is not None and not validator.accepts(arguments):
+        # Servers answer a wrong call with anything, up to a stack trace: nothing is sent.
+        raise refusal(tool, validator, arguments, [], None)
+    return upstream

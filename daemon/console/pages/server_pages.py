@@ -1,8 +1,9 @@
-"""The page of one server: state and reason, charts, history, and the actions of an operator."""
+"""The page of all servers, the worst first, and that of one: state and reason, charts, history, and actions."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,22 +12,28 @@ import trio
 from daemon.authorization.logins import LoginPage
 from daemon.config.labels import server_of
 from daemon.console.charts import TELLING, Band, Chart, Quantity, bands, known, lines, spans_of
-from daemon.console.page import ConsoleAction, ConsolePage, Fragment, server_page, session_page
-from daemon.console.pages.calls import caller, waiting
+from daemon.console.page import (
+    ConsoleAction,
+    ConsolePage,
+    Fragment,
+    element_id,
+    server_page,
+    session_page,
+    with_query,
+)
+from daemon.console.pages.activity_pages import caller, waiting
 from daemon.history.event import EventKind
 from daemon.history.wording import phrase
 from daemon.kit.wording import counted
 from daemon.operators.calls import in_flight, told
-from daemon.operators.events import recent
+from daemon.operators.events import LOOKED_AT, for_people, recent
 from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT, LoginAnswerParams, LoginParams, LogoutParams
 from daemon.operators.logs import LOGS, LogsParams
-from daemon.operators.refresh import REFRESH, RefreshParams
-from daemon.operators.restart import RESTART, RestartParams
-from daemon.operators.retries import LOOKED_AT, for_people
+from daemon.operators.server_changes import REFRESH, RESTART, RefreshParams, RestartParams
 from daemon.operators.status_servers import resident_bytes, server_status
 from daemon.operators.switch import SWITCH, SwitchParams
 from daemon.processes.marks import memory_by_mark
-from daemon.states import ServerState
+from daemon.states import WELL, WORST_FIRST, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 
 MINUTES = 5
 """Minutes that "lately" covers: calls, errors and latencies."""
+
 
 MEBIBYTE = 1 << 20
 """Memory is shown to one MiB: it changes with every call otherwise, and a page with it."""
@@ -116,14 +124,88 @@ def _lately(upstream: ObservedUpstream | None) -> dict[str, object]:
 
 HOUR = 3600
 
+
 SPANS = {"The last hour": HOUR, "The last 6 hours": 6 * HOUR, "The last day": 24 * HOUR}
 """What charts may cover, in seconds, the shortest first; minutes are kept for a day."""
+
 
 CHARTED_EVENTS = 500
 """Most events that the states of a day are made of."""
 
+
 STEP = 60
 """Seconds of each value. Charts end with a whole minute, too: otherwise they would differ with each second."""
+
+
+_RANK = {state: rank for rank, state in enumerate(WORST_FIRST)}
+
+
+async def _of_all(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+    context = viewer.context
+    names = shown(context, viewer.query)
+    memory = await memory_now(context)
+    # As of now: a reload may have removed some meanwhile.
+    rows = [
+        Fragment(
+            id=(element := element_id("server", name)),
+            template="servers_row.html",
+            values={
+                "element": element,
+                **server_facts(context, name, memory),
+                "may_change": viewer.may_change,
+            },
+        )
+        for name in names
+        if name in context.catalog.servers
+    ]
+    return {"servers-summary": [_summary(context, viewer.query, len(rows))], "servers": rows}
+
+
+SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html", fragments=_of_all)
+
+
+def shown(context: OperatorContext, query: Mapping[str, str]) -> list[str]:
+    """The names of the servers that a query asks for, in its order.
+
+    Args:
+        context: the daemon.
+        query: `q`: a part of the name or the title; `only`: `trouble`, or a state; `sort`: `name`.
+    """
+    servers, wanted, only = context.catalog.servers, query.get("q", "").lower(), query.get("only", "")
+    found = [
+        name
+        for name, entry in servers.items()
+        if (wanted in name.lower() or wanted in context.config.mcp_servers[name].title.lower())
+        and (not only or only == entry.status.state or (only == "trouble" and entry.status.state not in WELL))
+    ]
+    if query.get("sort") == "name":
+        return sorted(found)
+    return sorted(found, key=lambda name: _RANK[servers[name].status.state])
+
+
+def _summary(context: OperatorContext, query: Mapping[str, str], count: int) -> Fragment:
+    states = Counter(entry.status.state for entry in context.catalog.servers.values())
+    kept = {"q": query.get("q", ""), "sort": query.get("sort", "")}
+    return Fragment(
+        id="summary",
+        template="servers_summary.html",
+        values={
+            "states": [
+                {
+                    "state": str(state),
+                    "count": states[state],
+                    "address": with_query("/servers", **kept, only=str(state)),
+                    "current": query.get("only") == state,
+                }
+                for state in WORST_FIRST
+                if states[state]
+            ],
+            "all": {"address": with_query("/servers", **kept), "current": not query.get("only")},
+            "count": count,
+            "total": sum(states.values()),
+            "minutes": MINUTES,
+        },
+    )
 
 
 _DAEMON = frozenset({EventKind.DAEMON_STARTED, EventKind.DAEMON_STOPPED})
@@ -271,17 +353,20 @@ def _news(name: str, seen: Mapping[str, Any]) -> str:
 LOG_LINES = 200
 """Most lines of stderr that are shown, of each instance; `mcpd logs` has all that are kept."""
 
+
 EVENTS = 50
 """Most events that are shown; `mcpd events` has all that are kept."""
 
+
 CALLS = 50
 """Most calls in flight that are shown, the oldest."""
+
 
 _IDLE_SECONDS = 10
 """When an instance was last used is shown to ten seconds, or it would seem to change all the time."""
 
 
-async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _of_server(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     context, name = viewer.context, viewer.path["server"]
     if name not in context.catalog.servers:
         raise context.unknown(name)
@@ -313,7 +398,7 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
 
 
 SERVER = ConsolePage(
-    path="/servers/{server}", title="Server", template="server.html", fragments=_fragments, in_navigation=False
+    path="/servers/{server}", title="Server", template="server.html", fragments=_of_server, in_navigation=False
 )
 
 

@@ -1,4 +1,4 @@
-"""`mcpd allow`: let a session call tools that its user is asked about, for clients that cannot ask.
+"""`mcpd sessions KEY --profile NAME`, `mcpd unload` and `mcpd allow`: changes of one session by an operator.
 
 What is allowed is a tool as it is now, for a session, in the memory of this daemon. Only operators can give it:
 no client's request comes here.
@@ -13,22 +13,117 @@ import trio
 from loguru import logger
 
 from daemon.clients.permissions.grants import MAX_GRANTS
-from daemon.config.names import matches, pattern_problem, read_shown
+from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import InvalidArguments
 from daemon.operators.base import Command
 from daemon.operators.sessions import session_named
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
     from daemon.clients.permissions.grants import Grants
     from daemon.model import Tool, ToolKey
-    from daemon.operators.base import OperatorContext
-    from daemon.operators.clients import LiveSession
+    from daemon.operators.base import LiveSession, OperatorContext
+
+
+class MoveParams(msgspec.Struct):
+    """A session, by its key or `#` and a connection's number, and the name of its new profile."""
+
+    key: str
+    profile: str
+
+
+async def move(context: OperatorContext, params: MoveParams) -> dict[str, object]:
+    """Give another profile to all connections that name the session, including later ones (`clients.client`).
+
+    Raises:
+        InvalidArguments: there is no such profile, or no such session.
+        CallError: whether there is such a session cannot be known now.
+    """
+    found = await session_named(context, params.key)
+    profiles = context.config.profiles
+    if params.profile not in profiles:
+        known = choices(profiles, params.profile)
+        raise InvalidArguments(f"no profile is named {quoted(params.profile)}. {known}")
+    key, number = found["key"], found["number"]
+    live = list(context.clients.live())
+    if key is None:
+        moved = [each for each in live if each.number == number]
+    else:
+        moved = [each for each in live if each.key == key]
+        if found["connections"] and not moved:
+            raise InvalidArguments(
+                f"session {quoted(params.key)} is named by single requests only, and a profile belongs to a"
+                " whole connection. Move that: `mcpd status` has its number."
+            )
+        context.clients.moves.note(str(key), params.profile)
+    for each in moved:
+        each.move(params.profile)
+    return {"key": key, "number": number, "profile": params.profile, "moved": len(moved)}
+
+
+MOVE = Command("move", MoveParams, move)
+
+
+class UnloadParams(msgspec.Struct):
+    """A session, and the tool that leaves it."""
+
+    session: str
+    """The session's key, or the number of a connection, perhaps with `#` before it."""
+    tool: str | None = None
+    """`server/tool` or `mcp__server__tool`; None: all that it has loaded."""
+
+
+async def unload(context: OperatorContext, params: UnloadParams) -> dict[str, object]:
+    """Take a tool, or all, away from a session, and tell its clients; what they have loaded since stays.
+
+    Raises:
+        InvalidArguments: there is no such session, or it has not loaded that tool.
+        CallError: what the session has loaded cannot be read now.
+    """
+    found = await session_named(context, params.session)
+    loaded = _loaded(found)
+    keys = list(loaded.values()) if params.tool is None else [_key_of(params, loaded)]
+    kept = await context.clients.unload(_identity(context, found), keys) if keys else True
+    session = found["key"] or f"#{found['number']}"
+    for key in keys:
+        logger.bind(server=key[0]).info("an operator has unloaded {} from session {}", "/".join(key), session)
+    return {
+        "session": session,
+        "unloaded": ["/".join(key) for key in keys],
+        "note": "" if kept else f"it is back if mcpd ends now: {context.archive.persistence.value.reason}",
+    }
+
+
+UNLOAD = Command("unload", UnloadParams, unload)
+
+
+def _loaded(found: Mapping[str, object]) -> dict[str, ToolKey]:
+    rows = found["loaded"]
+    if not isinstance(rows, list):
+        return {}
+    return {f"{row['server']}/{row['name']}": (row["server"], row["name"]) for row in rows}
+
+
+def _identity(context: OperatorContext, found: Mapping[str, object]) -> Hashable:
+    if found["key"] is not None:
+        return str(found["key"])
+    return next(each.identity for each in context.clients.statistics() if each.number == found["number"])
+
+
+def _key_of(params: UnloadParams, loaded: Mapping[str, ToolKey]) -> ToolKey:
+    word = params.tool or ""
+    for key in loaded.values():
+        if word in {*spellings(*key)[1:], "__".join(key)}:
+            return key
+    known = choices(loaded, word) if loaded else "It has loaded none."
+    raise InvalidArguments(f"session {params.session} has not loaded {quoted(word)}. {known}")
+
 
 LONGEST = 30 * 24 * 3600.0
 """Seconds that an operator may allow something for: a month, as long as an unused session is remembered."""
+
 
 OPERATOR = "an operator"
 

@@ -1,0 +1,334 @@
+"""The page of calls, under way and ended, and that of events, of servers, sessions and mcpd; newest first."""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from daemon.console.page import (
+    ConsoleAction,
+    ConsolePage,
+    Fragment,
+    element_id,
+    server_page,
+    session_page,
+    tool_page,
+    with_query,
+)
+from daemon.counting.recent_calls import KEPT
+from daemon.errors import InvalidArguments
+from daemon.history.event import MAY_BE_BAD, Event, EventKind
+from daemon.history.wording import NAMED, phrase
+from daemon.kit.wording import DAY
+from daemon.operators.calls import CALLS, CANCEL, CallsParams, CancelParams
+from daemon.operators.events import condensed, recent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from daemon.console.page import Viewer
+    from daemon.operators.base import OperatorContext
+
+
+SHOWN = 100
+"""Ended calls on one page, and the most calls without an answer."""
+
+
+LAST_PAGE = -(-KEPT // SHOWN)
+
+
+LONGEST_NUMBER = 6
+"""Digits of a page's number: there are no such pages, and Python refuses to read a number of thousands."""
+
+
+_WAITS_FOR = {
+    "server": "its server to come up",
+    "turn": "a place at its server",
+    "answer": "the answer",
+    "client": "its client",
+    "store": "the store",
+}
+"""What a call waits for, in words."""
+
+
+async def _calls_shown(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+    wanted = {name: viewer.query.get(name, "") for name in ("server", "session", "errors")}
+    number = _page_number(viewer.query.get("page", ""))
+    params = CallsParams(
+        server=wanted["server"] or None,
+        session=wanted["session"] or None,
+        errorsOnly=bool(wanted["errors"]),
+        limit=KEPT,
+    )
+    report: Any = await CALLS.run(viewer.context, params)
+    ended = report["recent"][::-1]
+    shown = ended[(number - 1) * SHOWN : number * SHOWN]
+    pages = min(LAST_PAGE, max(1, -(-len(ended) // SHOWN)))
+    return {
+        "calls-filter": [_calls_filter(viewer, wanted)],
+        "calls-notes": [
+            Fragment(
+                id="calls-summary",
+                template="calls_summary.html",
+                values={
+                    "waiting": len(report["inFlight"]) + report["inFlightMore"],
+                    "ended": len(ended),
+                    "failed": sum(each["outcome"] != "ok" for each in ended),
+                    "filtered": any(wanted.values()),
+                    "kept": KEPT,
+                },
+            )
+        ],
+        "in-flight": [_under_way(each, may_change=viewer.may_change) for each in report["inFlight"][:SHOWN]],
+        "ended": [_ended(each) for each in shown],
+        "calls-pages": [
+            Fragment(
+                id="calls-pager",
+                template="calls_pages.html",
+                values={
+                    "number": number,
+                    "pages": pages,
+                    "newer": with_query("/calls", **wanted, page=number - 1) if number > 1 else "",
+                    "older": with_query("/calls", **wanted, page=number + 1) if number < pages else "",
+                },
+            )
+        ],
+    }
+
+
+CALLS_PAGE = ConsolePage(
+    path="/calls",
+    title="Calls",
+    template="calls.html",
+    fragments=_calls_shown,
+    calls_every=2.0,  # Whoever looks at calls looks for those that hang.
+)
+
+
+def _page_number(written: str) -> int:
+    sound = written.isascii() and written.isdecimal() and len(written) <= LONGEST_NUMBER
+    return min(max(int(written), 1), LAST_PAGE) if sound else 1
+
+
+def _calls_filter(viewer: Viewer, wanted: Mapping[str, str]) -> Fragment:
+    servers = [*viewer.context.catalog.servers]
+    return Fragment(id="calls-wanted", template="calls_filter.html", values={"servers": servers, **wanted})
+
+
+def caller(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Who has made a call, and for which server: what all tables of calls show."""
+    is_tool = call["server"] and call.get("method", "tools/call") == "tools/call"
+    session = call["key"] or (None if call["session"] is None else f"#{call['session']}")
+    return {
+        "client": call["client"],
+        "token": call["token"],
+        "session": session,
+        "session_page": session and session_page(session),
+        "server": call["server"],
+        "server_page": server_page(call["server"]),
+        "tool": call["tool"],
+        "tool_page": tool_page(call["server"], call["tool"]) if is_tool else "",
+    }
+
+
+def waiting(call: Mapping[str, Any]) -> dict[str, Any]:
+    """For how long a call is waited for, and for what."""
+    return {
+        "instance": call["instance"],
+        # To the second: an age is computed anew at each look, and must not differ by rounding.
+        "since": round(call["since"]),
+        "waits_for": _WAITS_FOR.get(call["waitsFor"], call["waitsFor"]),
+    }
+
+
+def _under_way(call: Mapping[str, Any], *, may_change: bool) -> Fragment:
+    element = element_id("waiting", str(call["id"]))
+    values = {
+        **caller(call),
+        **waiting(call),
+        "element": element,
+        "id": call["id"],
+        "method": call["method"],
+        "may_change": may_change,
+    }
+    return Fragment(id=element, template="calls_waiting.html", values=values)
+
+
+def _ended(call: Mapping[str, Any]) -> Fragment:
+    element = element_id("call", str(call["number"]))
+    values = {
+        **caller(call),
+        "element": element,
+        "at": call["at"],
+        "ms": call["ms"],
+        "outcome": call["outcome"],
+    }
+    return Fragment(id=element, template="calls_row.html", values=values)
+
+
+async def _cancel(viewer: Viewer, _fields: Mapping[str, str]) -> str:
+    written = viewer.path.get("id", "")
+    if not (written.isascii() and written.isdecimal() and len(written) <= 18):  # noqa: PLR2004 - digits of an int64
+        raise InvalidArguments("a call is named by its number")
+    report: Any = await CANCEL.run(viewer.context, CancelParams(id=int(written)))
+    call = report["call"]
+    where = f"{call['server']}/{call['tool']}" if call["server"] else call["tool"]
+    return f"Call {call['id']} of {where} is cancelled; its client is told."
+
+
+CANCEL_CALL = ConsoleAction(path="/calls/{id}/cancel", act=_cancel)
+
+
+EVENTS_SHOWN = 100
+"""Events on one page."""
+
+
+LOOKED_AT = 2000
+"""The most events that are looked through, for those that went wrong and for rows of retries: some 20 ms."""
+
+
+CHANGES = 10
+"""Changes of lists that the page of tools shows."""
+
+
+CHANGED_DAYS = 7
+"""How far back it looks for them."""
+
+
+_KINDS: Mapping[str, frozenset[EventKind]] = {
+    "": frozenset(),
+    "wrong": MAY_BE_BAD,
+    "tools": frozenset({EventKind.LISTS_CHANGED}),
+}
+"""What can be chosen, and which kinds of events that are."""
+
+
+async def _events_shown(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+    wanted = {name: viewer.query.get(name, "") for name in ("server", "session", "what", "since", "until")}
+    if wanted["what"] not in _KINDS:
+        raise InvalidArguments(f"what is wanted is one of {', '.join(filter(None, _KINDS))}, or nothing")
+    only_bad = wanted["what"] == "wrong"
+    most = LOOKED_AT
+    found = await recent(
+        viewer.context,
+        server=wanted["server"] or None,
+        session=wanted["session"] or None,
+        since=_moment(wanted["since"], 0.0),
+        until=_moment(wanted["until"], math.inf),
+        kinds=_KINDS[wanted["what"]],
+        limit=most,
+    )
+    fitting = [event for event in reversed(condensed(found)) if event.is_bad or not only_bad]
+    rest = fitting[EVENTS_SHOWN:] or (found[:1] if len(found) == most else [])
+    return {
+        "events-filter": [_events_filter(viewer, wanted)],
+        "events": [_row(viewer.context, event) for event in fitting[:EVENTS_SHOWN]],
+        "events-pages": [
+            Fragment(
+                id="events-pager",
+                template="events_pages.html",
+                values={
+                    "none": not fitting,
+                    "zone": time.strftime("%Z"),
+                    "newest": with_query("/events", **{**wanted, "until": ""}) if wanted["until"] else "",
+                    "older": with_query("/events", **{**wanted, "until": repr(rest[0].at)}) if rest else "",
+                },
+            )
+        ],
+    }
+
+
+EVENTS_PAGE = ConsolePage(
+    path="/events", title="Events", template="events.html", fragments=_events_shown, calls_every=None
+)
+
+
+async def changes(context: OperatorContext) -> Fragment:
+    """What servers offer that has changed lately, for the page of tools."""
+    found = await recent(
+        context,
+        since=context.history.now() - CHANGED_DAYS * DAY,
+        kinds=_KINDS["tools"],
+        limit=CHANGES + 1,
+    )
+    return Fragment(
+        id="tools-changes",
+        template="tools_changes.html",
+        values={
+            "days": CHANGED_DAYS,
+            "changes": [told(context, event) for event in found[::-1][:CHANGES]],
+            "more": with_query("/events", what="tools") if len(found) > CHANGES else "",
+        },
+    )
+
+
+def told(context: OperatorContext, event: Event) -> dict[str, object]:
+    """What a line about an event shows: when, of whom, what, and the tools that it names and that are there."""
+    servers = context.catalog.servers
+    return {
+        "at": event.at,
+        "kind": str(event.kind),
+        "is_bad": event.is_bad,
+        "server": event.server,
+        "instance": event.instance,
+        "server_page": server_page(event.server) if event.server in servers else "",
+        "session": event.session,
+        "session_events": with_query("/events", session=event.session),
+        "sentence": phrase(event),
+        "tools": [
+            {"name": name, "address": tool_page(event.server, name)}
+            for name in _tools_of(event)
+            if event.server in servers and name in (servers[event.server].tools or {})
+        ],
+    }
+
+
+def _tools_of(event: Event) -> list[str]:
+    """The tools that an event says came or changed."""
+    found = event.details.get("tools") if event.kind is EventKind.LISTS_CHANGED else None
+    if not isinstance(found, dict):
+        return []
+    lists = [names for how in ("came", "changed") if isinstance(names := found.get(how), (list, tuple))]
+    return [str(name) for names in lists for name in names[:NAMED]]
+
+
+def _moment(text: str, otherwise: float) -> float:
+    """A time of the query: seconds since the epoch, as links have it, or what a field for local times sends."""
+    if not text:
+        return otherwise
+    try:
+        at = float(text)
+    except ValueError:
+        try:
+            at = datetime.fromisoformat(text).timestamp()
+        except (ValueError, OverflowError, OSError):
+            at = math.nan
+    if not math.isfinite(at):
+        raise InvalidArguments(f"{text[:40]!r} is no time: write 2026-11-22T22:00")
+    return at
+
+
+def _events_filter(viewer: Viewer, wanted: Mapping[str, str]) -> Fragment:
+    servers = [*viewer.context.catalog.servers]
+    if wanted["server"] and wanted["server"] not in servers:
+        servers.append(wanted["server"])  # One that is gone has a history, too.
+    fields = {name: _field(wanted[name]) for name in ("since", "until")}
+    return Fragment(
+        id="events-wanted", template="events_filter.html", values={**wanted, **fields, "servers": servers}
+    )
+
+
+def _field(text: str) -> str:
+    """A time of the query as a field for local times takes it."""
+    at = _moment(text, math.nan)
+    try:
+        return "" if math.isnan(at) else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _row(context: OperatorContext, event: Event) -> Fragment:
+    element = element_id("event", event.life, str(event.number))
+    return Fragment(id=element, template="events_row.html", values={**told(context, event), "element": element})

@@ -1,0 +1,397 @@
+"""`mcpd tools`, `mcpd tools SERVER/TOOL`, `mcpd search`: which tools exist, and what a model sees of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from daemon.config.model import DEFAULT_PROFILE
+from daemon.errors import InvalidArguments, UnknownTool
+from daemon.history.event import EventKind
+from daemon.history.query import EventQuery
+from daemon.history.wording import of_tool
+from daemon.kit.wording import closest, meant
+from daemon.operators.base import Command
+from daemon.operators.loaded_words import change_in_words
+from daemon.surfaces.answers import MAX_NAMED, choices, quoted
+from daemon.surfaces.base import View
+from daemon.surfaces.explaining import example_of
+from daemon.surfaces.searching import scored, usual_tools
+from daemon.surfaces.table import SURFACES, of_anyone
+from daemon.surfaces.validators import Validators
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from daemon.catalog.categories import Member
+    from daemon.catalog.snapshot import Catalog
+    from daemon.history.event import Event
+    from daemon.model import Tool, ToolKey
+    from daemon.operators.base import OperatorContext
+    from daemon.surfaces.base import Surface
+    from daemon.surfaces.validators import Validator
+
+
+class ToolsParams(msgspec.Struct):
+    """The category and the view that are asked for; by default everything, in the default profile."""
+
+    category: str | None = None
+    """The name of a category; None means all."""
+    profile: str = DEFAULT_PROFILE
+    """The profile whose view is shown."""
+    surface: str | None = None
+    """The surface to show; None means the one that an unknown client of the profile has."""
+    server: str | None = None
+    """A server whose own tools are asked for, in whatever category they are; then nothing else counts."""
+
+
+async def tools(context: OperatorContext, params: ToolsParams) -> dict[str, object]:
+    """The tools of each category, and the list and instructions that a model is given; or those of a server.
+
+    Raises:
+        InvalidArguments: there is no such profile or surface.
+        UnknownServer: there is no such server.
+    """
+    catalog = context.catalog
+    if params.server is not None:
+        return _of_server(context, params.server)
+    surface, view = view_of(context, params.profile, params.surface)
+    return {
+        "categories": {
+            category.name: {
+                "description": category.description,
+                "servers": list(category.servers),
+                "tools": {key: _tool(catalog, member) for key, member in category.members.items()},
+            }
+            for category in catalog.categories.values()
+            if params.category in {None, category.name}
+        },
+        "surface": {
+            "name": surface.name,
+            "instructions": surface.instructions(view),
+            "tools": [Raw(tool) for tool in surface.list_tools(view)],
+        },
+    }
+
+
+TOOLS = Command("tools", ToolsParams, tools)
+
+
+def _of_server(context: OperatorContext, server: str) -> dict[str, object]:
+    """All that a server lists, by its own names."""
+    catalog = context.catalog
+    entry = catalog.servers.get(server)
+    if entry is None:
+        raise context.unknown(server)
+    redact = context.redact.of(server)
+    off = catalog.off | catalog.switched_tools
+    return {
+        "server": server,
+        **context.state_of(server),
+        "known": entry.tools is not None,
+        "isCategory": _differs(catalog, server),
+        "tools": {
+            name: {
+                "description": tool.description,
+                "enabled": (enabled := not entry.disabled and (server, name) not in off),
+                "available": enabled and entry.usable,
+                "schemaHash": tool.schema_hash,
+            }
+            for name, tool in (entry.tools or {}).items()
+        },
+        "quarantined": {redact(name): redact(why) for name, why in entry.quarantined.items()},
+    }
+
+
+def _differs(catalog: Catalog, server: str) -> bool:
+    """Whether a category has the name of a server, and other tools than that."""
+    category = catalog.categories.get(server)
+    if category is None:
+        return False
+    listed = {(server, name) for name in catalog.servers[server].tools or ()}
+    return {(member.server, member.tool) for member in category.members.values()} != listed
+
+
+def view_of(
+    context: OperatorContext, profile_name: str = DEFAULT_PROFILE, surface_name: str | None = None
+) -> tuple[Surface, View]:
+    """The surface and the view that a client of a profile has now; by default the surface of an unknown client.
+
+    Raises:
+        InvalidArguments: there is no such profile or surface.
+    """
+    catalog = context.catalog
+    profile = catalog.config.profiles.get(profile_name)
+    if profile is None:
+        known = choices(catalog.config.profiles, profile_name)
+        raise InvalidArguments(f"no profile is named {quoted(profile_name)}. {known}")
+    # An operator who names a surface wants to see it, whatever the switches say.
+    name = surface_name or of_anyone(catalog.config, profile)
+    if name not in SURFACES:
+        raise InvalidArguments(f"no surface is named {quoted(name)}. {choices(SURFACES, name)}")
+    return SURFACES[name], View(
+        catalog=catalog,
+        profile=profile,
+        now=context.wall,
+        means=context.means,
+        usual=partial(usual_tools, context.means, catalog, profile),
+    )
+
+
+def _tool(catalog: Catalog, member: Member) -> dict[str, object]:
+    entry = catalog.servers[member.server]
+    tool = (entry.tools or {}).get(member.tool)
+    known = "" if tool is None else tool.description
+    return {
+        "server": member.server,
+        "tool": member.tool,
+        "description": known if member.description is None else member.description,
+        "enabled": member.enabled,
+        "listed": member.listed,
+        "available": member.listed and member.enabled and entry.available,
+        "schemaHash": None if tool is None else tool.schema_hash,
+    }
+
+
+MAX_FOUND = 1000
+"""The most tools in an answer."""
+
+
+class SearchParams(msgspec.Struct):
+    """What to search for, and where."""
+
+    queries: list[str]
+    """Different phrasings of the same query."""
+    category: str | None = None
+    """The category to search; None means all."""
+    limit: int = 20
+    """The maximum number of tools in the answer, up to `MAX_FOUND`."""
+    profile: str = DEFAULT_PROFILE
+    """The profile whose tools are searched."""
+
+
+async def search(context: OperatorContext, params: SearchParams) -> dict[str, object]:
+    """The matching tools with their scores, best first.
+
+    Raises:
+        InvalidArguments: there is no such profile.
+        UnknownCategory: there is no such category.
+    """
+    _surface, view = view_of(context, params.profile)
+    return scored(view, params.queries, params.category, max(1, min(params.limit, MAX_FOUND)))
+
+
+SEARCH = Command("search", SearchParams, search)
+
+
+class ToolParams(msgspec.Struct):
+    """A tool, by its server's own name for it; without a server, by any name (`tool_names`)."""
+
+    tool: str
+    server: str = ""
+
+
+async def tool(context: OperatorContext, params: ToolParams) -> dict[str, object]:
+    """The definition of a tool, whether it can be called, and arguments that fit its schema.
+
+    Raises:
+        UnknownServer: there is no such server.
+        UnknownTool: it lists no such tool.
+        InvalidArguments: a name alone is that of several.
+    """
+    catalog, server, name = context.catalog, params.server, params.tool
+    if not server:
+        server, name = tool_named(catalog, name)
+    try:
+        known = known_tool(context, server, name)
+    except UnknownTool as error:
+        if (change := await last_change(context, server, name)) is None:
+            raise
+        raise UnknownTool(f"{error} {change_in_words(change, quoted(name))}", tool=name) from None
+    entry = catalog.servers[server]
+    key = (server, name)
+    enabled = key not in catalog.switched_tools and key not in catalog.off and not entry.disabled
+    return {
+        "server": server,
+        "tool": name,
+        "categories": [each.name for each in catalog.categories.values() if _holds(each.members, key)],
+        "enabled": enabled,
+        "available": enabled and entry.available,
+        **context.state_of(server),
+        "schemaHash": known.schema_hash,
+        "changed": await last_change(context, server, name),
+        "definition": Raw(known.raw),
+        "example": _example(Validators().of(known)),
+    }
+
+
+TOOL = Command("tool", ToolParams, tool)
+
+
+MAX_NEAR = 3
+"""Most tools that are proposed for a name that none has."""
+
+
+def tool_named(catalog: Catalog, name: str) -> ToolKey:
+    """The tool that a name means, listed or not: `SERVER/TOOL`, `mcp__SERVER__TOOL`, or `TOOL` of one server.
+
+    A bare name that several servers have is refused, although models know one of them by it: which one that is
+    depends on who was there first.
+
+    Raises:
+        InvalidArguments: several servers have a tool of that name.
+        UnknownTool: none has.
+    """
+    owners = [key for key in _listed(catalog) if key[1] == name]
+    if len(owners) > 1:
+        named = ", ".join(f"{server}/{own}" for server, own in owners[:MAX_NAMED])
+        raise InvalidArguments(f"{len(owners)} servers have a tool {quoted(name)}: write one of {named}")
+    found = owners[0] if owners else catalog.names.key_of(name, catalog.servers)
+    if found is not None:
+        return found
+    known = {f"{server}/{own}": own for server, own in _listed(catalog)}
+    alike = closest(name, known.values())
+    near = closest(name, known) or [whole for whole, own in known.items() if own in alike][:MAX_NEAR]
+    hint = meant(near) if near else "`mcpd tools` lists them."
+    raise UnknownTool(f"no server has a tool {quoted(name)}. {hint}", tool=name)
+
+
+def known_tool(context: OperatorContext, server: str, name: str) -> Tool:
+    """A tool that a server lists, by its own name.
+
+    Raises:
+        UnknownServer: there is no such server.
+        UnknownTool: it lists no such tool, or one that cannot be used.
+    """
+    entry = context.catalog.servers.get(server)
+    if entry is None:
+        raise context.unknown(server)
+    found = (entry.tools or {}).get(name)
+    if found is not None:
+        return found
+    why, text = entry.quarantined.get(name), f"server {server} has no tool {quoted(name)}"
+    if why is None:
+        raise UnknownTool(f"{text}. {tools_like(server, entry.tools or {}, name)}", tool=name)
+    raise UnknownTool(f"{text} that can be used: {why}", tool=name)
+
+
+def tools_like(server: str, tools: Iterable[str], name: str) -> str:
+    """What an error says after a name that a server has not: the closest of its tools, as they are typed."""
+    own = list(tools)
+    near = [f"{server}/{each}" for each in closest(name, own)]
+    return choices([f"{server}/{each}" for each in own], name, near)
+
+
+def _listed(catalog: Catalog) -> list[ToolKey]:
+    return [(entry.name, own) for entry in catalog.servers.values() for own in entry.tools or ()]
+
+
+MOST = 200
+"""The most changes of a server's lists that are looked through, the newest: some milliseconds."""
+
+
+_KINDS = frozenset({EventKind.LISTS_CHANGED})
+
+
+_EXPLAINED = frozenset({"invalid_changed", "invalid_deleted", "invalid_renamed"})
+"""Statuses of loaded tools that a change of a server's list has brought about."""
+
+
+async def last_change(context: OperatorContext, server: str, name: str) -> dict[str, object] | None:
+    """When a tool of a server last came, changed or went (`at`), and what it was in words (`what`)."""
+    return _told(await _changes(context, server), name)
+
+
+async def explain(context: OperatorContext, loaded: Sequence[dict[str, Any]]) -> None:
+    """Add to loaded tools that their servers have changed since: when that was, and what (`changed`).
+
+    Args:
+        context: the daemon.
+        loaded: as `mcpd sessions KEY` tells them.
+    """
+    lost = [tool for tool in loaded if tool["status"] in _EXPLAINED]
+    for server in dict.fromkeys(tool["server"] for tool in lost):
+        of_server = [tool for tool in lost if tool["server"] == server]
+        events = await _changes(context, server, min(tool["loadedAt"] for tool in of_server))
+        for tool in of_server:
+            told = _told([event for event in events if event.at >= tool["loadedAt"]], tool["name"])
+            if told is not None:
+                tool["changed"] = told
+
+
+async def _changes(context: OperatorContext, server: str, since: float = 0.0) -> Sequence[Event]:
+    return await context.history.recent(EventQuery(server=server, kinds=_KINDS, since=since, limit=MOST))
+
+
+def _told(events: Sequence[Event], name: str) -> dict[str, object] | None:
+    """The newest change of one tool among those of its server's lists."""
+    for event in reversed(events):
+        if what := of_tool(event, name):
+            return {"at": round(event.at, 3), "what": what}
+    return None
+
+
+MAX_EXAMPLE = 4096
+"""Bytes of the longest example: a longer one is no help on a command line."""
+
+
+MORE = 2
+"""Optional arguments that an example shows where none is required."""
+
+
+_USUAL = (
+    (("path", "dir", "directory", "folder", "cwd", "repo", "repository"), "."),
+    (("url", "uri"), "https://example.com"),
+    (("timezone", "tz"), "UTC"),
+)
+"""Texts that work on most machines for an argument whose name ends so, where its schema proposes none."""
+
+
+_MADE_UP = "text"
+"""What `example_of` writes where any text fits."""
+
+
+def _holds(members: Any, key: tuple[str, str]) -> bool:
+    return any((member.server, member.tool) == key for member in members.values())
+
+
+def _example(validator: Validator | None) -> object:
+    """Arguments that fit a schema; None if none were found."""
+    if validator is None:
+        return None
+    for made in _each_with_usual(validator.schema):
+        if validator.proves(made) and len(msgspec.json.encode(made)) <= MAX_EXAMPLE:
+            return made
+    return None
+
+
+def _each_with_usual(schema: dict[str, Any]) -> Iterator[object]:
+    for made in _candidates(schema):
+        yield _with_usual(made)
+        # Where a pattern or an enumeration refuses what is usual.
+        yield made
+
+
+def _with_usual(made: object) -> object:
+    """An example with what is usual for an argument of such a name in place of what was made up."""
+    if not isinstance(made, dict):
+        return made
+    return {key: _usual(key) if value == _MADE_UP else value for key, value in made.items()}
+
+
+def _usual(name: str) -> str:
+    last = name.lower().replace("-", "_").rpartition("_")[2]
+    return next((value for words, value in _USUAL if last in words), _MADE_UP)
+
+
+def _candidates(schema: dict[str, Any]) -> Iterator[object]:
+    """Examples of a schema, the most telling one first."""
+    made = example_of(schema)
+    properties = schema.get("properties")
+    if made == {} and isinstance(properties, dict) and properties:
+        yield example_of({**schema, "required": list(properties)[:MORE]})
+    yield made
+    yield {}
