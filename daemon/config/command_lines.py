@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
+from functools import cache
 from itertools import pairwise
-from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+
+@cache
+def read_table(table: str) -> dict[str, Any]:
+    """A table of this package, read once: `runners` or `known_servers`."""
+    return tomllib.loads(Path(__file__).with_name(f"{table}.toml").read_text(encoding="utf-8"))
 
 
 Words: TypeAlias = tuple[str, ...]
@@ -22,27 +32,6 @@ MAX_DEPTH = 4
 """How deeply nested wrappers are looked into: nobody writes more, and a script could nest any number."""
 
 SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
-WRAPPERS: dict[str, frozenset[str]] = {
-    # With either of its two, what follows is only looked up.
-    "command": frozenset({"-v", "-V"}),
-    "doas": frozenset({"-u", "-C"}),
-    "exec": frozenset({"-a"}),
-    "nice": frozenset({"-n", "--adjustment"}),
-    "nohup": frozenset(),
-    "setsid": frozenset(),
-    "stdbuf": frozenset({"-i", "--input", "-o", "--output", "-e", "--error"}),
-    "sudo": frozenset((
-        "-u", "--user", "-g", "--group", "-h", "--host", "-p", "--prompt", "-C", "--close-from", "-D",
-        "--chdir", "-R", "--chroot", "-T", "--command-timeout", "-r", "--role", "-t", "--type",
-    )),
-    "timeout": frozenset({"-k", "--kill-after", "-s", "--signal"}),
-    "xargs": frozenset((
-        "-a", "--arg-file", "-d", "--delimiter", "-E", "-I", "-L", "--max-lines", "-n", "--max-args", "-P",
-        "--max-procs", "-s", "--max-chars",
-    )),
-}  # fmt: skip
-"""Commands that start the one after them, each with those of its options that take the next word as a value."""
-
 OPERANDS = {"timeout": 1}
 """Number of words between a wrapper's options and the command that it starts."""
 
@@ -56,26 +45,6 @@ _ENV_SPLIT = re.compile(r"-S|--split-string")
 
 CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 """Commands that run images."""
-
-_RUN_VALUED = frozenset((
-    "-a", "--add-host", "--annotation", "--attach", "--blkio-weight", "--cap-add", "--cap-drop",
-    "--cgroup-parent", "--cgroupns", "--cidfile", "-c", "--cpu-shares", "--cpus", "--cpuset-cpus",
-    "--device", "--dns", "--dns-search", "--domainname", "-e", "--env", "--env-file", "--entrypoint",
-    "--expose", "--gpus", "--group-add", "-h", "--hostname", "--ip", "--ipc", "-l", "--label",
-    "--label-file", "--link", "--log-driver", "--log-opt", "--mac-address", "-m", "--memory",
-    "--memory-swap", "--mount", "--name", "--net", "--network", "--network-alias", "--oom-score-adj",
-    "--pid", "--pids-limit", "--platform", "-p", "--publish", "--pull", "--restart", "--runtime",
-    "--security-opt", "--shm-size", "--stop-signal", "--stop-timeout", "--storage-opt", "--sysctl",
-    "--tmpfs", "-u", "--user", "--ulimit", "--userns", "--uts", "-v", "--volume", "--volume-driver",
-    "--volumes-from", "-w", "--workdir",
-))  # fmt: skip
-"""Options of `docker run` that take the next word as their value (docker-run(1))."""
-
-_RUN_GLOBAL = frozenset((
-    "--config", "-c", "--context", "-H", "--host", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey",
-    "--connection", "--url", "--identity", "--root", "--runroot", "--namespace", "-n", "--address", "-a",
-))  # fmt: skip
-"""Options before the subcommand that take the next word as their value."""
 
 _MOUNTED = re.compile(r"(?:.*,)?(?:src|source)=([^,]+).*")
 _WHOLE = re.compile(r"/+|(?:/var)?/run/(?:docker|podman/podman|containerd/containerd)\.sock")
@@ -103,8 +72,8 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
         return
     name, rest = _WINDOWS.sub("", PurePath(words[0]).name), words[1:]
     inner: list[Sequence[str]]
-    if name in WRAPPERS:
-        inner = [behind_options(rest, WRAPPERS[name])[OPERANDS.get(name, 0) :]]
+    if name in (wrappers := read_table("runners")["wrappers"]):
+        inner = [behind_options(rest, wrappers[name])[OPERANDS.get(name, 0) :]]
     elif name == "env":
         inner = [_behind_env(rest)]
     elif name in SHELLS and (script := _script(rest)) is not None:
@@ -203,7 +172,8 @@ def image_of(words: Sequence[str]) -> Image | None:
 def _run_of(words: Sequence[str]) -> _Run | None:
     if not words or words[0] not in CONTAINERS:
         return None
-    behind = behind_options(words[1:], _RUN_GLOBAL)
+    valued = read_table("runners")["containers"]
+    behind = behind_options(words[1:], valued["global"])
     behind = behind[1:] if behind and behind[0] == "container" else behind
     # `docker compose run` names a service, not an image.
     if not behind or behind[0] != "run":
@@ -214,7 +184,7 @@ def _run_of(words: Sequence[str]) -> _Run | None:
         if not word.startswith("-"):
             return _Run(word, options)
         option, equals, value = word.partition("=")
-        options.append((option, value if equals or option not in _RUN_VALUED else next(rest, "")))
+        options.append((option, value if equals or option not in valued["run"] else next(rest, "")))
     return None
 
 
@@ -233,61 +203,40 @@ def _whole(value: str) -> str | None:
     return source if _WHOLE.fullmatch(source) else None
 
 
-class Runner(NamedTuple):
+def _words(said: Iterable[str]) -> Words:
+    return tuple(said)
+
+
+@attrs.frozen
+class Runner:
     """A command line that fetches a package and runs it."""
 
-    words: tuple[str, ...]
+    words: Words
     """The words that the command line begins with."""
-    named_by: tuple[str, ...]
-    """Options whose value is the package; without one, it is the first word that is not an option."""
-    valued: tuple[str, ...]
-    """Other options that take the next word as their value."""
     example: str
     """How an exact version is written after the package's name."""
-    more: tuple[str, ...] = ()
+    named_by: Words = attrs.field(default=(), converter=_words)
+    """Options whose value is the package; without one, it is the first word that is not an option."""
+    valued: Words = attrs.field(default=(), converter=_words)
+    """Other options that take the next word as their value."""
+    more: Words = attrs.field(default=(), converter=_words)
     """Options whose value is a further package."""
     runs_files: bool = False
     """Whether the first word is a program of this machine rather than a package."""
 
 
-_NPM_VALUED = (
-    "--prefix",
-    "-C",
-    "--dir",
-    "--filter",
-    "--loglevel",
-    "--cache",
-    "--registry",
-    "--userconfig",
-    "-c",
-    "--call",
-    "-w",
-    "--workspace",
-)
-_UV_VALUED = (
-    "--python", "-p", "--index", "--index-url", "-i", "--extra-index-url", "--default-index",
-    "--with-requirements", "--with-editable", "--directory", "--env-file", "--cache-dir", "--constraints",
-    "--overrides", "--project", "--config-file", "--exclude-newer", "--extra", "--group", "--only-group",
-    "--package",
-)  # fmt: skip
+@cache
+def runners() -> tuple[Runner, ...]:
+    """All runners that are known."""
+    table = read_table("runners")
+    made = []
+    for row in table["runners"]:
+        valued = row.get("valued", ())
+        row |= {"valued": table["valued"][valued] if isinstance(valued, str) else valued}
+        named = {key: value for key, value in row.items() if key != "commands"}
+        made += [Runner(words=tuple(command.split()), **named) for command in row["commands"]]
+    return tuple(made)
 
-RUNNERS = (
-    Runner(("npx",), ("-p", "--package"), _NPM_VALUED, "@1.2.3"),
-    Runner(("npm", "exec"), ("-p", "--package"), _NPM_VALUED, "@1.2.3"),
-    Runner(("npm", "x"), ("-p", "--package"), _NPM_VALUED, "@1.2.3"),
-    Runner(("pnpx",), ("--package",), _NPM_VALUED, "@1.2.3"),
-    Runner(("pnpm", "dlx"), ("--package",), _NPM_VALUED, "@1.2.3"),
-    Runner(("yarn", "dlx"), ("-p", "--package"), _NPM_VALUED, "@1.2.3"),
-    Runner(("bunx",), ("-p", "--package"), (), "@1.2.3"),
-    Runner(("bun", "x"), ("-p", "--package"), (), "@1.2.3"),
-    Runner(("deno", "run"), (), ("-c", "--config", "--import-map", "--lock", "--env-file"), "@1.2.3"),
-    Runner(("uvx",), ("--from",), _UV_VALUED, "==1.2.3", ("--with", "-w")),
-    Runner(("uv", "tool", "run"), ("--from",), _UV_VALUED, "==1.2.3", ("--with", "-w")),
-    Runner(("uv", "run"), (), _UV_VALUED, "==1.2.3", ("--with", "-w"), runs_files=True),
-    Runner(
-        ("pipx", "run"), ("--spec",), ("--python", "--index-url", "-i", "--pip-args"), "==1.2.3", ("--with",)
-    ),
-)
 
 _PACKAGE = re.compile(r"((?:npm:|jsr:)?@?[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(\[[\w,.-]*\])?(.*)", re.ASCII)
 """Name (with npm's scope), extras, and what is said about the version."""
@@ -305,7 +254,7 @@ _RELEASE = re.compile(r"[@/]v?\d+\.\d+[\w.+-]*/|/[0-9a-f]{40}/", re.ASCII)
 
 def moving(words: Sequence[str]) -> Iterator[str]:
     """What a command fetches that may be another program at the next start, and what to write instead."""
-    for runner in RUNNERS:
+    for runner in runners():
         rest = _behind(words, runner)
         # Offline, a runner takes what it has: nothing moves.
         if rest is not None and "--offline" not in words:
@@ -328,7 +277,7 @@ class Unpinned(NamedTuple):
 
 def unpinned(words: Sequence[str]) -> Iterator[Unpinned]:
     """The packages of an index that a command names without a version, or as the latest."""
-    for runner in RUNNERS:
+    for runner in runners():
         rest = _behind(words, runner)
         if rest is None or runner.words[0] == "deno" or "--offline" in words:
             continue
@@ -344,24 +293,24 @@ def unpinned(words: Sequence[str]) -> Iterator[Unpinned]:
 
 def fetches(words: Sequence[str]) -> bool:
     """Whether a command may need the network to start."""
-    known = any(_behind(words, runner) is not None for runner in RUNNERS if not runner.runs_files)
+    known = any(_behind(words, runner) is not None for runner in runners() if not runner.runs_files)
     return known and not {"--offline", "--no-install"} & set(words)
 
 
 def packages_of(words: Sequence[str]) -> list[str]:
     """The packages that a runner's command line starts; empty if the command is not a runner."""
-    for runner in RUNNERS:
+    for runner in runners():
         rest = _behind(words, runner)
         if rest is not None:
             return _packages(
-                rest, runner._replace(more=(), valued=runner.valued + runner.more, runs_files=False)
+                rest, attrs.evolve(runner, more=(), valued=runner.valued + runner.more, runs_files=False)
             )
     return []
 
 
 def program_of(words: Sequence[str]) -> list[str]:
     """The program that a runner's command line names beside its package, or that is not of a package at all."""
-    for runner in RUNNERS:
+    for runner in runners():
         rest = _behind(words, runner)
         if rest is not None:
             first = list(behind_options(rest, (*runner.valued, *runner.more, *runner.named_by))[:1])

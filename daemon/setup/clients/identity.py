@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from daemon.config.command_lines import RUNNERS
-from daemon.config.known_servers import ISOLATING
+from daemon.config.command_lines import runners
+from daemon.config.known_servers import isolating
 from daemon.config.translation import translated
 from daemon.setup.clients.found import FoundServer, Origin, read_entry
 from daemon.setup.moved_secrets import references
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _REFERENCE = re.compile(r"(\$\$\{)|\$\{:-([^}]*)\}|\$\{(?:env:)?([A-Za-z_]\w*)\}", re.ASCII)
 T = TypeVar("T")
 
-_RUNNERS = frozenset(runner.words[0] for runner in RUNNERS)
 _UNASKED = frozenset({"-y", "--yes", "-q", "--quiet"})
 """Options of npx and others that change nothing for a server: it has nobody to ask."""
 
@@ -89,7 +88,7 @@ def identity(entry: Mapping[str, Any], variables: Mapping[str, str] | None) -> t
     if isinstance(url, str) and not entry.get("command"):
         headers = {name.lower(): value for name, value in _resolved(entry.get("headers"), variables)}
         return ("url", _with_values(url, variables).rstrip("/"), frozenset(headers.items()))
-    given = (word for word in map(str, entry.get("args") or ()) if word not in ISOLATING)
+    given = (word for word in map(str, entry.get("args") or ()) if word not in isolating())
     words = [str(entry.get("command", "")), *given]
     return (
         "command",
@@ -120,7 +119,7 @@ def _with_values(text: str, variables: Mapping[str, str] | None) -> str:
 def _plain(words: Sequence[str]) -> list[str]:
     """A command line without what only differs by who wrote it."""
     first, rest = words[0], [*words[1:]]
-    if PurePath(first).name not in _RUNNERS:
+    if PurePath(first).name not in {runner.words[0] for runner in runners()}:
         return [*words]
     first = PurePath(first).name
     if first == "uv" and rest[:2] == ["tool", "run"]:

@@ -25,7 +25,7 @@ def warnings(entry: dict[str, Any], path: str | None = None) -> list[tuple[str, 
     ]
 
 
-RUNNERS = {runner.words[0] for runner in command_lines.RUNNERS}
+RUNNERS = {runner.words[0] for runner in command_lines.runners()}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config.known_servers import KNOWN, Advice, advice, completed, known
+from daemon.config.known_servers import Advice, advice, completed, known, known_servers
 from daemon.config.model import Share
 from tests.unit.config.reading import server_of
 
@@ -129,7 +129,7 @@ def test_a_directory_is_mounted_into_a_container() -> None:
 
 
 def test_a_completed_entry_needs_no_more_advice() -> None:
-    for row in KNOWN:
+    for row in known_servers():
         entry = entry_of(next(iter(row.programs or row.names)))
         made, done = completed(entry, server_of(entry))
         assert advice(server_of(made)) == (), row.names
@@ -155,9 +155,9 @@ def test_an_entry_is_completed_with_what_is_known(
 
 
 def test_every_row_says_why_and_where_that_was_seen() -> None:
-    names = [name for row in KNOWN for name in (*row.names, *row.programs)]
+    names = [name for row in known_servers() for name in (*row.names, *row.programs)]
     assert len(names) == len(set(names))
-    for row in KNOWN:
+    for row in known_servers():
         assert re.match(r"[a-z]", row.why), "it follows the name of the server"
         assert not row.why.endswith(".")
         assert row.source

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.command_lines import RUNNERS, Runner, fetches, moving, packages_of, program_of, unpinned
+from daemon.config.command_lines import Runner, fetches, moving, packages_of, program_of, runners, unpinned
 
 
 @pytest.mark.parametrize(
-    "runner", [each for each in RUNNERS if not each.runs_files], ids=lambda it: " ".join(it.words)
+    "runner", [each for each in runners() if not each.runs_files], ids=lambda it: " ".join(it.words)
 )
 def test_every_runner_is_told_how_to_write_a_version_and_content_with_it(runner: Runner) -> None:
     name = "npm:pkg" if runner.words[0] == "deno" else "pkg"
