@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from daemon.checks import programs
 from daemon.checks.findings import Level, found
-from daemon.config.known_servers import advice
+from daemon.config.command_lines import advice
 from daemon.config.model import PORTS, WRITTEN, Share, TransportType
 from daemon.states import COMING, WELL
 

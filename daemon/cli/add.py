@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daemon.cli.taking_effect import Effect
-    from daemon.config.known_servers import Advice
+    from daemon.config.command_lines import Advice
     from daemon.setup.adding import WantedServer
     from daemon.setup.drafts import Draft, Present
     from daemon.setup.moved_secrets import Variables
@@ -159,7 +159,7 @@ def _completed_entry(
     """The entry with references in place of secrets that were given literally, and with what is known of it."""
     import json  # noqa: PLC0415 - as above
 
-    from daemon.config.known_servers import completed  # noqa: PLC0415
+    from daemon.config.command_lines import completed  # noqa: PLC0415
     from daemon.config.parse import parse  # noqa: PLC0415
     from daemon.config.redaction import secrets_of  # noqa: PLC0415
     from daemon.errors import ConfigError  # noqa: PLC0415

@@ -121,36 +121,24 @@ SHAPES: Mapping[str, Callable[[object], Made]] = {
 SECTIONS = ("servers", "context_servers", "mcp_servers", "mcp")
 """Names of `mcpServers` in whole files: VS Code, Zed, Codex, OpenCode. VS Code's settings: `mcp.servers`."""
 
+_SETTINGS = "globalShortcut preferences isUsingBuiltInNodeForMcp theme selectedAuthType security general ui ide"
+
 BESIDE_SECTIONS: Mapping[str, str] = {
     "inputs": "mcpd asks for no values while it starts: put them into the file 'env' beside the configuration,"
     " one NAME=VALUE a line, and write ${NAME}",
-    "globalShortcut": "ignored: a setting of the client's",
-    "preferences": "ignored: a setting of the client's",
-    "isUsingBuiltInNodeForMcp": "ignored: a setting of the client's",
-    "theme": "ignored: a setting of the client's",
-    "selectedAuthType": "ignored: a setting of the client's",
-    "security": "ignored: a setting of the client's",
-    "general": "ignored: a setting of the client's",
-    "ui": "ignored: a setting of the client's",
-    "ide": "ignored: a setting of the client's",
+    **dict.fromkeys(_SETTINGS.split(), "ignored: a setting of the client's"),
 }
 """Keys beside the servers in clients' files."""
 
 RENAMED: Mapping[str, str] = {
-    "serverUrl": "url",
-    "httpUrl": "url",
-    "endpoint": "url",
-    "uri": "url",
-    "transport": "type",
-    "transportType": "type",
-    "environment": "env",
-    "envs": "env",
+    **dict.fromkeys(("serverUrl", "httpUrl", "endpoint", "uri"), "url"),
+    **dict.fromkeys(("transport", "transportType"), "type"),
+    **dict.fromkeys(("environment", "envs"), "env"),
     "httpHeaders": "headers",
     "env_file": "envFile",
     "cmd": "command",
     "arguments": "args",
-    "workingDirectory": "cwd",
-    "workdir": "cwd",
+    **dict.fromkeys(("workingDirectory", "workdir"), "cwd"),
     "displayName": "title",
     "isActive": "enabled",
 }
@@ -167,14 +155,10 @@ class Wait(NamedTuple):
 
 
 WAITS: Mapping[str, Wait] = {
-    "timeout": Wait("call"),
-    "toolTimeout": Wait("call"),
-    "requestTimeout": Wait("call"),
+    **dict.fromkeys(("timeout", "toolTimeout", "requestTimeout"), Wait("call")),
     "tool_timeout_sec": Wait("call", milliseconds=False),
     "tool_timeout_ms": Wait("call", milliseconds=True),
-    "initTimeout": Wait("initialize"),
-    "startupTimeout": Wait("initialize"),
-    "connectionTimeout": Wait("initialize"),
+    **dict.fromkeys(("initTimeout", "startupTimeout", "connectionTimeout"), Wait("initialize")),
     "startup_timeout_sec": Wait("initialize", milliseconds=False),
     "startup_timeout_ms": Wait("initialize", milliseconds=True),
 }
@@ -194,23 +178,11 @@ _SIGN_IN = "mcpd logs in by OAuth alone (`mcpd login`), or sends the headers tha
 _SANDBOX = "mcpd starts the server without a sandbox: put one into `command`, as in docker or bwrap"
 
 NOT_TAKEN: Mapping[str, str] = {
-    "autoApprove": CONSENT,
-    "alwaysAllow": CONSENT,
-    "trust": CONSENT,
-    "defaultToolsApprovalMode": CONSENT,
-    "enabledTools": _CHOICE,
-    "disabledTools": _CHOICE,
-    "includeTools": _CHOICE,
-    "excludeTools": _CHOICE,
-    "allowedTools": _CHOICE,
-    "availableTools": _CHOICE,
-    "tools": _CHOICE,
-    "authProviderType": _SIGN_IN,
-    "targetAudience": _SIGN_IN,
-    "targetServiceAccount": _SIGN_IN,
-    "headersHelper": _SIGN_IN,
-    "sandbox": _SANDBOX,
-    "sandboxEnabled": _SANDBOX,
+    **dict.fromkeys(("autoApprove", "alwaysAllow", "trust", "defaultToolsApprovalMode"), CONSENT),
+    **dict.fromkeys(("enabledTools", "disabledTools", "includeTools", "excludeTools"), _CHOICE),
+    **dict.fromkeys(("allowedTools", "availableTools", "tools"), _CHOICE),
+    **dict.fromkeys(("authProviderType", "targetAudience", "targetServiceAccount", "headersHelper"), _SIGN_IN),
+    **dict.fromkeys(("sandbox", "sandboxEnabled"), _SANDBOX),
     "settings": "mcpd hands nothing over but args and env: write them there",
 }
 """Keys that mcpd has nothing for, with what to write instead."""
@@ -218,28 +190,15 @@ NOT_TAKEN: Mapping[str, str] = {
 RULED = frozenset(key.replace("_", "").lower() for key, said in NOT_TAKEN.items() if said in {CONSENT, _CHOICE})
 """Keys by which a client treats a server's tools, folded."""
 
-_OF_THE_CLIENT = "ignored: it means nothing but to the client"
+_FOR_CLIENTS = (
+    "gallery dev metadata icon iconPath faviconUrl id source bundled author homepage tags required alwaysLoad"
+    " supportsParallelToolCalls eventSourceInit fromGalleryId"
+)
 
 IGNORED: Mapping[str, str] = {
     "name": "ignored: the name is the key that the entry stands under",
     "version": "ignored: the version that is started stands in args, as in package@1.2.3",
-    "gallery": _OF_THE_CLIENT,
-    "dev": _OF_THE_CLIENT,
-    "metadata": _OF_THE_CLIENT,
-    "icon": _OF_THE_CLIENT,
-    "iconPath": _OF_THE_CLIENT,
-    "faviconUrl": _OF_THE_CLIENT,
-    "id": _OF_THE_CLIENT,
-    "source": _OF_THE_CLIENT,
-    "bundled": _OF_THE_CLIENT,
-    "author": _OF_THE_CLIENT,
-    "homepage": _OF_THE_CLIENT,
-    "tags": _OF_THE_CLIENT,
-    "required": _OF_THE_CLIENT,
-    "alwaysLoad": _OF_THE_CLIENT,
-    "supportsParallelToolCalls": _OF_THE_CLIENT,
-    "eventSourceInit": _OF_THE_CLIENT,
-    "fromGalleryId": _OF_THE_CLIENT,
+    **dict.fromkeys(_FOR_CLIENTS.split(), "ignored: it means nothing but to the client"),
 }
 """Keys without which the server is the same."""
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from daemon.config.command_lines import runners
-from daemon.config.known_servers import isolating
+from daemon.config.command_lines import isolating, runners
 from daemon.config.translation import translated
 from daemon.setup.clients.found import FoundServer, Origin, read_entry
 from daemon.setup.moved_secrets import references

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config.known_servers import completed
+from daemon.config.command_lines import completed
 from daemon.config.names import slug
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from daemon.config.known_servers import Advice
+    from daemon.config.command_lines import Advice
     from daemon.config.model import Server
     from daemon.config.translation import Note
     from daemon.setup.clients.found import ClientServers, FoundServer, Origin

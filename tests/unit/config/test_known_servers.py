@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config.known_servers import Advice, advice, completed, known, known_servers
+from daemon.config.command_lines import Advice, advice, completed, known, known_servers
 from daemon.config.model import Share
 from tests.unit.config.reading import server_of
 
