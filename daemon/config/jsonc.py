@@ -281,6 +281,16 @@ def outward(trail: str) -> Iterator[str]:
     return (trail[:end] for end in reversed(ends))
 
 
+def echoes(fault: Fault, earlier: Iterable[Fault]) -> bool:
+    """Whether an earlier fault is about the same place, something within it or something around it."""
+    return any(is_within(fault.path, other.path) or is_within(other.path, fault.path) for other in earlier)
+
+
+def is_within(inner: str, outer: str) -> bool:
+    """Whether a trail leads to the same place as another one, or within it."""
+    return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
+
+
 def placed(faults: Iterable[Fault], text: str) -> list[Fault]:
     """The faults of a text that could be decoded, each with line and column.
 

@@ -10,12 +10,13 @@ import math
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import attrs
 
-from daemon.config.jsonc import below
-from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, AccessToken, HttpListen, Listen, Tls
+from daemon.config import state_url
+from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, AccessToken, HttpListen, Listen, MetricsAddress, Tls
 from daemon.config.tuning import (
     AnswerTokens,
     Capacity,
@@ -26,14 +27,56 @@ from daemon.config.tuning import (
     ProfileLimits,
     Restart,
     RestartType,
+    Rule,
     Seconds,
     ServerLimits,
     Timeouts,
+    like,
 )
 from daemon.errors import Fault
+from daemon.kit.later import later
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+
+def _wrong_web_url(url: str) -> str:
+    """The url may hold a password: no text repeats it."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
+            return ""
+    except ValueError:
+        pass
+    return "write the url of an OpenAI-compatible endpoint, up to its version: https://HOST/v1"
+
+
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749, section 3.3."""
+
+MAX_RULES = 256
+"""Rules of one profile: each new list of tools is judged by all of them, in a microsecond each."""
+
+Pattern = Annotated[str, Rule(later("daemon.config.names", "pattern_problem"))]
+Scope = Annotated[str, like(_SCOPE, 'a scope has no blanks and no quotes: write ["one", "two"] for several')]
+Port = Annotated[int, Rule(lambda port: "" if 0 < port <= MAX_PORT else f"a port is 1 to {MAX_PORT}")]
+HttpsUrl = Annotated[
+    str, like(re.compile("https://.*", re.DOTALL), "write an https:// URL: others are not accepted")
+]
+WebUrl = Annotated[str, Rule(_wrong_web_url)]
+StateUrlText = Annotated[str, Rule(state_url.problem)]
+VariableName = Annotated[
+    str, like(re.compile(r"[^=\s]+"), "this cannot be the name of an environment variable")
+]
+KeyName = Annotated[
+    str,
+    like(
+        re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
+        "write the NAME of the environment variable that holds the key, not the key",
+    ),
+]
+HeaderName = Annotated[
+    str, like(re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), "this cannot be the name of a header")
+]
+HeaderValue = Annotated[str, like(re.compile(r"[^\r\n]*"), "the value of a header is one line")]
+"""A line break would let a value write headers of its own."""
 
 
 def from_the_key(**arguments: Any) -> Any:
@@ -57,9 +100,9 @@ class ToolSelection:
 
     include_names: tuple[str, ...] = ()
     """Tools by name, in the order in which they are shown."""
-    include_patterns: tuple[str, ...] = ()
+    include_patterns: tuple[Pattern, ...] = ()
     """Tools by glob (`git_*`) or by regex between slashes (`/^git_(log|show)$/`)."""
-    exclude_patterns: tuple[str, ...] = ()
+    exclude_patterns: tuple[Pattern, ...] = ()
     """Tools to leave out again, written like `includePatterns`."""
     overrides: Mapping[str, Override] = attrs.field(factory=dict)
     """Tool name to what is changed about it."""
@@ -109,16 +152,44 @@ class Annotations:
         return {name: value for name, value in said.items() if value is not None}
 
 
+SomeAnnotations = Annotated[
+    Annotations,
+    Rule(
+        lambda said: (
+            ""
+            if said.wanted
+            else 'this fits every tool: write "destructive": true or the like, or remove the key'
+        )
+    ),
+]
+
+
 @attrs.frozen(kw_only=True)
 class PermissionRule:
     """Which tools a rule is about, and what becomes of calls to them; with both keys, both must fit."""
 
-    match: str | None = None
+    match: Pattern | None = None
     """Tools by glob (`filesystem/write_*`) or by regex between slashes, as in `includePatterns`."""
-    annotations: Annotations | None = None
+    annotations: SomeAnnotations | None = None
     """Tools by what their servers say that they do."""
     then: Permission
     """allow: called; ask: called if the client's user agrees; deny: neither shown nor called."""
+
+
+def _wrong_rule(rule: PermissionRule) -> str:
+    if rule.match is not None or rule.annotations is not None:
+        return ""
+    return 'this rule does not say for which tools it is: write "match": "*" if it is for all'
+
+
+PermissionRules = Annotated[
+    tuple[Annotated[PermissionRule, Rule(_wrong_rule)], ...],
+    Rule(
+        lambda rules: (
+            "" if len(rules) <= MAX_RULES else f"{len(rules)} rules are too many; there may be {MAX_RULES}"
+        )
+    ),
+]
 
 
 WORKSPACE = "\0workspace\0"
@@ -157,10 +228,6 @@ def as_written(text: str) -> str:
     return text.replace(WORKSPACE, WRITTEN)
 
 
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""RFC 6749, section 3.3."""
-
-
 class LoginPlace(StrEnum):
     """Where logins are kept."""
 
@@ -176,33 +243,14 @@ class OAuth:
     """The client that was registered by hand; null: mcpd registers itself (RFC 7591)."""
     client_secret: str | None = attrs.field(default=None, repr=False)
     """Its secret, if it has one; write it as ${VAR}."""
-    scopes: tuple[str, ...] = ()
+    scopes: tuple[Scope, ...] = ()
     """What to ask for, instead of what the server and its metadata name."""
-    redirect_port: int | None = None
+    redirect_port: Port | None = None
     """The port of 127.0.0.1 that the browser comes back to, where one had to be registered; null: any."""
-    metadata_url: str | None = None
+    metadata_url: HttpsUrl | None = None
     """The https:// URL of a client id metadata document, for authorization servers that take one."""
     device: bool = False
     """true: a code that is typed on any device (RFC 8628), where the authorization server offers it."""
-
-
-def oauth_faults(oauth: OAuth, trail: str, most_port: int) -> Iterator[Fault]:
-    """Everything wrong with the values; `most_port` is the largest TCP port."""
-    if oauth.client_secret is not None and oauth.client_id is None:
-        yield Fault(
-            path=below(trail, "clientSecret"), message="a secret belongs to a clientId: write that, too"
-        )
-    if oauth.client_id is not None and oauth.metadata_url is not None:
-        message = "a client is either registered (clientId) or described by a document: remove one of the two"
-        yield Fault(path=below(trail, "metadataUrl"), message=message)
-    elif oauth.metadata_url is not None and not oauth.metadata_url.startswith("https://"):
-        yield Fault(path=below(trail, "metadataUrl"), message="write an https:// URL: others are not accepted")
-    if oauth.redirect_port is not None and not 0 < oauth.redirect_port <= most_port:
-        yield Fault(path=below(trail, "redirectPort"), message=f"a port is 1 to {most_port}")
-    for index, scope in enumerate(oauth.scopes):
-        if not _SCOPE.fullmatch(scope):
-            message = 'a scope has no blanks and no quotes: write ["one", "two"] for several'
-            yield Fault(path=below(below(trail, "scopes"), index), message=message)
 
 
 __all__ = [
@@ -303,7 +351,7 @@ class Server:
     """The program to start (stdio)."""
     args: tuple[str, ...] = attrs.field(default=(), repr=False)
     """Arguments of the command (stdio)."""
-    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    env: Mapping[VariableName, str] = attrs.field(factory=dict, repr=False)
     """Environment variables for it, besides a small safe set (stdio); write secrets as ${VAR}."""
     env_file: str | None = attrs.field(default=None, repr=False)
     """A file with more of `env`, which counts more: NAME=VALUE lines; from the configuration's directory on."""
@@ -311,7 +359,7 @@ class Server:
     """The directory to start it in (stdio), from the configuration's on; when absent, the home directory."""
     url: str | None = attrs.field(default=None, repr=False)
     """Where it listens: http(s)://, ws(s)://, unix:///path or an absolute path."""
-    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    headers: Mapping[HeaderName, HeaderValue] = attrs.field(factory=dict, repr=False)
     """HTTP headers sent to it (http, sse, ws); write secrets as ${VAR}."""
     oauth: OAuth | bool = True
     """How to log in to it where it wants OAuth (http, sse, ws; `mcpd login`); false: never. A configured header
@@ -441,7 +489,7 @@ class Profile:
     """false: this profile shows no resources and no templates of them."""
     read_resource: bool = False
     """true: the meta-tools include one that reads a resource, for clients that cannot read any themselves."""
-    permissions: tuple[PermissionRule, ...] = ()
+    permissions: PermissionRules = ()
     """Which calls are allowed, asked about or denied; the first rule that fits a tool wins, and without one its
     calls are allowed."""
     schemas: SchemaForm = SchemaForm.ORIGINAL
@@ -473,11 +521,11 @@ class Search:
 class Summaries:
     """An OpenAI-compatible endpoint that shortens tool descriptions."""
 
-    base_url: str = attrs.field(repr=False)
+    base_url: WebUrl = attrs.field(repr=False)
     """Where it is, up to and including the version: https://host/v1."""
     model: str
     """Which of its models to ask."""
-    api_key_env: str | None = None
+    api_key_env: KeyName | None = None
     """The NAME of the variable that holds the key, in the environment or in the file `env` beside the
     configuration; null for an endpoint without one."""
     kept_key: str | None = from_the_key(default=None, repr=False)
@@ -494,7 +542,7 @@ class Summaries:
 class State:
     """Where the catalog, epochs and sessions are kept."""
 
-    url: str | None = attrs.field(default=None, repr=False)
+    url: StateUrlText | None = attrs.field(default=None, repr=False)
     """sqlite:///absolute/path or postgresql://...; null is SQLite in the state directory."""
     session_idle: Seconds = 30 * 24 * 3600
     """Seconds after which a session with a key that nobody uses is forgotten."""
@@ -509,7 +557,7 @@ class Metrics:
 
     enabled: bool = False
     """true: `mcpd metrics` prints them, and `listen` serves them."""
-    listen: str | None = None
+    listen: MetricsAddress | None = None
     """HOST:PORT where it is served over TCP, too; a loopback address: it has no password."""
 
 

@@ -21,11 +21,10 @@ from daemon.config.jsonc import ROOT, below, decode, outward, placed
 from daemon.config.listen import Tls
 from daemon.config.model import DEFAULT_PROFILE, WORKSPACE, Category, Config, Profile, Server, Share, StartMode
 from daemon.config.names import SERVER_NAME
-from daemon.config.server_rules import eager_faults, infer_type
 from daemon.config.structure import TRANSPORT_SPELLINGS, expected, keys, read
 from daemon.config.translation import Normalized, normalized
 from daemon.config.tuning import Restart
-from daemon.config.validate import Named, check
+from daemon.config.validate import Named, check, eager_faults, infer_type
 from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import MAX_QUOTED
 

@@ -23,7 +23,7 @@ from daemon.config.model import DEFAULT_SURFACE, Config, Server, TransportType
 from daemon.config.names import TITLE_LENGTH
 from daemon.config.structure import TRANSPORT_SPELLINGS
 from daemon.config.translation import LOCAL, REMOTE
-from daemon.config.tuning import AtLeast, MoreThan, OrText
+from daemon.config.tuning import AtLeast, AtMost, MoreThan, OrText
 from daemon.kit.wording import camel
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -142,6 +142,8 @@ def _bounded(schema: Schema, bounds: tuple[Any, ...]) -> Schema:
         match bound:
             case AtLeast(least=least):
                 schema |= {"minimum": least}
+            case AtMost(most=most):
+                schema |= {"maximum": most}
             case MoreThan(limit=limit):
                 schema |= {"exclusiveMinimum": limit}
             case OrText(pattern=pattern):

@@ -16,15 +16,11 @@ from urllib.parse import parse_qsl, unquote, unquote_plus
 
 import attrs
 
-from daemon.config.jsonc import below
-from daemon.config.model import MAX_PORT
-from daemon.errors import Fault
+from daemon.config.listen import MAX_PORT
 from daemon.kit.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from daemon.config.model import State
 
 DATABASE = "state.db"
 """The file in the state directory that is used when the configuration names no other place."""
@@ -70,13 +66,13 @@ class StateUrl:
         return self.path is None
 
 
-def state_faults(state: State, trail: str) -> Iterator[Fault]:
-    """Everything wrong with `state`; no message repeats the url, which may hold a password."""
+def problem(url: str) -> str:
+    """What is wrong with a URL, without the URL, which may hold a password; empty if nothing is."""
     try:
-        if state.url is not None:
-            parse(state.url)
+        parse(url)
     except StateUrlError as error:
-        yield Fault(path=below(trail, "url"), message=str(error))
+        return str(error)
+    return ""
 
 
 def resolve(url: str | None, state_dir: Path) -> StateUrl:

@@ -19,10 +19,10 @@ from cattrs.errors import IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, override
 
 from daemon.config.client_keys import understood
-from daemon.config.jsonc import below
+from daemon.config.jsonc import below, echoes
 from daemon.config.listen import AccessToken, HttpListen
 from daemon.config.model import Category, OAuth, Profile, Server, ToolSelection
-from daemon.config.tuning import AtLeast, MoreThan, OrText
+from daemon.config.tuning import AtLeast, AtMost, MoreThan, OrText, Rule
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 
@@ -98,7 +98,7 @@ def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: st
     try:
         return _CONVERTER.structure(raw, cls)
     except ClassValidationError as error:
-        faults.extend(_faults(error, trail))
+        faults += [fault for fault in list(_faults(error, trail)) if not echoes(fault, faults)]
         return _salvage(cls, _pruned(raw, error))
 
 
@@ -219,13 +219,21 @@ def _bounded(value: object, kind: Any) -> object:
     text = next((each for each in kind.__metadata__ if isinstance(each, OrText)), None)
     if text is not None and type(value) not in {int, float}:
         value = _number(value, text)
-    number = _CONVERTER.structure(value, kind.__origin__)
-    for bound in kind.__metadata__:
-        if isinstance(bound, AtLeast) and number < bound.least:
-            raise Misfit(f"must be at least {bound.least}")
-        if isinstance(bound, MoreThan) and number <= bound.limit:
-            raise Misfit(f"must be more than {bound.limit}")
-    return number
+    made = _CONVERTER.structure(value, kind.__origin__)
+    for rule in kind.__metadata__:
+        problem = ""
+        match rule:
+            case AtLeast(least=least) if made < least:
+                problem = f"must be at least {least}"
+            case AtMost(most=most) if made > most:
+                problem = f"{made} is too much; it must be {most} or less"
+            case MoreThan(limit=limit) if made <= limit:
+                problem = f"must be more than {limit}"
+            case Rule():
+                problem = rule.problem(made)
+        if problem:
+            raise Misfit(problem)
+    return made
 
 
 def _number(value: object, text: OrText) -> float:
@@ -243,16 +251,17 @@ def _number(value: object, text: OrText) -> float:
 def _items(value: object, kind: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise Misfit(expected("a list, [...]", value))
-    return tuple(item for _, item in _each(enumerate(value), get_args(kind)[0], kind))
+    return tuple(item for _, item in _each(enumerate(value), int, get_args(kind)[0], kind))
 
 
 def _text_or_list(value: object, kind: Any) -> object:
     """The hook for `str | tuple[...] | None`."""
-    if value is None or isinstance(value, str):
+    if value is None:
         return value
-    if not isinstance(value, list):
+    if not isinstance(value, str | list):
         raise Misfit(expected("text or a list, [...]", value))
-    return _items(value, next(each for each in get_args(kind) if _made_of(each, tuple)))
+    fits = _is_text if isinstance(value, str) else _is_tuple
+    return _CONVERTER.structure(value, next(each for each in get_args(kind) if fits(each)))
 
 
 def _oauth(value: object, _: object) -> object:
@@ -267,15 +276,17 @@ def _oauth(value: object, _: object) -> object:
 def _entries(value: object, kind: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Misfit(expected("an object, {...}", value))
-    return dict(_each(value.items(), get_args(kind)[1], kind))
+    key, inner = get_args(kind)
+    return dict(_each(value.items(), key, inner, kind))
 
 
-def _each(pairs: Iterable[tuple[Any, object]], kind: Any, whole: Any) -> list[tuple[Any, Any]]:
+def _each(pairs: Iterable[tuple[Any, object]], key: Any, kind: Any, whole: Any) -> list[tuple[Any, Any]]:
     """Read every member before reporting faults."""
     done, errors = [], []
     for step, value in pairs:
         try:
-            done.append((step, _CONVERTER.structure(value, kind)))
+            item = _CONVERTER.structure(value, kind)
+            done.append((_CONVERTER.structure(step, key), item))
         except (Misfit, *get_args(Tree)) as error:
             error.add_note(IterableValidationNote(f"at {step}", step, kind))
             errors.append(error)
@@ -310,8 +321,8 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook(int, _strictly("a whole number", int))
     converter.register_structure_hook(float, _strictly("a number", int, float))
     converter.register_structure_hook_func(lambda kind: hasattr(kind, "__metadata__"), _bounded)
-    converter.register_structure_hook_func(lambda kind: _made_of(kind, tuple), _items)
-    converter.register_structure_hook_func(lambda kind: _made_of(kind, Mapping), _entries)
+    converter.register_structure_hook_func(_is_tuple, _items)
+    converter.register_structure_hook_func(_is_mapping, _entries)
     converter.register_structure_hook_func(_is_text_or_list, _text_or_list)
     converter.register_structure_hook_func(lambda kind: kind == OAuth | bool, _oauth)
     converter.register_structure_hook_factory(attrs.has, _object_hook)
@@ -320,12 +331,20 @@ def _strict_converter() -> Converter:
 
 def _is_text_or_list(kind: Any) -> bool:
     arguments = get_args(kind)
-    return str in arguments and any(_made_of(each, tuple) for each in arguments)
+    return any(map(_is_text, arguments)) and any(map(_is_tuple, arguments))
 
 
-def _made_of(kind: Any, container: Any) -> bool:
+def _is_text(kind: Any) -> bool:
+    return getattr(kind, "__origin__", kind) is str
+
+
+def _is_mapping(kind: Any) -> bool:
     origin: object = get_origin(kind)
-    return origin is container
+    return origin is Mapping
+
+
+def _is_tuple(kind: Any) -> bool:
+    return get_origin(kind) is tuple
 
 
 _CONVERTER = _strict_converter()

@@ -1,8 +1,7 @@
-"""The numbers that can be tuned, with their defaults and bounds.
+"""The numbers that can be tuned, with their defaults, and the rules that values can have.
 
-Bounds are part of the types (`Annotated`), so that the reader of files and the JSON Schema always agree on
-them. Sources of the defaults: design.md §7, reliability.md §1.1. All times are seconds, all sizes bytes; in a
-file both may have a unit (`units`).
+Rules are part of the types (`Annotated`): the reader of files applies them to each value (`structure`), and the
+JSON Schema is made of them. All times are seconds, all sizes bytes; in a file both may have a unit.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import math
 import pwd
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import attrs
 
-from daemon.kit.wording import MIB
+from daemon.kit.wording import MIB, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -82,6 +81,30 @@ class MoreThan:
 
 
 @attrs.frozen
+class AtMost:
+    """A number must not be larger than this."""
+
+    most: int
+
+
+@attrs.frozen
+class Rule:
+    """A value must make sense."""
+
+    problem: Callable[[Any], str]
+    """Returns what is wrong with a value and what to write instead; empty if nothing is."""
+
+
+Problems: TypeAlias = "Iterator[tuple[str, str]]"
+"""What is wrong between the values of one object: a trail within the object and a sentence, for each."""
+
+
+def like(pattern: re.Pattern[str], message: str) -> Rule:
+    """The rule that a text matches a pattern; `{}` in the message stands for the text in quotes."""
+    return Rule(lambda text: "" if pattern.fullmatch(text) else message.replace("{}", quoted(text)))
+
+
+@attrs.frozen
 class OrText:
     """A number may also be written as a text."""
 
@@ -96,8 +119,8 @@ class OrText:
 _TIMES = "30s, 10m, 2h, 1d"
 _TIME = OrText(DURATION, seconds, f"{_TIMES}, or a number of seconds")
 
-Seconds = Annotated[float, MoreThan(0), OrText(DURATION, seconds, f"{_TIMES}, or a number of seconds")]
-Patience = Annotated[float, AtLeast(0), OrText(DURATION, seconds, f"{_TIMES}, or a number of seconds")]
+Seconds = Annotated[float, MoreThan(0), _TIME]
+Patience = Annotated[float, AtLeast(0), _TIME]
 Duration = Annotated[
     float,
     MoreThan(0),
@@ -108,8 +131,9 @@ Bytes = Annotated[int, AtLeast(1), OrText(SIZE, size, "512MiB, 2GB, or a number 
 UserId = Annotated[int, AtLeast(0), OrText(USER, user, "the name or the number of a user")]
 Count = Annotated[int, AtLeast(1)]
 Capacity = Annotated[int, AtLeast(0)]
-AnswerTokens = Annotated[int, AtLeast(500)]
-"""Tokens of an answer: fewer leave no room for a few names and the text around them."""
+AnswerTokens = Annotated[int, AtLeast(500), AtMost(65_536)]
+"""Tokens of an answer: fewer leave no room for a few names and the text around them; more are 256 KiB, which
+are built in the turn of one request, and no model reads more at once."""
 
 
 class RestartType(StrEnum):

@@ -1,6 +1,6 @@
-"""Rules of a configuration whose types are right: names must exist, values and permissions must make sense.
+"""Rules between the values of a configuration whose types are right; those of one value stand on its field.
 
-Rules within one server's entry are in `server_rules`, those of `state` in `state_url`.
+A rule yields trails within the object that the rule is about, each with what is wrong there.
 """
 
 from __future__ import annotations
@@ -8,56 +8,391 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
-from daemon.config.jsonc import ROOT, below
-from daemon.config.listen import is_loopback, split_authority
-from daemon.config.model import DEFAULT_SURFACE, MAX_PORT
+from daemon.config.jsonc import ROOT, below, echoes, is_within
+from daemon.config.listen import http_lacks, http_problems, served_by_http
+from daemon.config.model import (
+    DEFAULT_SURFACE,
+    LOGIN_TYPES,
+    WORKSPACE,
+    OAuth,
+    Server,
+    ServerLimits,
+    Share,
+    StartMode,
+    TransportType,
+)
 from daemon.config.names import (
     CLIENT_PREFIX,
+    SERVER_NAME,
     TITLE_LENGTH,
     ToolReference,
     matches,
-    pattern_problem,
     read_reference,
     title_is_sound,
     tool_name_is_sound,
 )
-from daemon.config.server_rules import missing_faults, name_faults, server_faults
-from daemon.config.state_url import state_faults
 from daemon.errors import Fault
-from daemon.kit.later import later
-from daemon.kit.wording import quoted, suggestion
+from daemon.kit.wording import camel, quoted, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from daemon.config import listen
-    from daemon.config.model import Category, Config, Metrics, PermissionRule, Profile, Summaries
+    from daemon.config.model import Category, Config, PermissionRule, Profile
+    from daemon.config.tuning import Problems
+
+ANY_SERVER = "*"
+"""Stands for any server: no server can have this name."""
+
+SERVERS_FOLLOW = "-"
+"""Stands in the place of a profile in the paths of HTTP where servers are named instead."""
+
+_SERVERS, _LISTEN = below(ROOT, "mcpServers"), below(ROOT, "listen")
 
 
-MAX_RULES = 256
-"""Rules of one profile: each new list of tools is judged by all of them, in a microsecond each."""
+@attrs.frozen(kw_only=True)
+class Named:
+    """The names in a file, including those of entries that have faults themselves."""
+
+    servers: tuple[str, ...]
+    """Keys of `mcpServers`."""
+    categories: tuple[str, ...]
+    """Keys of `categories`; without any, each server is a category."""
+    profiles: tuple[str, ...]
+    """Keys of `profiles`."""
+    surfaces: tuple[str, ...] = ()
+    """The surfaces of this daemon; empty if they are unknown."""
+
+
+def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]:
+    """All faults of a configuration whose types are right.
+
+    `earlier` faults were found while it was read, and what they are about is missing from `config`: a fault
+    that only repeats one of them is not reported.
+    """
+    names = [
+        *_at(_SERVERS, name_problems(named.servers)),
+        *_at(below(ROOT, "categories"), title_problems(named.categories)),
+        *_at(below(ROOT, "profiles"), title_problems(named.profiles)),
+    ]
+    entries = [fault for fault in _entry_faults(config, named, earlier) if not echoes(fault, earlier)]
+    return [*names, *entries]
+
+
+def _at(trail: str, problems: Problems) -> Iterator[Fault]:
+    """Faults of problems that were found in the object at a trail."""
+    for where, message in problems:
+        inner = where if where[:1] in {"", ".", "["} else f".{where}"
+        yield Fault(path=trail + inner, message=message)
+
+
+def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Iterator[Fault]:
+    for name, server in config.mcp_servers.items():
+        trail = below(_SERVERS, name)
+        # Without a valid `type` there is no telling what else belongs in the entry.
+        if all(fault.path != below(trail, "type") for fault in earlier):
+            yield from _unless_misspelt(_at(trail, server_lacks(server)), trail, earlier)
+            yield from _at(trail, server_problems(server))
+    for name, category in config.categories.items():
+        trail = below(below(ROOT, "categories"), name)
+        yield from _unless_misspelt(_at(trail, category_lacks(category)), trail, earlier)
+        yield from _at(trail, category_problems(category, named.servers))
+    visible = named.categories or named.servers
+    for name, profile in config.profiles.items():
+        trail = below(below(ROOT, "profiles"), name)
+        if name == SERVERS_FOLLOW:
+            yield Fault(
+                path=trail, message=f"{name!r} stands for no profile in URLs (/mcp/-/SERVER): rename it"
+            )
+        yield from _at(trail, profile_problems(profile, named.servers, visible, named.surfaces))
+    for number, name in enumerate(config.listen.servers):
+        if name not in named.servers:
+            here = below(below(_LISTEN, "servers"), number)
+            yield Fault(path=here, message=_unknown_server(name, named.servers))
+    yield from listen_faults(config, named.profiles, earlier)
+
+
+def listen_faults(
+    config: Config, profiles: Collection[str] | None = None, earlier: Sequence[Fault] = ()
+) -> Iterator[Fault]:
+    """What is wrong between the values of `listen.http`, and what it lacks.
+
+    Args:
+        config: the configuration.
+        profiles: the names of all profiles; None: those of the configuration.
+        earlier: the faults that were found while it was read.
+    """
+    http = config.listen.http
+    if http is None:
+        return
+    trail = below(_LISTEN, "http")
+    yield from _at(trail, http_problems(http, config.profiles if profiles is None else profiles))
+    yield from _unless_misspelt(_at(trail, http_lacks(http)), trail, earlier)
+    if config.metrics.listen is not None and served_by_http(http, config.metrics.listen):
+        message = f"listen.http serves /metrics on {quoted(http.address)} already: remove this key"
+        yield Fault(path=below(below(ROOT, "metrics"), "listen"), message=message)
+
+
+def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fault]) -> Iterator[Fault]:
+    """What an entry lacks, unless the entry has other faults: one may be the missing key, misspelt."""
+    if not any(is_within(fault.path, trail) for fault in earlier):
+        yield from missing
+
+
+def name_problems(names: Iterable[str]) -> Problems:
+    """Names that servers may not have, and of which nothing could be kept."""
+    for name in names:
+        if not SERVER_NAME.fullmatch(name):
+            rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
+            yield below("", name), f"{rule}: rename it"
+
+
+def title_problems(names: Iterable[str]) -> Problems:
+    """Names that categories or profiles may not have."""
+    for name in names:
+        if not title_is_sound(name):
+            yield below("", name), f"this name must have 1 to {TITLE_LENGTH} printable characters"
+
+
+_T = TransportType
+
+SCHEMES: Mapping[TransportType, tuple[str, ...]] = {
+    _T.HTTP: ("http", "https"),
+    _T.SSE: ("http", "https"),
+    _T.WS: ("ws", "wss"),
+    _T.UNIX: ("unix",),
+}
+"""The schemes that the url of each transport may have."""
+
+_MEANINGLESS: Mapping[TransportType, tuple[str, ...]] = {
+    _T.STDIO: ("url", "headers"),
+    _T.HTTP: ("command", "args", "env", "env_file", "cwd"),
+    _T.SSE: ("command", "args", "env", "env_file", "cwd"),
+    _T.WS: ("command", "args", "env", "env_file", "cwd"),
+    _T.UNIX: ("command", "args", "env", "env_file", "cwd", "headers"),
+}
+"""Keys without meaning for a transport: written for a reason, so ignoring them silently would mislead."""
+
+
+def infer_type(raw: Mapping[str, object]) -> str:
+    """The transport of an entry without `type`: stdio if it has a command, else by the url's scheme."""
+    url = raw.get("url")
+    if not isinstance(url, str) or isinstance(raw.get("command"), str):
+        return "stdio"
+    if url.startswith(("ws://", "wss://")):
+        return "ws"
+    return "unix" if url.startswith(("unix://", "/")) else "http"
+
+
+def server_lacks(server: Server) -> Problems:
+    """Keys that a server's transport requires and its entry lacks."""
+    if server.type is _T.STDIO and not server.command:
+        yield "command", "a stdio server needs a command to start; for a remote server write a url"
+    if server.type is not _T.STDIO and not server.url:
+        schemes = " or ".join(f"{scheme}://" for scheme in SCHEMES[server.type])
+        yield "url", f"a server of type {server.type} needs a url, {schemes}..."
+
+
+def eager_faults(raw: Mapping[str, object], trail: str) -> Iterator[Fault]:
+    """What contradicts that clients do not share an instance, in an entry as it was written."""
+    if raw.get("start") == StartMode.EAGER:
+        message = "clients do not share this server, so it is started when the first needs it: remove this key"
+        yield Fault(path=below(trail, "start"), message=message)
+
+
+def server_problems(server: Server) -> Problems:
+    """What is wrong between the values of one server's entry."""
+    for key in _MEANINGLESS[server.type]:
+        if getattr(server, key):
+            message = f"a server of type {server.type} has no '{camel(key)}': remove it, or change 'type'"
+            yield camel(key), message
+    if server.enabled:
+        if problem := _wrong_url(server):
+            yield "url", problem
+        for key, path in (("command", server.command), ("cwd", server.cwd)):
+            if path and WORKSPACE in path and not path.startswith(WORKSPACE):
+                yield key, "${workspace} is the absolute path of a directory: begin with it"
+    yield from _tuning(server)
+    yield from _sharing(server)
+    yield from _login(server)
+
+
+def _wrong_url(server: Server) -> str:
+    """What is wrong with a url, which may hold a password: nothing but its scheme is repeated."""
+    kind, url = server.type, server.url
+    if kind is _T.STDIO or not url or (kind is _T.UNIX and url.startswith("/")):
+        return ""
+    try:
+        parts = urlsplit(url)
+        valid = parts.port is None or parts.port > 0
+    except ValueError:
+        parts, valid = SplitResult("", "", "", "", ""), False
+    if not valid or re.search(r"\s", url):
+        return "this is not a valid url"
+    if parts.scheme not in SCHEMES[kind]:
+        known = " or ".join(f"{scheme}://" for scheme in SCHEMES[kind])
+        fitting = [other for other, schemes in SCHEMES.items() if parts.scheme in schemes]
+        hint = f", or set type to {fitting[0]}" if fitting else ""
+        return f"the url of a server of type {kind} begins with {known}{hint}"
+    if kind is _T.UNIX:
+        wrong = parts.netloc or not parts.path.startswith("/")
+        return "write the absolute path of the socket: unix:///run/x.sock" if wrong else ""
+    return "" if parts.hostname else f"the host is missing: {parts.scheme}://HOST/..."
+
+
+def _tuning(server: Server) -> Problems:
+    restart, timeouts, limits = server.restart, server.timeouts, server.limits
+    if restart.cap < restart.base:
+        yield "restart.cap", f"must not be less than base ({restart.base:g} s)"
+    if timeouts.call_max < timeouts.call:
+        yield "timeouts.callMax", f"must not be less than call ({timeouts.call:g} s)"
+    if limits.output_bytes is not None and limits.output_bytes > limits.message_bytes:
+        yield "limits.outputBytes", f"must not be more than messageBytes ({limits.message_bytes})"
+    if limits.memory_bytes is not None and server.type is not _T.STDIO:
+        message = f"mcpd does not run a server of type {server.type}, and cannot see its memory: remove it"
+        yield "limits.memoryBytes", message
+
+
+def _sharing(server: Server) -> Problems:
+    if (key := _client_program(server)) and not server.workspace_programs:
+        yield (
+            key,
+            (
+                "this lets a client have any program run, by the directory that it names: write a path of your"
+                ' own, or "workspacePrograms": true if all who may connect may do that'
+            ),
+        )
+    if server.share is Share.ALL and server.uses_workspace:
+        yield (
+            "share",
+            (
+                "${workspace} is another directory for each client, so they cannot share an instance: remove"
+                ' this key, or write "workspace" or "session"'
+            ),
+        )
+    if server.shared_by is Share.ALL and server.limits.instances != ServerLimits().instances:
+        message = 'all clients share one instance: remove this key, or write "share": "workspace" or "session"'
+        yield "limits.instances", message
+
+
+def _client_program(server: Server) -> str:
+    """The key by which a client's directory decides which program is run; empty if none does."""
+    command = server.command or ""
+    by_cwd = server.shared_by is Share.WORKSPACE if server.cwd is None else WORKSPACE in server.cwd
+    if WORKSPACE in command or (by_cwd and "/" in command and not command.startswith(("/", "~"))):
+        return "command"
+    return "env" if WORKSPACE in server.env.get("PATH", "") else ""
+
+
+def _login(server: Server) -> Problems:
+    oauth = server.oauth
+    if not isinstance(oauth, OAuth):
+        return
+    if server.type not in LOGIN_TYPES:
+        yield "oauth", f"a server of type {server.type} has no login: remove it"
+    elif server.login is None:
+        yield "oauth", "the header Authorization counts more than a login: remove one of the two"
+    if oauth.client_secret is not None and oauth.client_id is None:
+        yield "oauth.clientSecret", "a secret belongs to a clientId: write that, too"
+    if oauth.client_id is not None and oauth.metadata_url is not None:
+        message = "a client is either registered (clientId) or described by a document: remove one of the two"
+        yield "oauth.metadataUrl", message
+
+
+def category_lacks(category: Category) -> Problems:
+    """What a category lacks that can hold no tool."""
+    tools = category.tools
+    if category.server is None and not tools.include_names and not tools.include_patterns:
+        yield "", "this category has no tools: write a 'server', or tools.includeNames as server/tool"
+
+
+def category_problems(category: Category, servers: Collection[str]) -> Problems:
+    """What is wrong between the values of one category."""
+    if category.server is not None and category.server not in servers:
+        yield "server", _unknown_server(category.server, servers)
+    tools = category.tools
+    yield from _listed("tools.includeNames", tools.include_names, category.server, servers)
+    changed = [(below("tools.overrides", name), name) for name in tools.overrides]
+    yield from reference_problems(changed, category.server, servers)
+
+
+def profile_problems(
+    profile: Profile, servers: Collection[str], categories: Collection[str], surfaces: Sequence[str]
+) -> Problems:
+    """What is wrong between the values of one profile; a surface is only judged if any is known."""
+    for index, name in enumerate(profile.categories or ()):
+        if name not in categories:
+            yield f"categories[{index}]", f"unknown category {quoted(name)}{suggestion(name, categories)}"
+        elif name in (profile.categories or ())[:index]:
+            yield f"categories[{index}]", f"{quoted(name)} stands here twice"
+    for key, tools in (
+        ("coreTools", profile.core_tools or ()),
+        ("preload", profile.preloaded),
+        ("excludedTools", profile.excluded_tools),
+        ("includedOptionalTools", profile.included_optional_tools),
+    ):
+        yield from _listed(key, tools, ANY_SERVER, servers)
+    named = [(below("toolDescriptionOverrides", name), name) for name in profile.tool_description_overrides]
+    yield from reference_problems(named, ANY_SERVER, servers)
+    known = (DEFAULT_SURFACE, *surfaces)
+    if surfaces and profile.surface not in known:
+        yield "surface", f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, known)}"
+
+
+def _listed(key: str, tools: Sequence[str], server: str | None, servers: Collection[str]) -> Problems:
+    return reference_problems([(f"{key}[{at}]", name) for at, name in enumerate(tools)], server, servers)
+
+
+def reference_problems(
+    names: Iterable[tuple[str, str]], server: str | None, servers: Collection[str]
+) -> Problems:
+    """Names of tools that cannot exist, or that repeat an earlier one, maybe in another spelling.
+
+    Args:
+        names: the trail and the name of each.
+        server: the server that bare names belong to, or `ANY_SERVER`; None: no name may be bare.
+        servers: all configured servers.
+    """
+    seen: dict[tuple[str, str], str] = {}
+    for here, name in names:
+        reference = read_reference(name, servers)
+        message = _wrong_reference(reference, name, server, servers)
+        key = (reference.server or server or "", reference.tool)
+        if message is not None:
+            yield here, message
+        elif key in seen:
+            yield here, _repeated(name, seen[key])
+        else:
+            seen[key] = name
+
+
+def _wrong_reference(
+    reference: ToolReference, name: str, server: str | None, servers: Collection[str]
+) -> str | None:
+    if reference.server is None and server is None:
+        example = next(iter(servers), "server")
+        return f"{quoted(name)} does not say whose tool it is: write 'server/tool', as in '{example}/{name}'"
+    if reference.server is not None and reference.server not in servers:
+        return _unknown_server(reference.server, servers)
+    if not tool_name_is_sound(reference.tool):
+        return "a tool's name is 1 to 128 bytes of printable characters"
+    return None
+
+
+def _repeated(name: str, earlier: str) -> str:
+    if name == earlier:
+        return f"{quoted(name)} stands here twice: keep one of them"
+    return f"{quoted(name)} is the same tool as {quoted(earlier)}: keep one of them"
+
+
+def _unknown_server(name: str, servers: Collection[str]) -> str:
+    return f"unknown server {quoted(name)}{suggestion(name, servers)}"
+
 
 _WILD = frozenset("*?[")
-
-
-def permission_faults(rules: Sequence[PermissionRule], trail: str) -> Iterator[Fault]:
-    """Everything wrong with the rules of one profile."""
-    if len(rules) > MAX_RULES:
-        yield Fault(path=trail, message=f"{len(rules)} rules are too many; there may be {MAX_RULES}")
-    for number, rule in enumerate(rules):
-        here = below(trail, number)
-        if rule.match is None and rule.annotations is None:
-            message = 'this rule does not say for which tools it is: write "match": "*" if it is for all'
-            yield Fault(path=here, message=message)
-        if rule.match is not None and (problem := pattern_problem(rule.match)):
-            yield Fault(path=below(here, "match"), message=problem)
-        if rule.annotations is not None and not rule.annotations.wanted:
-            message = 'this fits every tool: write "destructive": true or the like, or remove the key'
-            yield Fault(path=below(here, "annotations"), message=message)
 
 
 def unknown_servers(rules: Sequence[PermissionRule], trail: str, servers: Collection[str]) -> Iterator[Fault]:
@@ -118,284 +453,3 @@ def _pattern_covers(earlier: str, later: str) -> bool:
     # Only stars take in other wildcards: what stands for any text then stands within what they stand for.
     is_plain = _WILD.isdisjoint(earlier.replace("*", "")) and not earlier.startswith(("/", CLIENT_PREFIX))
     return is_plain and "/" in earlier and fnmatchcase(later, earlier)
-
-
-if not TYPE_CHECKING:
-    listen = later("daemon.config.listen")
-
-
-_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-@attrs.frozen(kw_only=True)
-class Named:
-    """The names in a file, including those of entries that have faults themselves."""
-
-    servers: tuple[str, ...]
-    """Keys of `mcpServers`."""
-    categories: tuple[str, ...]
-    """Keys of `categories`; without any, each server is a category."""
-    profiles: tuple[str, ...]
-    """Keys of `profiles`."""
-    surfaces: tuple[str, ...] = ()
-    """The surfaces of this daemon; empty if they are unknown."""
-
-
-def check(config: Config, named: Named, earlier: Sequence[Fault]) -> list[Fault]:
-    """All faults of a configuration whose types are right.
-
-    `earlier` faults were found while it was read, and what they are about is missing from `config`: a fault
-    that only repeats one of them is not reported.
-    """
-    titles = [
-        *name_faults(named.servers, below(ROOT, "mcpServers")),
-        *title_faults(named.categories, below(ROOT, "categories")),
-        *title_faults(named.profiles, below(ROOT, "profiles")),
-    ]
-    entries = [fault for fault in _entry_faults(config, named, earlier) if not _echoes(fault, earlier)]
-    return [*titles, *entries]
-
-
-def _entry_faults(config: Config, named: Named, earlier: Sequence[Fault]) -> Iterator[Fault]:
-    for name, server in config.mcp_servers.items():
-        trail = below(below(ROOT, "mcpServers"), name)
-        # Without a valid `type` there is no telling what else belongs in the entry.
-        if all(fault.path != below(trail, "type") for fault in earlier):
-            yield from _unless_misspelt(missing_faults(server, trail), trail, earlier)
-            yield from server_faults(server, trail)
-    for name, category in config.categories.items():
-        trail = below(below(ROOT, "categories"), name)
-        yield from _unless_misspelt(empty_faults(category, trail), trail, earlier)
-        yield from category_faults(category, trail, named.servers)
-    visible = named.categories or named.servers
-    for name, profile in config.profiles.items():
-        trail = below(below(ROOT, "profiles"), name)
-        if name == SERVERS_FOLLOW:
-            yield Fault(
-                path=trail, message=f"{name!r} stands for no profile in URLs (/mcp/-/SERVER): rename it"
-            )
-        yield from profile_faults(profile, trail, named.servers, visible)
-        yield from surface_faults(profile, trail, named.surfaces)
-    for number, name in enumerate(config.listen.servers):
-        if name not in named.servers:
-            here = below(below(below(ROOT, "listen"), "servers"), number)
-            yield Fault(path=here, message=_unknown_server(name, named.servers))
-    yield from listen_faults(config, named.profiles, earlier)
-    yield from metrics_faults(config.metrics, below(ROOT, "metrics"))
-    yield from state_faults(config.state, below(ROOT, "state"))
-    if config.summaries is not None:
-        yield from _summaries_faults(config.summaries)
-
-
-def listen_faults(
-    config: Config, profiles: Collection[str] | None = None, earlier: Sequence[Fault] = ()
-) -> Iterator[Fault]:
-    """Everything wrong with `listen.http`.
-
-    Args:
-        config: the configuration.
-        profiles: the names of all profiles; None: those of the configuration.
-        earlier: the faults that were found while it was read.
-    """
-    http = config.listen.http
-    if http is None:
-        return
-    trail = below(below(ROOT, "listen"), "http")
-    yield from listen.http_faults(http, trail, config.profiles if profiles is None else profiles)
-    yield from _unless_misspelt(listen.closing_faults(http, trail), trail, earlier)
-    if config.metrics.listen is not None and listen.served_by_http(http, config.metrics.listen):
-        message = f"listen.http serves /metrics on {quoted(http.address)} already: remove this key"
-        yield Fault(path=below(below(ROOT, "metrics"), "listen"), message=message)
-
-
-def _summaries_faults(summaries: Summaries) -> Iterator[Fault]:
-    # Neither is repeated: a url may hold a password, and what is no variable's name may be the key itself.
-    if not _is_web(summaries.base_url):
-        message = "write the url of an OpenAI-compatible endpoint, up to its version: https://HOST/v1"
-        yield Fault(path=below(below(ROOT, "summaries"), "baseUrl"), message=message)
-    if summaries.api_key_env is not None and not _ENVIRONMENT_NAME.fullmatch(summaries.api_key_env):
-        message = "write the NAME of the environment variable that holds the key, not the key"
-        yield Fault(path=below(below(ROOT, "summaries"), "apiKeyEnv"), message=message)
-
-
-def _is_web(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fault]) -> Iterator[Fault]:
-    """What an entry lacks, unless the entry has other faults: one may be the missing key, misspelt."""
-    if not any(_within(fault.path, trail) for fault in earlier):
-        yield from missing
-
-
-def _echoes(fault: Fault, earlier: Iterable[Fault]) -> bool:
-    """Whether an earlier fault is about the same place, something within it or something around it."""
-    return any(_within(fault.path, other.path) or _within(other.path, fault.path) for other in earlier)
-
-
-def _within(inner: str, outer: str) -> bool:
-    return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
-
-
-SUGGESTED = "127.0.0.1:9464"
-"""An address for `metrics.listen`; the port is from Prometheus' list of default ports for exporters."""
-
-
-def metrics_faults(metrics: Metrics, trail: str) -> Iterator[Fault]:
-    """Everything wrong with `metrics`: without a password, only this machine may be served."""
-    if metrics.listen is None:
-        return
-    here = below(trail, "listen")
-    host, port = split_authority(metrics.listen)
-    if host is None or port is None or not 0 < port <= MAX_PORT:
-        message = f"{quoted(metrics.listen)} is not HOST:PORT: write {SUGGESTED}"
-        yield Fault(path=here, message=message)
-    elif not is_loopback(host):
-        message = (
-            f"{quoted(host)} is no loopback address, and metrics have no password. Write {SUGGESTED}, and let a"
-            " proxy serve other machines"
-        )
-        yield Fault(path=here, message=message)
-
-
-ANY_SERVER = "*"
-"""Stands for any server: no server can have this name."""
-
-
-SERVERS_FOLLOW = "-"
-"""Stands in the place of a profile in the paths of HTTP where servers are named instead."""
-
-
-def title_faults(names: Iterable[str], trail: str) -> Iterator[Fault]:
-    """Names that categories or profiles may not have."""
-    for name in names:
-        if not title_is_sound(name):
-            message = f"this name must have 1 to {TITLE_LENGTH} printable characters"
-            yield Fault(path=below(trail, name), message=message)
-
-
-def category_faults(category: Category, trail: str, servers: Collection[str]) -> Iterator[Fault]:
-    """Everything wrong with one category."""
-    if category.server is not None and category.server not in servers:
-        yield Fault(path=below(trail, "server"), message=_unknown_server(category.server, servers))
-    here = below(trail, "tools")
-    tools = category.tools
-    names = [(below(below(here, "includeNames"), i), name) for i, name in enumerate(tools.include_names)]
-    yield from reference_faults(names, category.server, servers)
-    changed = [(below(below(here, "overrides"), name), name) for name in tools.overrides]
-    yield from reference_faults(changed, category.server, servers)
-    for key, patterns in (
-        ("includePatterns", tools.include_patterns),
-        ("excludePatterns", tools.exclude_patterns),
-    ):
-        for index, pattern in enumerate(patterns):
-            yield from _pattern_faults(pattern, below(below(here, key), index))
-
-
-def empty_faults(category: Category, trail: str) -> Iterator[Fault]:
-    """A fault for a category that can hold no tool."""
-    tools = category.tools
-    if category.server is None and not tools.include_names and not tools.include_patterns:
-        message = "this category has no tools: write a 'server', or tools.includeNames as server/tool"
-        yield Fault(path=trail, message=message)
-
-
-def reference_faults(
-    names: Iterable[tuple[str, str]], server: str | None, servers: Collection[str], *, bare: bool = False
-) -> Iterator[Fault]:
-    """Names of tools that cannot exist, or that repeat an earlier one, maybe in another spelling.
-
-    Args:
-        names: the trail and the name of each.
-        server: the server that bare names belong to.
-        servers: all configured servers.
-        bare: whether a name may omit the server.
-    """
-    seen: dict[tuple[str, str], str] = {}
-    for here, name in names:
-        reference = read_reference(name, servers)
-        message = _wrong_reference(reference, name, server or (ANY_SERVER if bare else None), servers)
-        key = (reference.server or server or "", reference.tool)
-        if message is not None:
-            yield Fault(path=here, message=message)
-        elif key in seen:
-            yield Fault(path=here, message=_repeated(name, seen[key]))
-        else:
-            seen[key] = name
-
-
-def _wrong_reference(
-    reference: ToolReference, name: str, server: str | None, servers: Collection[str]
-) -> str | None:
-    if reference.server is None and server is None:
-        example = next(iter(servers), "server")
-        return f"{quoted(name)} does not say whose tool it is: write 'server/tool', as in '{example}/{name}'"
-    if reference.server is not None and reference.server not in servers:
-        return _unknown_server(reference.server, servers)
-    if not tool_name_is_sound(reference.tool):
-        return "a tool's name is 1 to 128 bytes of printable characters"
-    return None
-
-
-def _repeated(name: str, earlier: str) -> str:
-    if name == earlier:
-        return f"{quoted(name)} stands here twice: keep one of them"
-    return f"{quoted(name)} is the same tool as {quoted(earlier)}: keep one of them"
-
-
-def _unknown_server(name: str, servers: Collection[str]) -> str:
-    return f"unknown server {quoted(name)}{suggestion(name, servers)}"
-
-
-def _pattern_faults(pattern: str, here: str) -> Iterator[Fault]:
-    problem = pattern_problem(pattern)
-    if problem:
-        yield Fault(path=here, message=problem)
-
-
-MOST_ANSWER_TOKENS = 65_536
-"""Tokens, 256 KiB: an answer is built in the turn of its request, and no model reads more at once."""
-
-
-def profile_faults(
-    profile: Profile, trail: str, servers: Collection[str], categories: Collection[str]
-) -> Iterator[Fault]:
-    """Everything wrong with one profile, except its surface."""
-    if profile.answer_tokens > MOST_ANSWER_TOKENS:
-        message = f"{profile.answer_tokens} is too much; it must be {MOST_ANSWER_TOKENS} or less"
-        yield Fault(path=below(trail, "answerTokens"), message=message)
-    here = below(trail, "categories")
-    for index, name in enumerate(profile.categories or ()):
-        if name not in categories:
-            message = f"unknown category {quoted(name)}{suggestion(name, categories)}"
-            yield Fault(path=below(here, index), message=message)
-        elif name in (profile.categories or ())[:index]:
-            yield Fault(path=below(here, index), message=f"{quoted(name)} stands here twice")
-    for key, tools in (
-        ("coreTools", profile.core_tools or ()),
-        ("preload", profile.preloaded),
-        ("excludedTools", profile.excluded_tools),
-        ("includedOptionalTools", profile.included_optional_tools),
-    ):
-        yield from _tool_faults(tools, below(trail, key), servers)
-    yield from permission_faults(profile.permissions, below(trail, "permissions"))
-    overrides = below(trail, "toolDescriptionOverrides")
-    named = [(below(overrides, name), name) for name in profile.tool_description_overrides]
-    yield from reference_faults(named, None, servers, bare=True)
-
-
-def surface_faults(profile: Profile, trail: str, surfaces: Sequence[str]) -> Iterator[Fault]:
-    """A fault for a surface that this daemon does not have, if its surfaces are known."""
-    known = (DEFAULT_SURFACE, *surfaces)
-    if surfaces and profile.surface not in known:
-        message = f"unknown surface {quoted(profile.surface)}{suggestion(profile.surface, known)}"
-        yield Fault(path=below(trail, "surface"), message=message)
-
-
-def _tool_faults(tools: Sequence[str], trail: str, servers: Collection[str]) -> Iterator[Fault]:
-    named = [(below(trail, index), name) for index, name in enumerate(tools)]
-    yield from reference_faults(named, None, servers, bare=True)

@@ -70,7 +70,7 @@ def with_the_example(place: Path) -> Path:
     shutil.copytree(ROOT / "daemon", place / "daemon", ignore=shutil.ignore_patterns("__pycache__"))
     (place / "daemon" / "upstreams" / "transports" / "tcp.py").write_text(file)
     insert(place / "daemon" / "config" / "model.py", LAST_TYPE, member)
-    rules = place / "daemon" / "config" / "server_rules.py"
+    rules = place / "daemon" / "config" / "validate.py"
     add_row(rules, "SCHEMES", scheme)
     add_row(rules, "_MEANINGLESS", meaningless)
     return place

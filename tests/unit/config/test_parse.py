@@ -110,10 +110,7 @@ def test_every_section_arrives_in_the_model() -> None:
         ),
         (
             '{"limits": {"starts": NaN}}',
-            [
-                ("$.limits.starts", "NaN is not JSON: write a number"),
-                ("$.limits.starts", "expected a whole number, found null: remove the key to get the default"),
-            ],
+            [("$.limits.starts", "NaN is not JSON: write a number")],
         ),
         ('{"summaries": {"baseUrl": "http://h"}}', [("$.summaries.model", "this key is required")]),
     ],

@@ -7,16 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.permissions import fits
-from daemon.config.model import Annotations, Permission, PermissionRule
-from daemon.config.validate import (
-    MAX_RULES,
-    covers,
-    permission_faults,
-    server_in,
-    unknown_servers,
-    unreachable,
-)
+from daemon.config.model import MAX_RULES, Annotations, Permission, PermissionRule
+from daemon.config.validate import covers, server_in, unknown_servers, unreachable
 from tests.unit.catalog.samples import tool
+from tests.unit.config.reading import faults_in
 
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
@@ -27,10 +21,10 @@ def rule(match: str | None = None, then: str = "ask", **annotations: bool) -> Pe
 
 
 def test_there_may_be_so_many() -> None:
-    rules = [rule(f"git/t{number}") for number in range(MAX_RULES + 1)]
-    assert not list(permission_faults(rules[1:], "$"))
-    (fault,) = permission_faults(rules, "$")
-    assert "too many" in fault.message
+    rules = [{"match": f"git/t{number}", "then": "ask"} for number in range(MAX_RULES + 1)]
+    assert not faults_in({"profiles": {"few": {"permissions": rules[1:]}}})
+    ((path, message),) = faults_in({"profiles": {"many": {"permissions": rules}}})
+    assert (path, "too many" in message) == ("$.profiles.many.permissions", True)
 
 
 @pytest.mark.parametrize(

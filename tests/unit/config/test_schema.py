@@ -14,13 +14,13 @@ from daemon.config.client_keys import understood_keys
 from daemon.config.model import Config, Instance, Server
 from daemon.config.schema import json_schema, render
 from daemon.config.structure import keys
-from daemon.config.tuning import AtLeast, MoreThan, OrText
+from daemon.config.tuning import AtLeast, AtMost, MoreThan, OrText, Rule
 from daemon.errors import Fault
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import faults_in, with_server
 
 SHIPPED = Path(__file__).parents[3] / "config" / "mcpd.schema.json"
-NOT_IN_FILES = {AtLeast, MoreThan, OrText, Config, Fault, Instance}
+NOT_IN_FILES = {AtLeast, AtMost, MoreThan, OrText, Rule, Config, Fault, Instance}
 CLASSES = [
     value
     for module in (model, tuning)

@@ -7,8 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from daemon.config.model import State
-from daemon.config.state_url import StateUrlError, of_file, parse, passwords, resolve, state_faults
+from daemon.config.state_url import StateUrlError, of_file, parse, passwords, resolve
 from daemon.safety.redact import Redactor
 from tests.unit.config.reading import faults_in
 
@@ -36,7 +35,9 @@ BAD_DRIVER = ["postgresql+asyncpg://u:hunter2@h/d", "postgresql+psycopg2://h/d"]
 
 
 def messages(url: str | None) -> list[str]:
-    return [fault.message for fault in state_faults(State(url=url), "$.state")]
+    found = faults_in({"state": {"url": url}})
+    assert all(path == "$.state.url" for path, _ in found)
+    return [message for _, message in found]
 
 
 def test_without_a_url_it_is_a_file_in_the_state_directory() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config.model import Metrics
-from daemon.config.validate import SUGGESTED, metrics_faults
+from daemon.config.listen import METRICS_EXAMPLE
 from daemon.safety.redact import Redactor
 from tests.unit.config.reading import config_of, faults_in, with_server
 
@@ -92,14 +91,14 @@ HERE = "$.metrics"
 
 
 def faults(listen: str | None) -> list[tuple[str, str]]:
-    return [(fault.path, fault.message) for fault in metrics_faults(Metrics(listen=listen), HERE)]
+    return faults_in({"metrics": {"listen": listen}})
 
 
 @pytest.mark.parametrize(
     "listen",
     [
         None,
-        SUGGESTED,
+        METRICS_EXAMPLE,
         "localhost:1",
         "LocalHost:9464",
         "127.8.9.10:65535",
@@ -139,7 +138,7 @@ def test_loopback_with_a_port_is_right(listen: str | None) -> None:
 def test_what_is_no_address_with_a_port_is_a_fault_that_shows_one(listen: str) -> None:
     ((path, message),) = faults(listen)
     assert path == "$.metrics.listen"
-    assert message.endswith(f"is not HOST:PORT: write {SUGGESTED}")
+    assert message.endswith(f"is not HOST:PORT: write {METRICS_EXAMPLE}")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +164,7 @@ def test_what_others_can_reach_or_rename_is_a_fault(host: str) -> None:
     assert path == "$.metrics.listen"
     assert "is no loopback address, and metrics have no password" in message
     assert Redactor(())(message) == message, "it must not look like a credential"
-    assert SUGGESTED in message
+    assert METRICS_EXAMPLE in message
 
 
 def test_a_long_word_is_not_repeated_in_full() -> None:
