@@ -6,16 +6,12 @@ agent and `mcpd status` by every watcher: each pays only for what it uses.
 
 import sys
 
-from daemon.cli.table import COMMANDS, ENDING, GROUPS, HARDLY_WRONG, MEANT, MODULES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from daemon.cli.table import COMMANDS, ENDING, GROUPS, HARDLY_WRONG, MEANT
+from daemon.cli.table import EX_CONFIG as EX_CONFIG
+from daemon.cli.table import implementation as implementation
 
 EX_USAGE = 2
 """Wrong usage, as argparse reports it."""
-EX_CONFIG = 78
-"""The configuration is faulty (sysexits.h): `run`, `check` and `reload` end with it."""
 EX_IOERR = 74
 """The output cannot be written because its disk is full (sysexits.h)."""
 EX_INTERRUPTED = 130
@@ -72,16 +68,6 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     print(_unknown(command), file=sys.stderr)
     return EX_USAGE
-
-
-def implementation(command: str) -> "Any":
-    """What implements a command: it has `main(argv)`, which returns the exit status, and `make_parser()`."""
-    # By its full name: `python -m daemon` comes here as well.
-    import importlib  # noqa: PLC0415 - see the module's docstring
-
-    place = next(module for module, commands in MODULES.items() if command in commands.split())
-    module = importlib.import_module(place)
-    return getattr(module, command.upper(), module)
 
 
 def _asked_by_shell() -> bool:

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daemon.cli import EX_CONFIG
 from daemon.cli.control import EX_FAULT, ask_with, guarded
 from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
+from daemon.cli.table import EX_CONFIG
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ import argcomplete
 from argcomplete.completers import FilesCompleter, SuppressCompleter
 from argcomplete.shell_integration import shellcode
 
-from daemon.cli import implementation
 from daemon.cli.command import CommandLine, argument
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
-from daemon.cli.table import COMMANDS
+from daemon.cli.table import COMMANDS, implementation
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 

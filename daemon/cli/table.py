@@ -1,5 +1,12 @@
 """The table of commands. It imports nothing, since every command would wait: modules are named by strings."""
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+EX_CONFIG = 78
+"""The configuration is faulty (sysexits.h): `run`, `check` and `reload` end with it."""
+
 COMMANDS = {
     "up": ("set everything up: import, service, install; asks first", "mcpd up"),
     "import": ("find the servers that clients on this machine have, and take them", "mcpd import --write"),
@@ -114,3 +121,13 @@ MEANT = {
 ENDING = {"stop", "remove", "uninstall", "logout", "cancel", "unload", "disable"}
 """Commands that end or take something: a word is no misspelling of one unless hardly a letter is wrong."""
 HARDLY_WRONG = 0.87
+
+
+def implementation(command: str) -> "Any":
+    """What implements a command: it has `main(argv)`, which returns the exit status, and `make_parser()`."""
+    # By its full name: `python -m daemon` comes here as well.
+    import importlib  # noqa: PLC0415 - see the module's docstring
+
+    place = next(module for module, commands in MODULES.items() if command in commands.split())
+    module = importlib.import_module(place)
+    return getattr(module, command.upper(), module)
