@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.definitions import NEVER, known_for_longer, mean_the_same, renames, say_the_same, since_when
-from daemon.catalog.entry import after_listing, initial_status, look_alike, remembered
+from daemon.catalog.entry import after_listing, initial_status, lasting_trouble, look_alike, remembered
 from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.facts import DefinitionsListed, ListingFailed, Recalled, StatusChanged, Summarized, ToolsListed
 from daemon.safety.legible import screened
@@ -199,7 +199,12 @@ def _with_status(entry: ServerEntry, status: ServerStatus) -> ServerEntry:
         status = initial_status(status.since, enabled=False)
     if status == entry.status:
         return entry
-    return attrs.evolve(entry, status=status, first_run=max(entry.first_run, status.incarnation))
+    return attrs.evolve(
+        entry,
+        status=status,
+        trouble=lasting_trouble(entry, status),
+        first_run=max(entry.first_run, status.incarnation),
+    )
 
 
 def _is_stale(entry: ServerEntry, incarnation: int) -> bool:

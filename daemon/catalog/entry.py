@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.definitions import fingerprint, mean_the_same, say_the_same
+from daemon.causes import HEALTHY, Reason
 from daemon.facts import ServerStatus
 from daemon.model import Kind
 from daemon.safety.legible import screened
@@ -93,6 +94,9 @@ class ServerEntry:
     """What it is good for, in words for a model."""
     status: ServerStatus
     """The state of the server, as its supervisor last reported it."""
+    trouble: Reason = HEALTHY
+    """Why it is down, for lists: the reason of `status`, but unchanged while its tries fail alike
+    (`lasting_trouble`)."""
     tools: Mapping[str, Tool] | None = None
     """The last known tools by name, in the server's order; None if it never listed any."""
     epoch: int = 0
@@ -195,6 +199,19 @@ def fresh(
         enabled=server.enabled,
         switched_off=switched_off,
     )
+
+
+def lasting_trouble(entry: ServerEntry, status: ServerStatus) -> Reason:
+    """Why a server with this new status is down, in the words of before if its tries have failed alike since.
+
+    What a server writes differs from try to try, and at times it writes nothing. Clients read their lists anew
+    for each change, and what they have cached of a conversation is lost.
+    """
+    before, why = entry.trouble, status.why
+    one, other = before.remedy, why.remedy
+    if one is None or other is None or before.cause is not why.cause or status.attempt < entry.status.attempt:
+        return why
+    return before if one.helps == other.helps or (one.by_words and not other.by_words) else why
 
 
 def initial_status(now: float, *, enabled: bool) -> ServerStatus:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.offer import Offer, Offered
     from daemon.catalog.snapshot import ServerEntry
+    from daemon.causes import Reason
 
 
 STATUS = "mcpd_status"
@@ -64,9 +65,8 @@ def is_down(entry: ServerEntry) -> bool:
     return status.attempt > (1 if entry.tools is not None and not parked else 0)
 
 
-def words(entry: ServerEntry) -> str:
+def words(entry: ServerEntry, why: Reason) -> str:
     """Why a server is down and what helps, in whole sentences."""
-    why = entry.status.why
     happened = why.remedy.happened if why.remedy else f"{why.text or entry.status.state}."
     return legible(f"{happened} {what_helps(entry.name, why)}".rstrip())
 
@@ -78,7 +78,7 @@ def down_lines(view: View) -> str:
         return ""
     names = ", ".join(entry.name for entry in down[:MAX_NAMED])
     more = f" and {len(down) - MAX_NAMED} more" if len(down) > MAX_NAMED else ""
-    said = [(entry.name, words(entry)) for entry in down]
+    said = [(entry.name, words(entry, entry.trouble)) for entry in down]
     lines = index_lines(said, LINES_CHARACTERS, f"{STATUS} tells", LINE_CHARACTERS)
     return f"Down now: {names}{more}.\n{lines}"
 
@@ -98,7 +98,7 @@ def report(view: View) -> Reply:
     entries = ((entry.name, unavailable_entry(entry, view.now())) for entry in absent)
     text = "Every MCP server is up, or is started by the next call to it."
     if absent:
-        said = [(f"{entry.name} ({entry.status.state})", words(entry)) for entry in absent]
+        said = [(f"{entry.name} ({entry.status.state})", words(entry, entry.status.why)) for entry in absent]
         text = index_lines(said, room_of(view), "`mcpd status` tells the user", MAX_REASON)
     return Reply(result({"unavailableServers": fitting(entries, room_of(view))}, text))
 
@@ -174,7 +174,7 @@ def _why_absent(entry: ServerEntry) -> str:
     if entry.disabled:
         return "switched off in mcpd's configuration"
     if is_down(entry):
-        return f"down now. {words(entry)} What it has appears here once it is up."
+        return f"down now. {words(entry, entry.trouble)} What it has appears here once it is up."
     if entry.tools is None and not entry.introduction:
         why = entry.listing_error or entry.status.reason or str(entry.status.state)
         return f"not there yet ({one_line(legible(why))}); what it has appears here once it is"

@@ -69,6 +69,25 @@ def test_a_server_that_is_tried_again_stays_in_the_list_unchanged(state: ServerS
     assert SURFACE.list_tools(view_of(again)) == SURFACE.list_tools(view_of(DOWN))
 
 
+@pytest.mark.parametrize(
+    ("cause", "remedy", "is_told"),
+    [
+        (Cause.EXITED, attrs.evolve(WANTS, happened="It wants DATABASE_URL (pid 7)."), False),
+        (Cause.EXITED, Remedy("It failed with exit status 1.", "See its logs."), False),
+        (Cause.EXITED, Remedy("It wants TOKEN.", "Set TOKEN.", by_words=True), True),
+        (Cause.REFUSED, WANTS, False),
+        (Cause.REFUSED, Remedy("Nobody listens.", "Start it."), True),
+    ],
+)
+def test_a_try_that_fails_alike_leaves_the_list_as_it_is(
+    cause: Cause, remedy: Remedy, *, is_told: bool
+) -> None:
+    again = after(DOWN, [status("broken", ServerState.CRASHLOOP, attempt=6, cause=cause, remedy=remedy)])
+    assert (SURFACE.list_tools(view_of(again)) != SURFACE.list_tools(view_of(DOWN))) == is_told
+    anew = after(again, [status("broken", ServerState.CRASHLOOP, attempt=1, cause=cause, remedy=remedy)])
+    assert remedy.happened in SURFACE.instructions(view_of(anew))
+
+
 def test_neither_a_first_start_nor_a_single_end_of_a_server_with_tools_changes_the_list() -> None:
     starting = after(UP, [status("broken", ServerState.STARTING)])
     once = after(UP, [status("git", ServerState.BACKOFF, attempt=1, **CRASHES)])
