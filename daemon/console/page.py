@@ -7,7 +7,7 @@ made of them and nothing about what changes when (`live`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import attrs
@@ -45,6 +45,11 @@ def element_id(kind: str, *names: str) -> str:
     return "-".join([kind, *(quote(name, safe="") for name in names)])
 
 
+def steady(report: Mapping[str, Any], *passing: str) -> dict[str, Any]:
+    """A report without what of it differs at each look: a page would seem to change all the time."""
+    return {key: value for key, value in report.items() if key not in passing}
+
+
 class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     """Who looks at a page, and at what of it."""
 
@@ -64,7 +69,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """Its id in the page; the template draws one element that has it."""
     template: str
-    """The template, relative to `templates/`."""
+    """The template, relative to `templates/`; it is given the values, and the id as `element`."""
     values: Mapping[str, object]
     """What the template is given. Compared with those of before: nothing that always differs, such as an age
     in seconds, belongs in here; give a time, which the template shows with `since`."""

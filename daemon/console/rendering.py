@@ -18,7 +18,10 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
+from daemon.console.page import server_page, session_page, tool_page, with_query
+from daemon.history.wording import phrase
 from daemon.kit.wording import bytes_in_words, counted, span
+from daemon.operators.loaded_words import AWAITED, SOURCES, STATUSES, advice, session_name
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -70,6 +73,10 @@ class Rendering:
         self._templates.filters |= FILTERS
         self._templates.globals |= {
             "fragments": _fragments,
+            "server_page": server_page,
+            "session_page": session_page,
+            "tool_page": tool_page,
+            "with_query": with_query,
             "form_token": FORM_TOKEN,
             "here": HERE,
             "static": {name: each.path for name, each in static.items()},
@@ -77,7 +84,7 @@ class Rendering:
 
     def fragment(self, fragment: Fragment) -> str:
         """The HTML of a fragment."""
-        return self._templates.get_template(fragment.template).render(fragment.values)
+        return self._templates.get_template(fragment.template).render(fragment.values, element=fragment.id)
 
     def page(self, template: str, snapshot: Snapshot | None, values: Mapping[str, object]) -> str:
         """The HTML of a page, around the fragments of a snapshot."""
@@ -198,5 +205,11 @@ FILTERS: dict[str, Any] = {
     "span": span,
     "count": lambda number: f"{number:,}",
     "plural": counted,
+    "phrase": phrase,
+    "awaited": AWAITED.__getitem__,
+    "session": session_name,
+    "loaded": STATUSES.__getitem__,
+    "loader": SOURCES.__getitem__,
+    "advice": advice,
 }
 """The filters of templates, besides those of Jinja."""

@@ -38,6 +38,16 @@ SOURCES = {
 """Who has loaded a tool, in words."""
 
 
+AWAITED = {
+    "server": "its server",
+    "turn": "its turn",
+    "answer": "the answer",
+    "client": "its client",
+    "store": "the store",
+}
+"""What a call waits for, in words."""
+
+
 RISKS = (
     "What loading on demand risks: a model overlooks a tool that it does not look for, needs a step more before"
     " its first call, and some clients' own permissions see the tool that calls, not the one that is called."
@@ -64,6 +74,12 @@ def switches(*, lazy: bool, surfaces: Mapping[str, str]) -> str:
     told = [f"{name} shows {surface}" for name, surface in list(shown.items())[:NAMED]]
     more = [f"{len(surfaces) - NAMED} more"] if len(surfaces) > NAMED else []
     return f"lazy loading is on; by profile: {', '.join([*told, *more])}"
+
+
+def session_name(report: Mapping[str, Any]) -> str:
+    """The name of the session that a call or a report is of: its key, or its connection's number as `#4`."""
+    number = report.get("number") if "session" not in report else report["session"]
+    return str(report["key"] or ("" if number is None else f"#{number}"))
 
 
 def change_in_words(change: Mapping[str, Any], tool: str = "It") -> str:

@@ -326,6 +326,31 @@ def _numbered(session: SessionStatistics, judged: _Validity) -> dict[str, object
     return {**_unrecorded([session]), "invalid": invalid}
 
 
+def connection_status(session: SessionStatistics) -> dict[str, Any]:
+    """An open connection with its numbers, as `status` tells it."""
+    return {
+        "number": session.number,
+        "key": session.key,
+        "client": session.client,
+        "token": session.token or None,
+        "protocol": session.protocol,
+        "profile": session.profile,
+        "surface": session.surface,
+        "servers": list(session.servers),
+        "surfaceGrounds": str(session.choice.grounds),
+        "surfaceWhy": why(session.choice),
+        "workspace": session.workspace,
+        "instances": list(session.instances),
+        "since": round(session.since, 3),
+        "calls": session.calls,
+        "inFlight": session.in_flight,
+        "loadedTools": session.loaded,
+        "repairedCalls": session.repaired,
+        "estimatedTokensNotSent": session.tokens_not_sent,
+        "defersTools": session.tokens_not_sent is None,
+    }
+
+
 def _loaded(tool: LoadedTool, catalog: Catalog, now: float) -> dict[str, object]:
     server, name = tool.key
     verdict = judge_in(catalog, tool)

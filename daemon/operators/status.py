@@ -17,7 +17,7 @@ from daemon.kit.wording import camel
 from daemon.operators.base import Command
 from daemon.operators.calls import in_flight, told
 from daemon.operators.events import LOOKED_AT, for_people, recent
-from daemon.operators.sessions import why
+from daemon.operators.sessions import connection_status
 from daemon.operators.status_servers import instance_status, numbers, server_status
 from daemon.operators.tool_reports import view_of
 from daemon.processes.marks import memory_by_mark
@@ -28,7 +28,6 @@ from daemon.upstreams.transports.stdio import child_environment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from daemon.clients.context import SessionStatistics
     from daemon.history.event import Event
     from daemon.operators.base import OperatorContext
 
@@ -112,7 +111,7 @@ async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int
     return {
         "name": name,
         "server": _status(context, name, memory),
-        "lastErrors": _failures(context, server_of(name)),
+        "lastErrors": failures(context, server_of(name)),
         "events": [_event(each) for each in for_people(events, EVENTS)],
         "calls": [told(each) for each in calls[:CALLS]],
         "moreCalls": max(0, len(calls) - CALLS),
@@ -129,7 +128,7 @@ def _status(context: OperatorContext, name: str, memory: Mapping[int, int]) -> d
     return instance_status(actor, context, memory)
 
 
-def _failures(context: OperatorContext, server: str) -> list[dict[str, object]]:
+def failures(context: OperatorContext, server: str) -> list[dict[str, object]]:
     """The last errors of its calls, oldest first; of a server with instances those of all of them."""
     redact = context.redact.of(server)
     return [
@@ -182,7 +181,7 @@ def status_with(context: OperatorContext, memory: Mapping[int, int]) -> dict[str
     told = {
         "daemon": _daemon(context),
         "servers": {name: server_status(context, entry, memory) for name, entry in catalog.servers.items()},
-        "sessions": [_session(session) for session in context.clients.statistics()],
+        "sessions": [connection_status(session) for session in context.clients.statistics()],
         "repairs": counters.mended.by_client(),
         "unresolved": sorted({name for c in catalog.categories.values() for name in c.unresolved}),
         "switchedOff": sorted(f"{server}/{tool}" if tool else server for server, tool in catalog.switched),
@@ -269,28 +268,4 @@ def _counted(context: OperatorContext) -> dict[str, object]:
 def _summarizer(context: OperatorContext, state: Mapping[str, object]) -> dict[str, object]:
     return {
         camel(name): context.redact(value) if isinstance(value, str) else value for name, value in state.items()
-    }
-
-
-def _session(session: SessionStatistics) -> dict[str, object]:
-    return {
-        "number": session.number,
-        "key": session.key,
-        "client": session.client,
-        "token": session.token or None,
-        "protocol": session.protocol,
-        "profile": session.profile,
-        "surface": session.surface,
-        "servers": list(session.servers),
-        "surfaceGrounds": str(session.choice.grounds),
-        "surfaceWhy": why(session.choice),
-        "workspace": session.workspace,
-        "instances": list(session.instances),
-        "since": round(session.since, 3),
-        "calls": session.calls,
-        "inFlight": session.in_flight,
-        "loadedTools": session.loaded,
-        "repairedCalls": session.repaired,
-        "estimatedTokensNotSent": session.tokens_not_sent,
-        "defersTools": session.tokens_not_sent is None,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -106,7 +106,7 @@ _NOT_RUNNING: dict[str, object] = {
 """The fields of a disabled server, which has nothing to observe."""
 
 
-def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]) -> dict[str, object]:
+def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]) -> dict[str, Any]:
     """Everything known about a server; the keys are the same whether it runs or not.
 
     Of a server with instances, counts are those of all that it has had, and what cannot be said of all of them
@@ -171,10 +171,7 @@ def _standing(
     now: float,
 ) -> dict[str, object]:
     why = by_cause(name, _why(status, upstream).redacted(redact))
-    attempt, due = status.attempt, status.next_retry_at
-    if status.state is ServerState.DEGRADED and upstream is not None:
-        # A degraded server runs; its next try is to list its tools.
-        attempt, due = upstream.standing.attempt, upstream.standing.next_at
+    attempt, due = next_try(status, upstream)
     return {
         "state": str(status.state),
         "since": round(status.since, 3),
@@ -189,6 +186,13 @@ def _standing(
         "waits": why.remedy is not None and why.remedy.waits,
         "restarts": status.restarts,
     }
+
+
+def next_try(status: ServerStatus, upstream: ObservedUpstream | None) -> tuple[int, float | None]:
+    """How often was tried what is tried next, and when that is: a start, or of a degraded server its lists."""
+    if status.state is ServerState.DEGRADED and upstream is not None:
+        return upstream.standing.attempt, upstream.standing.next_at
+    return status.attempt, status.next_retry_at
 
 
 def _why(status: ServerStatus, upstream: ObservedUpstream | None) -> Reason:

@@ -12,15 +12,13 @@ from daemon.console.page import (
     ConsolePage,
     Fragment,
     element_id,
-    server_page,
-    session_page,
-    tool_page,
+    steady,
     with_query,
 )
 from daemon.counting.recent_calls import KEPT
 from daemon.errors import InvalidArguments
 from daemon.history.event import MAY_BE_BAD, Event, EventKind
-from daemon.history.wording import NAMED, phrase
+from daemon.history.wording import NAMED
 from daemon.kit.wording import DAY
 from daemon.operators.calls import CALLS, CANCEL, CallsParams, CancelParams
 from daemon.operators.events import condensed, recent
@@ -41,16 +39,6 @@ LAST_PAGE = -(-KEPT // SHOWN)
 
 LONGEST_NUMBER = 6
 """Digits of a page's number: there are no such pages, and Python refuses to read a number of thousands."""
-
-
-_WAITS_FOR = {
-    "server": "its server to come up",
-    "turn": "a place at its server",
-    "answer": "the answer",
-    "client": "its client",
-    "store": "the store",
-}
-"""What a call waits for, in words."""
 
 
 async def _calls_shown(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
@@ -117,55 +105,14 @@ def _calls_filter(viewer: Viewer, wanted: Mapping[str, str]) -> Fragment:
     return Fragment(id="calls-wanted", template="calls_filter.html", values={"servers": servers, **wanted})
 
 
-def caller(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Who has made a call, and for which server: what all tables of calls show."""
-    is_tool = call["server"] and call.get("method", "tools/call") == "tools/call"
-    session = call["key"] or (None if call["session"] is None else f"#{call['session']}")
-    return {
-        "client": call["client"],
-        "token": call["token"],
-        "session": session,
-        "session_page": session and session_page(session),
-        "server": call["server"],
-        "server_page": server_page(call["server"]),
-        "tool": call["tool"],
-        "tool_page": tool_page(call["server"], call["tool"]) if is_tool else "",
-    }
-
-
-def waiting(call: Mapping[str, Any]) -> dict[str, Any]:
-    """For how long a call is waited for, and for what."""
-    return {
-        "instance": call["instance"],
-        # To the second: an age is computed anew at each look, and must not differ by rounding.
-        "since": round(call["since"]),
-        "waits_for": _WAITS_FOR.get(call["waitsFor"], call["waitsFor"]),
-    }
-
-
 def _under_way(call: Mapping[str, Any], *, may_change: bool) -> Fragment:
-    element = element_id("waiting", str(call["id"]))
-    values = {
-        **caller(call),
-        **waiting(call),
-        "element": element,
-        "id": call["id"],
-        "method": call["method"],
-        "may_change": may_change,
-    }
-    return Fragment(id=element, template="calls_waiting.html", values=values)
+    values = {"call": steady(call, "ageSeconds"), "may_change": may_change}
+    return Fragment(id=element_id("waiting", str(call["id"])), template="calls_waiting.html", values=values)
 
 
 def _ended(call: Mapping[str, Any]) -> Fragment:
     element = element_id("call", str(call["number"]))
-    values = {
-        **caller(call),
-        "element": element,
-        "at": call["at"],
-        "ms": call["ms"],
-        "outcome": call["outcome"],
-    }
-    return Fragment(id=element, template="calls_row.html", values=values)
+    return Fragment(id=element, template="calls_row.html", values={"call": call})
 
 
 async def _cancel(viewer: Viewer, _fields: Mapping[str, str]) -> str:
@@ -265,23 +212,13 @@ async def changes(context: OperatorContext) -> Fragment:
 
 
 def told(context: OperatorContext, event: Event) -> dict[str, object]:
-    """What a line about an event shows: when, of whom, what, and the tools that it names and that are there."""
-    servers = context.catalog.servers
+    """What a line about an event shows: the event, whether its server is there, and the tools that it names."""
+    entry = context.catalog.servers.get(event.server)
+    tools = () if entry is None else (entry.tools or {})
     return {
-        "at": event.at,
-        "kind": str(event.kind),
-        "is_bad": event.is_bad,
-        "server": event.server,
-        "instance": event.instance,
-        "server_page": server_page(event.server) if event.server in servers else "",
-        "session": event.session,
-        "session_events": with_query("/events", session=event.session),
-        "sentence": phrase(event),
-        "tools": [
-            {"name": name, "address": tool_page(event.server, name)}
-            for name in _tools_of(event)
-            if event.server in servers and name in (servers[event.server].tools or {})
-        ],
+        "event": event,
+        "known": entry is not None,
+        "tools": [name for name in _tools_of(event) if name in tools],
     }
 
 
@@ -331,4 +268,4 @@ def _field(text: str) -> str:
 
 def _row(context: OperatorContext, event: Event) -> Fragment:
     element = element_id("event", event.life, str(event.number))
-    return Fragment(id=element, template="events_row.html", values={**told(context, event), "element": element})
+    return Fragment(id=element, template="events_row.html", values=told(context, event))

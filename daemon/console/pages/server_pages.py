@@ -17,31 +17,29 @@ from daemon.console.page import (
     ConsolePage,
     Fragment,
     element_id,
-    server_page,
-    session_page,
+    steady,
     with_query,
 )
-from daemon.console.pages.activity_pages import caller, waiting
 from daemon.history.event import EventKind
-from daemon.history.wording import phrase
 from daemon.kit.wording import counted
 from daemon.operators.calls import in_flight, told
 from daemon.operators.events import LOOKED_AT, for_people, recent
 from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT, LoginAnswerParams, LoginParams, LogoutParams
 from daemon.operators.logs import LOGS, LogsParams
 from daemon.operators.server_changes import REFRESH, RESTART, RefreshParams, RestartParams
-from daemon.operators.status_servers import resident_bytes, server_status
+from daemon.operators.status import failures
+from daemon.operators.status_servers import next_try, server_status
 from daemon.operators.switch import SWITCH, SwitchParams
 from daemon.processes.marks import memory_by_mark
 from daemon.states import WELL, WORST_FIRST, ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from markupsafe import Markup
 
     from daemon.console.page import Viewer
-    from daemon.operators.base import ObservedUpstream, OperatorContext
+    from daemon.operators.base import OperatorContext
 
 
 MINUTES = 5
@@ -52,39 +50,28 @@ MEBIBYTE = 1 << 20
 """Memory is shown to one MiB: it changes with every call otherwise, and a page with it."""
 
 
-def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int]) -> dict[str, object]:
-    """What the list of servers and the page of a server have in common.
+_PASSING = ("nextRetryInMs", "pings", "stderr", "rssBytes", "idleMs")
+"""What of a server's status differs at each look, or is shown elsewhere."""
+
+
+def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int]) -> dict[str, Any]:
+    """What the list of servers and the page of a server have in common: its status, steadied.
 
     Args:
         context: the daemon.
         name: a server of the catalog.
         memory: resident bytes of each child's tree, by its mark.
     """
-    entry, upstream = context.catalog.servers[name], context.upstreams.get(name)
-    redact, instances = context.redact.of(name), context.instances_of(name)
-    status = entry.status
-    why = status.why.redacted(redact)
-    used: Sequence[ObservedUpstream] = instances or ([] if upstream is None else [upstream])
+    entry = context.catalog.servers[name]
+    due = next_try(entry.status, context.upstreams.get(name))[1]
+    seen = server_status(context, entry, memory)
     return {
+        **steady(seen, *_PASSING),
         "name": name,
-        "address": server_page(name),
-        "title": redact(context.config.mcp_servers[name].title),
-        "state": str(status.state),
-        "since": round(status.since),
-        "restarts": status.restarts,
-        "attempt": status.attempt,
-        "next_retry_at": _next_try(context, name),
-        "reason": why.text,
-        "happened": "",
-        "helps": "",
-        **why.diagnosis,
         "off": entry.disabled,
-        "wants_login": status.state is ServerState.NEEDS_AUTH,
-        **_lately(upstream),
-        "in_flight": 0 if upstream is None else upstream.in_flight,
-        "memory": memory_of(used, memory),
-        "tools": len(entry.tools or ()),
-        "instances": len(instances),
+        "nextRetryAt": None if due is None else round(due),
+        "memory": _to_mebibyte(seen["rssBytes"]),
+        "instances": [_instance(context, each) for each in seen["instances"]],
     }
 
 
@@ -95,31 +82,8 @@ async def memory_now(context: OperatorContext) -> Mapping[int, int]:
     return await trio.to_thread.run_sync(memory_by_mark)
 
 
-def memory_of(actors: Sequence[ObservedUpstream], memory: Mapping[int, int]) -> int | None:
-    """Resident bytes of these together, to one MiB; None if they have no processes here."""
-    used = resident_bytes(actors, memory)
+def _to_mebibyte(used: int | None) -> int | None:
     return None if used is None else round(used / MEBIBYTE) * MEBIBYTE
-
-
-def _next_try(context: OperatorContext, name: str) -> int | None:
-    """When it is started again, or its lists are read again, in seconds since the epoch."""
-    status, upstream = context.catalog.servers[name].status, context.upstreams.get(name)
-    due = status.next_retry_at
-    if status.state is ServerState.DEGRADED and upstream is not None:
-        due = upstream.standing.next_at
-    return None if due is None else round(due)
-
-
-def _lately(upstream: ObservedUpstream | None) -> dict[str, object]:
-    if upstream is None:
-        return {"calls": 0, "errors": 0, "p50_ms": None, "p95_ms": None}
-    window = upstream.stats.window(MINUTES, trio.current_time())
-    return {
-        "calls": window.calls,
-        "errors": window.errors,
-        "p50_ms": window.p50_ms,
-        "p95_ms": window.p95_ms,
-    }
 
 
 HOUR = 3600
@@ -147,18 +111,18 @@ async def _of_all(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     # As of now: a reload may have removed some meanwhile.
     rows = [
         Fragment(
-            id=(element := element_id("server", name)),
+            id=element_id("server", name),
             template="servers_row.html",
-            values={
-                "element": element,
-                **server_facts(context, name, memory),
-                "may_change": viewer.may_change,
-            },
+            values={"server": _in_row(server_facts(context, name, memory)), "may_change": viewer.may_change},
         )
         for name in names
         if name in context.catalog.servers
     ]
     return {"servers-summary": [_summary(context, viewer.query, len(rows))], "servers": rows}
+
+
+def _in_row(server: Mapping[str, Any]) -> dict[str, Any]:
+    return {**server, "instances": len(server["instances"])}
 
 
 SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html", fragments=_of_all)
@@ -370,29 +334,32 @@ async def _of_server(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     context, name = viewer.context, viewer.path["server"]
     if name not in context.catalog.servers:
         raise context.unknown(name)
-    memory = await memory_now(context)
+    seen = server_facts(context, name, await memory_now(context))
     events = await recent(context, server=name, limit=EVENTS * LOOKED_AT)
     history = for_people(events, EVENTS)
-    lines = await _stderr(context, name)
-    facts = {
-        **server_facts(context, name, memory),
-        "may_change": viewer.may_change,
-        "has_login": context.config.mcp_servers[name].login is not None,
+    facts = {"server": steady(seen, "instances"), "may_change": viewer.may_change}
+    parts: dict[str, Mapping[str, object]] = {
+        "overview": facts,
+        "login": {
+            **facts,
+            "has_login": context.config.mcp_servers[name].login is not None,
+            "login": _login(viewer, name),
+        },
+        "charts": {"charts": await server_charts(context, name)},
+        "history": {"events": history[::-1], "zone": time.strftime("%Z")},
+        "numbers": facts,
+        "calls": {
+            "calls": [steady(told(each), "ageSeconds") for each in in_flight(context, name)[:CALLS]],
+            "errors": failures(context, name),
+        },
+        "instances": {**facts, "instances": seen["instances"]},
+        "stderr": {"sources": await _stderr(context, name)},
+        "lists": facts,
     }
-    seen: dict[str, Any] = server_status(context, context.catalog.servers[name], memory)
     return {
         "server": [
-            _fragment("overview", facts),
-            _fragment("login", {**facts, "login": _login(viewer, name)}),
-            _fragment("charts", {"charts": await server_charts(context, name)}),
-            _fragment(
-                "history", {"events": [_event(each) for each in reversed(history)], "zone": time.strftime("%Z")}
-            ),
-            _fragment("numbers", {**facts, "seen": _steady(seen)}),
-            _fragment("calls", {"calls": list(_calls(context, name)), "errors": seen.get("lastErrors") or []}),
-            _fragment("instances", {**facts, "each": list(_instances(context, seen))}),
-            _fragment("stderr", {"sources": lines}),
-            _fragment("lists", {**facts, "seen": _steady(seen)}),
+            Fragment(id=f"server-{part}", template=f"server_{part}.html", values=values)
+            for part, values in parts.items()
         ]
     }
 
@@ -400,18 +367,6 @@ async def _of_server(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
 SERVER = ConsolePage(
     path="/servers/{server}", title="Server", template="server.html", fragments=_of_server, in_navigation=False
 )
-
-
-def _fragment(part: str, values: Mapping[str, object]) -> Fragment:
-    return Fragment(id=f"server-{part}", template=f"server_{part}.html", values=values)
-
-
-_PASSING = ("nextRetryInMs", "rssBytes", "instances", "stderr", "lastErrors")
-"""What of a status differs all the time, or is shown elsewhere."""
-
-
-def _steady(seen: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in seen.items() if key not in _PASSING}
 
 
 def _login(viewer: Viewer, name: str) -> dict[str, object] | None:
@@ -424,40 +379,19 @@ def _login(viewer: Viewer, name: str) -> dict[str, object] | None:
     return {"url": run.shown.complete_url or run.shown.url, "code": run.shown.code, "redirect": ""}
 
 
-def _calls(context: OperatorContext, name: str) -> Iterator[dict[str, object]]:
-    for call in map(told, in_flight(context, name)[:CALLS]):
-        yield {**caller(call), **waiting(call)}
-
-
-def _instances(context: OperatorContext, seen: Mapping[str, Any]) -> Iterator[dict[str, object]]:
-    for each in seen["instances"]:
-        actor = context.actors.get(each["name"])
-        used = None if actor is None or actor.use is None else actor.use.at
-        lately = used is not None and used > float("-inf")
-        rss = each["rssBytes"]
-        yield {
-            **_steady(each),
-            "session": None if each["session"] is None else session_page(f"#{each['session']}"),
-            "number": each["session"],
-            "memory": None if rss is None else round(rss / MEBIBYTE) * MEBIBYTE,
-            "used_at": _wall_time(context, used) if lately and used is not None else None,
-        }
+def _instance(context: OperatorContext, seen: Mapping[str, Any]) -> dict[str, Any]:
+    actor = context.actors.get(seen["name"])
+    used = None if actor is None or actor.use is None else actor.use.at
+    return {
+        **steady(seen, *_PASSING),
+        "memory": _to_mebibyte(seen["rssBytes"]),
+        "used_at": None if used is None or used == float("-inf") else _wall_time(context, used),
+    }
 
 
 def _wall_time(context: OperatorContext, at: float) -> int:
     ago = trio.current_time() - at
     return round((context.wall() - ago) / _IDLE_SECONDS) * _IDLE_SECONDS
-
-
-def _event(event: Any) -> dict[str, object]:
-    return {
-        "at": event.at,
-        "kind": str(event.kind),
-        "run": event.run,
-        "instance": event.instance,
-        "is_bad": event.is_bad,
-        "sentence": phrase(event),
-    }
 
 
 async def _stderr(context: OperatorContext, name: str) -> list[dict[str, Any]]:

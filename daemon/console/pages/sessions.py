@@ -10,14 +10,12 @@ from daemon.console.page import (
     ConsolePage,
     Fragment,
     element_id,
-    server_page,
-    session_page,
-    tool_page,
+    steady,
 )
 from daemon.errors import McpdError
-from daemon.operators.loaded_words import SOURCES, STATUSES, advice
+from daemon.operators.loaded_words import session_name
 from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD, AllowParams, MoveParams, UnloadParams
-from daemon.operators.sessions import SESSIONS, SessionsParams, why
+from daemon.operators.sessions import SESSIONS, SessionsParams, connection_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,51 +54,21 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
 SESSIONS_PAGE = ConsolePage(path="/sessions", title="Sessions", template="sessions.html", fragments=_fragments)
 
 
-def connection_facts(session: SessionStatistics) -> dict[str, Any]:
-    """What pages say of an open connection."""
-    name = session.key or f"#{session.number}"
-    return {
-        "name": name,
-        "address": session_page(name),
-        "number": session.number,
-        "client": session.client,
-        "token": session.token,
-        "profile": session.profile,
-        "surface": session.surface,
-        "why": why(session.choice),
-        "servers": list(session.servers),
-        "workspace": session.workspace,
-        "protocol": session.protocol,
-        "calls": session.calls,
-        "in_flight": session.in_flight,
-        "loaded": session.loaded,
-        "instances": list(session.instances),
-        "since": round(session.since),
-    }
-
-
 def _connection(session: SessionStatistics) -> Fragment:
     element = element_id("connection", str(session.number))
-    values = {"element": element, **connection_facts(session)}
+    values = {"connection": connection_status(session)}
     return Fragment(id=element, template="sessions_connection.html", values=values)
 
 
 def _kept(report: Mapping[str, Any]) -> Fragment:
-    element = element_id("session", report["key"])
-    values = {
-        "element": element,
-        "name": report["key"],
-        "address": session_page(report["key"]),
-        "client": report["client"],
-        "profile": report["profile"],
-        "connections": report["connections"],
-        "loaded": report["loaded"],
-        "invalid": report["invalid"] or 0,
-        "created_at": round(report["createdAt"]),
-        # That of a session in use is now, and differs all the time.
-        "seen_at": None if report["connections"] or report["seenAt"] is None else round(report["seenAt"]),
-    }
-    return Fragment(id=element, template="sessions_row.html", values=values)
+    values = {"session": _steady(report)}
+    return Fragment(id=element_id("session", report["key"]), template="sessions_row.html", values=values)
+
+
+def _steady(report: Mapping[str, Any]) -> dict[str, Any]:
+    # A session in use was used just now.
+    passing = ("seenAt",) if report["connections"] else ()
+    return {"seenAt": None, **steady(report, "forgottenInSeconds", *passing)}
 
 
 _STEP = 60
@@ -110,19 +78,16 @@ _STEP = 60
 async def _session_fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     context, name = viewer.context, viewer.path["session"]
     report: Any = await SESSIONS.run(context, SessionsParams(name))
-    name = report["key"] or f"#{report['number']}"
+    name = session_name(report)
     live = [each for each in context.clients.statistics() if (each.key or f"#{each.number}") == name]
-    facts = {"name": name, "address": session_page(name), "may_change": viewer.may_change}
+    facts = {"name": name, "may_change": viewer.may_change}
     overview = {
         **facts,
-        "client": report["client"],
-        "created_at": round(report["createdAt"]),
-        "seen_at": None if report["connections"] or report["seenAt"] is None else round(report["seenAt"]),
-        "connections": [_one_connection(context, connection_facts(each)) for each in live],
+        "session": steady(_steady(report), "loaded"),
+        "connections": [_with_instances(context, connection_status(each)) for each in live],
         "profiles": list(context.config.profiles),
-        "profile": report["profile"],
     }
-    loaded = {**facts, "loaded": [_loaded(each) for each in report["loaded"]]}
+    loaded = {**facts, "loaded": [steady(each, "age") for each in report["loaded"]]}
     grants = {**facts, **await _grants(context, name)}
     return {
         "session": [
@@ -170,27 +135,11 @@ SESSION_ACTIONS = (
 )
 
 
-def _one_connection(context: OperatorContext, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _with_instances(context: OperatorContext, connection: Mapping[str, Any]) -> dict[str, Any]:
     instances = [
-        {"name": each, "address": server_page(server_of(each)), **context.state_of(each)}
-        for each in facts["instances"]
+        {"name": each, "server": server_of(each), **context.state_of(each)} for each in connection["instances"]
     ]
-    return {**facts, "instances": instances}
-
-
-def _loaded(report: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "key": f"{report['server']}/{report['name']}",
-        "address": tool_page(report["server"], report["name"]),
-        "status": report["status"],
-        "words": STATUSES.get(report["status"], report["status"]),
-        "reason": report["reason"],
-        "change": report.get("changed"),
-        "helps": advice(report),
-        "source": SOURCES.get(report["source"], report["source"]),
-        "at": round(report["loadedAt"]),
-        "renamed_to": report.get("renamedTo"),
-    }
+    return {**connection, "instances": instances}
 
 
 async def _grants(context: OperatorContext, name: str) -> dict[str, Any]:

@@ -84,7 +84,7 @@ async def test_there_are_a_hundred_on_a_page() -> None:
     first = await CALLS_PAGE.fragments(viewer_of(context))
     last = await CALLS_PAGE.fragments(viewer_of(context, query="page=3"))
     assert (len(first["ended"]), len(last["ended"])) == (SHOWN, 50)
-    assert first["ended"][0].values["tool"] == "tool-249"
+    assert first["ended"][0].values["call"]["tool"] == "tool-249"
     pager = (await drawn(CALLS_PAGE, viewer_of(context, query="page=2&errors="))).links[-2:]
     assert pager == ["/ui/calls?page=1", "/ui/calls?page=3"]
     for written in ("0", "-1", "999999", "x", "²", "9" * 5000):
@@ -124,6 +124,6 @@ def test_a_call_without_an_answer_can_be_cancelled_by_those_who_may(*, may_chang
     }
     html = Rendering().fragment(_under_way(call, may_change=may_change))
     assert ("/ui/calls/7/cancel" in html) is may_change
-    for said in ("a place at its server", "1m", "git#1", "prompts/get"):
+    for said in ("its turn", "1m", "git#1", "prompts/get"):
         assert said in html
     assert "<script>" not in html

@@ -11,6 +11,7 @@ from daemon.console.pages.activity_pages import CHANGES, EVENTS_PAGE, EVENTS_SHO
 from daemon.console.rendering import Rendering
 from daemon.errors import InvalidArguments
 from daemon.history.event import Event, EventKind
+from daemon.history.wording import phrase
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import operator_context
@@ -54,7 +55,7 @@ async def test_a_hundred_are_on_a_page_and_the_next_goes_on_where_it_ends() -> N
     older = str(first["events-pages"][0].values["older"])
     assert older.startswith("/events?until=")
     rest = await EVENTS_PAGE.fragments(viewer_of(context, query=older.partition("?")[2]))
-    assert [each.values["sentence"] for each in rest["events"]][::6] == ["run 6 begins", "run 0 begins"]
+    assert [phrase(each.values["event"]) for each in rest["events"]][::6] == ["run 6 begins", "run 0 begins"]
     assert rest["events-pages"][0].values["newest"] == "/events"
     assert not rest["events-pages"][0].values["older"]
 

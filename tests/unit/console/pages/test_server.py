@@ -31,7 +31,7 @@ async def test_its_history_is_its_own_the_newest_first() -> None:
     for server, text in (("alpha", "first"), ("beta", "another"), ("alpha", "second")):
         context.history.note(Event(kind=EventKind.ENDED, server=server, text=text))
     events = (await values_of(SERVER, viewer_of(context, server="alpha")))["server-history"]["events"]
-    assert ["second" in each["sentence"] for each in events] == [True, False]
+    assert ["second" in each.text for each in events] == [True, False]
     assert len(events) == 2
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.causes import Cause, Remedy
-from daemon.console.pages.server_pages import MEBIBYTE, memory_now, memory_of, server_facts
+from daemon.console.pages.server_pages import MEBIBYTE, memory_now, server_facts
 from daemon.states import ServerState
 from tests.unit.operators.stage import OperatorStage
 
@@ -18,7 +18,7 @@ async def test_what_was_found_out_is_said() -> None:
 
 async def test_of_a_server_that_is_well_nothing_is_said() -> None:
     facts = server_facts(OperatorStage().context(), "alpha", {})
-    assert (facts["state"], facts["reason"], facts["helps"], facts["next_retry_at"]) == ("ready", "", "", None)
+    assert (facts["state"], facts["reason"], facts["helps"], facts["nextRetryAt"]) == ("ready", "", "", None)
 
 
 async def test_the_next_try_of_a_degraded_server_is_that_of_its_lists() -> None:
@@ -26,7 +26,7 @@ async def test_the_next_try_of_a_degraded_server_is_that_of_its_lists() -> None:
     stage.stage.becomes("alpha", ServerState.DEGRADED)
     problem = stage.stage.catalog.value.servers["alpha"].status.why
     stage.alpha.standing = type(stage.alpha.standing)(problem=problem, next_at=1234.4)
-    assert server_facts(stage.context(), "alpha", {})["next_retry_at"] == 1234
+    assert server_facts(stage.context(), "alpha", {})["nextRetryAt"] == 1234
 
 
 async def test_memory_is_that_of_all_its_instances_to_a_mebibyte() -> None:
@@ -36,7 +36,6 @@ async def test_memory_is_that_of_all_its_instances_to_a_mebibyte() -> None:
         each.children[number] = number
     memory = {0: 10 * MEBIBYTE + 100, 1: 5 * MEBIBYTE}
     assert server_facts(stage.context(), "alpha", memory)["memory"] == 15 * MEBIBYTE
-    assert memory_of([], memory) is None
 
 
 async def test_where_no_server_has_a_process_nothing_is_read() -> None:

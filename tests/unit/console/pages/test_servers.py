@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -47,7 +47,7 @@ def three() -> OperatorStage:
 async def test_the_worst_is_first_and_a_query_chooses(query: str, names: list[str]) -> None:
     viewer = viewer_of(three().context(), query=query)
     assert shown(viewer.context, viewer.query) == names
-    rows = [each["name"] for each in (await values_of(SERVERS, viewer)).values() if "name" in each]
+    rows = [each["server"]["name"] for each in (await values_of(SERVERS, viewer)).values() if "server" in each]
     assert rows == names
 
 
@@ -70,8 +70,8 @@ async def test_calls_of_the_last_minutes_are_counted() -> None:
         stage.alpha.stats.record([0.02], ok=ok)
     stage.alpha.in_flight = 3
     row = await _row(stage.context())
-    assert (row["calls"], row["errors"], row["in_flight"]) == (3, 1, 3)
-    assert row["p50_ms"] == pytest.approx(20, rel=0.1)
+    assert (row["recent"]["calls"], row["recent"]["errors"], row["inFlight"]) == (3, 1, 3)
+    assert row["recent"]["p50Ms"] == pytest.approx(20, rel=0.1)
 
 
 async def test_nothing_differs_as_long_as_nothing_happens() -> None:
@@ -79,5 +79,5 @@ async def test_nothing_differs_as_long_as_nothing_happens() -> None:
     assert await values_of(SERVERS, viewer_of(context)) == await values_of(SERVERS, viewer_of(context))
 
 
-async def _row(context: OperatorContext) -> dict[str, object]:
-    return dict((await values_of(SERVERS, viewer_of(context)))["server-alpha"])
+async def _row(context: OperatorContext) -> dict[str, Any]:
+    return dict((await values_of(SERVERS, viewer_of(context)))["server-alpha"]["server"])

@@ -21,8 +21,8 @@ async def test_connections_and_kept_sessions_are_shown() -> None:
     assert page.is_harmless()
     assert {"/ui/sessions/%233", "/ui/sessions/%2Fhome%2Fme%2Fa%20b%3F%23"} <= {*page.links}
     values = await values_of(SESSIONS_PAGE, viewer_of(context))
-    kept = values["session-%2Fhome%2Fme%2Fa%20b%3F%23"]
-    assert (kept["loaded"], kept["invalid"], kept["seen_at"]) == (1, 1, 7)
+    kept = values["session-%2Fhome%2Fme%2Fa%20b%3F%23"]["session"]
+    assert (kept["loaded"], kept["invalid"], kept["seenAt"]) == (1, 1, 7)
 
 
 async def test_a_session_in_use_does_not_differ_with_the_clock() -> None:
@@ -30,7 +30,7 @@ async def test_a_session_in_use_does_not_differ_with_the_clock() -> None:
     context = OperatorStage().context(
         clients=clients_of(live, in_use=[(SessionRecord(key="k", loaded=Loaded(), seen_at=1.0), 1)])
     )
-    assert (await values_of(SESSIONS_PAGE, viewer_of(context)))["session-k"]["seen_at"] is None
+    assert (await values_of(SESSIONS_PAGE, viewer_of(context)))["session-k"]["session"]["seenAt"] is None
 
 
 async def test_it_says_when_some_may_be_missing() -> None:
