@@ -16,7 +16,7 @@ from daemon.cli.command import CommandLine, UsageError, argument, asking, lines,
 from daemon.cli.control import RemoteFault
 from daemon.cli.tools import tool_name
 from daemon.kit.wording import counted, span
-from daemon.operators.loaded_words import RISKS
+from daemon.operators.report_words import RISKS
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:

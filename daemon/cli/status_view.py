@@ -11,7 +11,7 @@ from rich.text import Text
 from daemon.cli.status_servers import below, legend, remarks, table
 from daemon.cli.terminal import draw, grid, paragraph, safe
 from daemon.kit.wording import HOUR, bytes_in_words, counted, span
-from daemon.operators.loaded_words import switches
+from daemon.operators.report_words import switches
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rich.text import Text
 from daemon.cli.definition_views import first_sentence
 from daemon.cli.terminal import Screen, draw, grid, milliseconds, paragraph, safe
 from daemon.kit.wording import called, counted, span
-from daemon.operators.loaded_words import SOURCES, STATUSES, advice, change_in_words
+from daemon.operators.report_words import SOURCES, STATUSES, advice, change_in_words
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 from daemon.console.page import server_page, session_page, tool_page, with_query
 from daemon.history.wording import phrase
 from daemon.kit.wording import bytes_in_words, counted, span
-from daemon.operators.loaded_words import AWAITED, SOURCES, STATUSES, advice, session_name
+from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, advice, session_name
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from loguru import logger
 
 from daemon.history.event import Event, EventKind
 from daemon.kit.later import load_due
-from daemon.operators.loaded_words import switches
+from daemon.operators.report_words import switches
 from daemon.processes import own
 from daemon.surfaces.table import by_profile
 from daemon.tree.running import Tree

@@ -15,7 +15,7 @@ from daemon.history.query import EventQuery
 from daemon.history.wording import of_tool
 from daemon.kit.wording import closest, meant
 from daemon.operators.base import Command
-from daemon.operators.loaded_words import change_in_words
+from daemon.operators.report_words import change_in_words
 from daemon.surfaces.answers import MAX_NAMED, choices, quoted
 from daemon.surfaces.base import View
 from daemon.surfaces.explaining import example_of

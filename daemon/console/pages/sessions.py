@@ -13,7 +13,7 @@ from daemon.console.page import (
     steady,
 )
 from daemon.errors import McpdError
-from daemon.operators.loaded_words import session_name
+from daemon.operators.report_words import session_name
 from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD, AllowParams, MoveParams, UnloadParams
 from daemon.operators.sessions import SESSIONS, SessionsParams, connection_status
 

@@ -16,7 +16,7 @@ from daemon.errors import ConfigError, InvalidArguments
 from daemon.kit.wording import counted, span
 from daemon.operators.base import NoParams
 from daemon.operators.config_changes import LAZY, SUMMARIES, LazyParams, SummariesParams
-from daemon.operators.loaded_words import RISKS
+from daemon.operators.report_words import RISKS
 from daemon.operators.server_changes import RELOAD
 from daemon.surfaces.table import SURFACES
 

@@ -19,16 +19,13 @@ from daemon.console.page import (
     ConsolePage,
     Fragment,
     element_id,
-    server_page,
-    session_page,
-    tool_page,
     with_query,
 )
 from daemon.console.pages.activity_pages import changes
 from daemon.errors import InvalidArguments, McpdError, UnknownCategory
 from daemon.kit.wording import counted
 from daemon.operators.config_changes import DESCRIBE, LONGEST, DescribeParams, described
-from daemon.operators.loaded_words import SOURCES, STATUSES
+from daemon.operators.schema_words import arguments_of
 from daemon.operators.sessions import MAX_LISTED
 from daemon.operators.switch import SWITCH, SwitchParams
 from daemon.operators.tool_reports import SEARCH, TOOL, SearchParams, ToolParams
@@ -76,7 +73,10 @@ async def _of_list(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         "tools-notes": [
             Fragment(id="notes", template="tools_notes.html", values={**shown, "rows": len(shown["rows"])})
         ],
-        "tools": [Fragment(id=row["element"], template="tools_row.html", values=row) for row in shown["rows"]],
+        "tools": [
+            Fragment(id=element_id("tool", row["server"], row["tool"]), template="tools_row.html", values=row)
+            for row in shown["rows"]
+        ],
     }
 
 
@@ -143,7 +143,7 @@ def _off(catalog: Catalog) -> Iterator[dict[str, object]]:
                 "name": name,
                 "address": with_query("/tools", server=name),
                 "description": "its server is switched off",
-                "servers": [{"name": name, "address": server_page(name)}],
+                "servers": [name],
                 "tools": count,
                 "off": count,
                 "unavailable": 0,
@@ -167,7 +167,7 @@ def _category(catalog: Catalog, name: str) -> dict[str, object]:
         "name": name,
         "address": with_query("/tools", category=name),
         "description": one_line(category.description, WIDTH),
-        "servers": [{"name": each, "address": server_page(each)} for each in category.servers],
+        "servers": list(category.servers),
         "tools": count,
         "off": off,
         "unavailable": unavailable,
@@ -241,11 +241,8 @@ def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: s
     off = why_off(catalog, key)
     state = "off" if off else "on" if entry.usable and known is not None else "unavailable"
     return {
-        "element": element_id("tool", *key),
-        "key": "/".join(key),
-        "server": {"name": key[0], "address": server_page(key[0])},
+        "server": key[0],
         "tool": key[1],
-        "address": tool_page(*key),
         "description": one_line(own if described is None else described, WIDTH),
         "state": state,
         "why": off or ("" if state == "on" else f"server {key[0]} is {entry.status.state}"),
@@ -283,7 +280,7 @@ async def _of_tool(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     facts = {
         "name": "/".join(key),
         "tool": key[1],
-        "server": {"name": key[0], "address": server_page(key[0])},
+        "server": key[0],
         "may_change": viewer.may_change,
     }
     state = {
@@ -291,13 +288,10 @@ async def _of_tool(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         "state": "off" if off else "on" if entry.usable else "unavailable",
         "why": off or ("" if entry.usable else f"server {key[0]} is {entry.status.state}"),
         "server_off": entry.disabled,
-        "categories": [
-            {"name": name, "address": with_query("/tools", category=name)} for name in told["categories"]
-        ],
+        "categories": told["categories"],
         "hash": known.schema_hash,
         "since": round(change.get("at", entry.since.get(key[1], entry.begun))),
         "change": change.get("what", ""),
-        "events": with_query("/events", server=key[0], what="tools"),
         "epoch": entry.epoch,
         "annotations": _annotations(known),
         "says": known.parts.get("annotations", b"{}").strip() not in {b"{}", b"null"},
@@ -309,9 +303,10 @@ async def _of_tool(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         "ours": described(context.config, key, told["categories"]),
         "longest": LONGEST,
     }
+    definition = msgspec.json.decode(known.raw)
     schema = {
-        "arguments": list(_arguments(known)),
-        "definition": document(msgspec.json.decode(known.raw))[:MAX_JSON],
+        "arguments": arguments_of(definition.get("inputSchema"))[:MAX_ARGUMENTS],
+        "definition": document(definition)[:MAX_JSON],
         "example": None if told["example"] is None else document(told["example"]),
     }
     loaded = await _sessions(context, key)
@@ -357,33 +352,6 @@ def _annotations(tool: Tool) -> list[str]:
     return [word for word, holds in words.items() if holds]
 
 
-def _arguments(tool: Tool) -> Iterator[dict[str, object]]:
-    """The arguments in the input schema, a row each; none where the schema is written in another way."""
-    schema = msgspec.json.decode(tool.parts.get("inputSchema", b"{}"))
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(properties, dict):
-        return
-    required = schema.get("required")
-    for name, each in list(properties.items())[:MAX_ARGUMENTS]:
-        said = each if isinstance(each, dict) else {}
-        yield {
-            "name": name,
-            "type": _type_of(said),
-            "required": isinstance(required, list) and name in required,
-            "description": str(said.get("description", "")),
-            "default": document(said["default"]) if "default" in said else "",
-        }
-
-
-def _type_of(schema: Mapping[str, Any]) -> str:
-    if isinstance(schema.get("enum"), list):
-        return "one of " + ", ".join(document(each) for each in schema["enum"][:MAX_ARGUMENTS])
-    found = schema.get("type")
-    if isinstance(found, list):
-        return " or ".join(map(str, found))
-    return str(found) if found else "see the definition"
-
-
 async def _sessions(context: OperatorContext, key: ToolKey) -> dict[str, object]:
     """The sessions that have loaded a tool: those in use, then those that are kept of clients who are away."""
     sessions, kept = list(_in_use(context, key)), True
@@ -414,12 +382,11 @@ def _holder(
 ) -> dict[str, object]:
     verdict = judge_in(context.catalog, held)
     return {
-        "session": {"name": session, "address": session_page(session)},
+        "session": session,
         "client": client,
         "status": str(verdict.status),
-        "words": STATUSES[verdict.status],
         "reason": verdict.reason,
-        "source": SOURCES[held.source],
+        "source": str(held.source),
         "at": round(held.at),
         "away": away,
     }

@@ -8,7 +8,7 @@ import pytest
 
 from daemon.cli import implementation
 from daemon.cli.settings import switches
-from daemon.operators.loaded_words import RISKS
+from daemon.operators.report_words import RISKS
 
 if TYPE_CHECKING:
     from pathlib import Path

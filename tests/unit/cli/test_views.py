@@ -10,7 +10,7 @@ import pytest
 from daemon.catalog.loaded import LoadedStatus
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.cli.views import render_session, render_sessions, render_tools
-from daemon.operators.loaded_words import ADVICE, STATUSES
+from daemon.operators.report_words import ADVICE, STATUSES
 from tests.unit.cli.test_sessions import loaded, session
 from tests.unit.cli.test_tools import tool
 

@@ -2,7 +2,7 @@
 
 from daemon.catalog.loaded import LoadedStatus, Source
 from daemon.config.model import DEFAULT_SURFACE
-from daemon.operators.loaded_words import ADVICE, NAMED, SOURCES, STATUSES, advice, switches
+from daemon.operators.report_words import ADVICE, NAMED, SOURCES, STATUSES, advice, switches
 
 
 def test_everything_has_words_and_all_that_is_invalid_has_advice() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -84,7 +84,8 @@ async def test_there_are_a_hundred_on_a_page() -> None:
     first = await CALLS_PAGE.fragments(viewer_of(context))
     last = await CALLS_PAGE.fragments(viewer_of(context, query="page=3"))
     assert (len(first["ended"]), len(last["ended"])) == (SHOWN, 50)
-    assert first["ended"][0].values["call"]["tool"] == "tool-249"
+    newest: Any = first["ended"][0].values["call"]
+    assert newest["tool"] == "tool-249"
     pager = (await drawn(CALLS_PAGE, viewer_of(context, query="page=2&errors="))).links[-2:]
     assert pager == ["/ui/calls?page=1", "/ui/calls?page=3"]
     for written in ("0", "-1", "999999", "x", "²", "9" * 5000):

@@ -35,6 +35,13 @@ async def test_its_history_is_its_own_the_newest_first() -> None:
     assert len(events) == 2
 
 
+async def test_the_last_errors_of_its_calls_are_shown() -> None:
+    context = OperatorStage().context()
+    context.counters.recent.failed("alpha", "look", "UpstreamTimeout", "it took too long")
+    page = await drawn(SERVER, viewer_of(context, server="alpha"))
+    assert "look UpstreamTimeout: it took too long" in page.text
+
+
 async def test_each_instance_has_its_lines_and_a_button_of_its_own() -> None:
     stage = OperatorStage()
     stage.divide("alpha", "alpha#1", "alpha@~/src", workspace="~/src")

@@ -65,7 +65,10 @@ async def test_each_loaded_tool_has_its_status_and_the_reason() -> None:
 
 async def test_a_kept_session_is_shown_although_nobody_is_connected() -> None:
     values = await values_of(SESSION_PAGE, viewer_of(context_of(), session="k"))
-    assert (values["session-overview"]["connections"], values["session-overview"]["session"]["seenAt"]) == ([], 9)
+    assert (values["session-overview"]["connections"], values["session-overview"]["session"]["seenAt"]) == (
+        [],
+        9,
+    )
     assert len(values["session-loaded"]["loaded"]) == 2
 
 

@@ -15,7 +15,7 @@ from daemon.config.parse import Plan, load, load_with_notes
 from daemon.console.pages import settings
 from daemon.console.pages.settings import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE, _idle
 from daemon.errors import InvalidArguments, McpdError
-from daemon.operators.loaded_words import RISKS
+from daemon.operators.report_words import RISKS
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import FACTS, operator_context

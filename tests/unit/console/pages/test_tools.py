@@ -105,7 +105,7 @@ async def test_a_server_that_is_switched_off_is_listed_with_its_tools_as_off() -
     async with running() as daemon:
         await daemon.switch("git", off=True)
         values = await values_of(TOOLS_PAGE, viewer_of(daemon.context))
-        rows = {each["servers"][0]["name"]: each for each in values["category-list"]["categories"]}
+        rows = {each["servers"][0]: each for each in values["category-list"]["categories"]}
         assert {"git", "off"} <= {*rows}
         assert rows["git"]["off"] == rows["git"]["tools"] > 0
         page = await drawn(TOOLS_PAGE, viewer_of(daemon.context, query="server=git"))

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.cli.tool_view import MAX_LINES, arguments_of
-from daemon.cli.tool_view import schema_in_words as in_words
+from daemon.operators.schema_words import MAX_LINES, arguments_of
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ from daemon.cli.tool_view import schema_in_words as in_words
 )
 def test_a_schema_is_told_in_words(schema: object, words: str) -> None:
     root = {"$defs": {"x": {"type": "integer"}, "self": {"$ref": "#/$defs/self"}}}
-    assert in_words(schema, root) == words
+    assert arguments_of({**root, "properties": {"it": schema}})[0].kind == words
 
 
 def test_required_arguments_come_first_and_members_below_their_object() -> None:
@@ -84,7 +83,7 @@ def test_alternatives_that_hold_themselves_end(key: str) -> None:
     schema: dict[str, Any] = {key: [{"$ref": "#"}] * 100, "properties": {"a": {"$ref": "#"}}}
     assert 0 < len(arguments_of(schema)) <= MAX_LINES
     assert arguments_of({key: [{"$ref": "#"}] * 100}) == []
-    assert in_words(schema, schema)
+    assert arguments_of({"properties": {"it": schema}})[0].kind
 
 
 def test_alternatives_are_all_told() -> None:
@@ -104,7 +103,7 @@ VALUES = st.recursive(
 
 @given(schema=VALUES)
 def test_whatever_a_server_calls_a_schema_is_told_somehow(schema: object) -> None:
-    assert in_words(schema, schema)
+    assert arguments_of({"properties": {"it": schema}})[0].kind
     assert all(each.kind for each in arguments_of(schema))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 ADVICE = {
     "invalid_changed": "It counts again once it is loaded again, with the new schema.",
     "invalid_deleted": "If it comes back as it was, it counts again by itself.",

@@ -1,0 +1,207 @@
+"""The JSON schema of a tool's arguments in words, for the command line and the console."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daemon.config.jsonc import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_DEPTH = 5
+"""Levels of objects that are described: a schema may hold itself."""
+
+MAX_LINES = 400
+"""Most members that are described: nobody reads further, and a schema may want itself on each level."""
+
+MAX_VALUES = 30
+"""Values of a choice that are named."""
+
+MAX_OPTIONS = 8
+"""Alternatives that are told: each may hold as many again, on each level."""
+
+MAX_LOOKS = 5000
+"""Most parts of a schema that are looked at, some milliseconds: its alternatives may hold all of it again."""
+
+MAX_VALUE = 120
+"""Characters of a value that is repeated, such as a default."""
+
+
+TYPES = {
+    "string": "text",
+    "number": "number",
+    "integer": "whole number",
+    "boolean": "true or false",
+    "null": "null",
+    "object": "object",
+    "array": "list",
+}
+
+FORMATS = {
+    "email": "e-mail address",
+    "uri": "URI",
+    "date": "date (2026-11-23)",
+    "date-time": "date and time (2026-11-23T14:30:00Z)",
+    "uuid": "UUID",
+}
+
+
+class Argument(NamedTuple):
+    """One member of an object, in words."""
+
+    depth: int
+    """0 for an argument of the tool, 1 for a member of one, ..."""
+    name: str
+    kind: str
+    """What it may be."""
+    required: bool
+    about: str
+    """What its server says of it; empty if nothing."""
+
+
+def arguments_of(schema: object) -> list[Argument]:
+    """The members of an object's schema, required ones first, each followed by its own members."""
+    lines: list[Argument] = []
+    for line in _members(schema, _Root(schema), 0, 0):
+        if len(lines) == MAX_LINES:
+            break
+        lines.append(line)
+    return lines
+
+
+class _Root:
+    """A whole schema, and how many more of its parts are looked at."""
+
+    def __init__(self, schema: object) -> None:
+        self._schema = schema
+        self._left = MAX_LOOKS
+
+    def follow(self, schema: object) -> object:
+        """A schema merged with what its reference leads to; its own members take precedence."""
+        self._left -= 1
+        if self._left < 0:
+            return True
+        if not isinstance(schema, dict) or "$ref" not in schema:
+            return schema
+        found = resolve(self._schema, schema["$ref"])
+        if not isinstance(found, dict):
+            return schema if found is None else found
+        return {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+
+
+def _words(schema: object, root: _Root, depth: int) -> str:
+    """What a value may be, at a depth below the argument."""
+    schema = root.follow(schema)
+    if not isinstance(schema, dict) or depth > MAX_DEPTH:
+        return "anything"
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        return _one_of(values)
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list) and schema[key]:
+            return _options(schema[key], root, depth)
+    kinds = schema.get("type")
+    if isinstance(kinds, list):
+        told = [_typed({**schema, "type": kind}, root, depth) for kind in kinds]
+        return " or ".join(dict.fromkeys(told)) or "anything"
+    return _typed(schema, root, depth)
+
+
+def _members(schema: object, root: _Root, depth: int, level: int) -> Iterator[Argument]:
+    """The members of an object at a depth, for a schema on a level: that of an alternative is deeper."""
+    schema = root.follow(schema)
+    if not isinstance(schema, dict) or level > MAX_DEPTH:
+        return
+    properties, required = schema.get("properties"), schema.get("required")
+    if isinstance(properties, dict):
+        needed = set(map(str, required)) if isinstance(required, list) else set()
+        for name in sorted(properties, key=lambda name: name not in needed):
+            yield _argument(name, properties[name], root, depth, required=name in needed)
+            yield from _inner(properties[name], root, depth + 1, level + 1)
+    for key in ("allOf", "anyOf", "oneOf"):
+        options = schema.get(key)
+        for option in options[:MAX_OPTIONS] if isinstance(options, list) else ():
+            yield from _members(option, root, depth, level + 1)
+
+
+def _argument(name: str, schema: object, root: _Root, depth: int, *, required: bool) -> Argument:
+    found = root.follow(schema)
+    members = found if isinstance(found, dict) else {}
+    about = members.get("description")
+    kind = _words(schema, root, depth)
+    if "default" in members:
+        kind += f"; default {_value(members['default'])}"
+    return Argument(depth, name, kind, required, " ".join(about.split()) if isinstance(about, str) else "")
+
+
+def _inner(schema: object, root: _Root, depth: int, level: int) -> Iterator[Argument]:
+    """The members of an argument that is an object, or a list of objects."""
+    yield from _members(schema, root, depth, level)
+    found = root.follow(schema)
+    items = found.get("items") if isinstance(found, dict) else None
+    if isinstance(items, dict):
+        yield from _members(items, root, depth, level)
+
+
+def _typed(schema: dict[str, Any], root: _Root, depth: int) -> str:
+    kind = schema.get("type")
+    if kind is None:
+        kind = "object" if "properties" in schema else "array" if "items" in schema else None
+    match kind:
+        case "string":
+            spelt = f", spelt like {schema['pattern']}" if isinstance(schema.get("pattern"), str) else ""
+            bounds = _bounds(schema, "minLength", "maxLength", " characters")
+            return FORMATS.get(str(schema.get("format")), "text") + bounds + spelt
+        case "number" | "integer":
+            over = _bounds(schema, "minimum", "maximum") + _exclusive(schema)
+            step = schema.get("multipleOf")
+            return TYPES[kind] + over + (f", a multiple of {step}" if step else "")
+        case "array":
+            items = _words(schema.get("items", True), root, depth + 1)
+            of = "objects" if items == "object" else items
+            return f"list of {of}{_bounds(schema, 'minItems', 'maxItems', ' of them')}"
+        case "object":
+            values = schema.get("additionalProperties")
+            of = (
+                f", each value: {_words(values, root, depth + 1)}"
+                if isinstance(values, dict) and values
+                else ""
+            )
+            return f"object{of}"
+    if kind is None and isinstance(schema.get("allOf"), list) and schema["allOf"]:
+        return _words(schema["allOf"][0], root, depth + 1)
+    return TYPES.get(str(kind), "anything")
+
+
+def _options(options: list[Any], root: _Root, depth: int) -> str:
+    """Alternatives; those that are one fixed value each are told as a choice."""
+    if all(isinstance(option, dict) and "const" in option for option in options):
+        return _one_of([option["const"] for option in options])
+    told = dict.fromkeys(_words(option, root, depth + 2) for option in options[:MAX_OPTIONS])
+    return " or ".join([*told, "…"] if len(options) > MAX_OPTIONS else told)
+
+
+def _one_of(values: list[Any]) -> str:
+    named = ", ".join(_value(value) for value in values[:MAX_VALUES])
+    more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
+    return f"one of {named}{more}" if len(values) != 1 else f"always {named}"
+
+
+def _bounds(schema: dict[str, Any], least: str, most: str, unit: str = "") -> str:
+    low, high = schema.get(least), schema.get(most)
+    if low is None or (low == 0 and unit):
+        return "" if high is None else f", at most {high}{unit}"
+    return f", at least {low}{unit}" if high is None else f", {low} to {high}{unit}"
+
+
+def _exclusive(schema: dict[str, Any]) -> str:
+    over, under = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    said = [] if over is None or isinstance(over, bool) else [f", more than {over}"]
+    return "".join([*said, *([] if under is None or isinstance(under, bool) else [f", less than {under}"])])
+
+
+def _value(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
