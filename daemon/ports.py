@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from daemon.kit.mailbox import Watch
     from daemon.model import Era, StandingWishes
     from daemon.wire.envelope import Buffer
-    from daemon.wire.given_up import GivenUp
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange, RemoteError
+    from daemon.wire.requests import Exchange, GivenUp, PeerRequest, RemoteError
 
 
 class CallToSend(Protocol):

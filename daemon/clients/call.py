@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from daemon.ports import Upstream
     from daemon.surfaces.base import Action, Forward, View
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daemon.ports import Upstream
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 IS_ERROR = "isError"

@@ -14,7 +14,7 @@ from daemon.wire.envelope import METHOD_NOT_FOUND
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 NOTHING = Raw(b"{}")
 """The capabilities of a client that has declared none."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from daemon.surfaces.base import Forward
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods that may be answered with a request for input."""

@@ -29,8 +29,7 @@ from daemon.clients.input_required import (
 from daemon.clients.parking import owner_of
 from daemon.errors import InputRefused, UpstreamCallError, UpstreamTimeout
 from daemon.protocol import ASKED_OF_CLIENTS, LIST_ROOTS, members_before
-from daemon.wire.peer_requests import PeerRequest
-from daemon.wire.requests import RemoteError
+from daemon.wire.requests import PeerRequest, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -30,7 +30,7 @@ from daemon.clients.waits import keep_patient
 from daemon.config.labels import server_of
 from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, ServerState
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daemon.clients.subscribers import Following
     from daemon.config.model import Profile
     from daemon.wire.peer import Peer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 OWED_SECONDS = 0.5

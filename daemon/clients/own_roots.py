@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
     from daemon.clients.server_requests import RelayedRequest, ServerRequests
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 WORKSPACE_SECONDS = 10.0
 """Seconds that a client has to tell its roots because a call needs its workspace. Clients answer that without

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.call import Calls, ClientCall
     from daemon.clients.request_states import RequestStates
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 MAX_ASKED = 16
 """Requests of one call that are open: as many as a client of an earlier revision may have before it."""

@@ -10,8 +10,7 @@ import msgspec
 from daemon.catalog.authorship import authored_elicitation, words_of
 from daemon.clients.elicitations import REQUIRED
 from daemon.errors import UpstreamCallError
-from daemon.wire.envelope import INVALID_PARAMS
-from daemon.wire.error_objects import read_error
+from daemon.wire.envelope import INVALID_PARAMS, read_error
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:

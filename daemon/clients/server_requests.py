@@ -15,8 +15,7 @@ from msgspec import Raw
 from daemon import protocol
 from daemon.clients.capabilities import NOTHING, answer_instead, has, lacking
 from daemon.clients.elicitations import UrlElicitations
-from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST
-from daemon.wire.error_objects import is_error_object
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, is_error_object
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 MAX_OPEN = 32
 """Requests that may be before one client at a time: more than a user answers."""

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from daemon.catalog.authorship import UnsafeQuestion
     from daemon.clients.identity import Subscriber
     from daemon.ports import TaskOwner
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange, RemoteError
+    from daemon.wire.requests import Exchange, PeerRequest, RemoteError
 
 
 MAX_FOLLOWED = 1000

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.ports import TaskOwner
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 MAX_OWN_TASKS = 256
 """ClientTasks of one session: as many as it may have calls in flight."""

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import trio
 
-from daemon.clients.doors.http.attempts import Attempts
+from daemon.clients.doors.http.admission import Attempts
 from daemon.config.listen import ConsoleRole
 from daemon.console.access import ConsoleSessions
 from daemon.console.live import ChangeSignal, Views

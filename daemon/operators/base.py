@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from daemon.upstreams.listing import ListingStatus
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 P = TypeVar("P", bound=msgspec.Struct)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from daemon.operators.base import OperatorContext, OperatorPeer
     from daemon.ports import CallToSend, Upstream
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 ASKS = b'"input_required"'

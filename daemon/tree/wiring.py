@@ -7,13 +7,11 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.actors.console import ConsoleOpening
-from daemon.actors.exposition import Exposition
-from daemon.actors.front import Front
+from daemon.actors.local_doors import ConsoleOpening, Exposition
 from daemon.actors.reloader import Reloader
 from daemon.actors.session import Session
 from daemon.clients.context import SessionContext
-from daemon.clients.doors.unix import unix_door
+from daemon.clients.doors.listening import Front, unix_door
 from daemon.clients.parking import parked_calls
 from daemon.clients.sessions import unload
 from daemon.counting.readings import Exporter

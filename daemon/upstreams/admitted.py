@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, PeerRequest
 
 
 class Places(Protocol):

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.upstreams.admitted import Admitted
-    from daemon.wire.given_up import GivenUp
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, GivenUp, PeerRequest
 
 UNCERTAIN = (
     "this request may belong to the call of one client or of another, one that was given up a moment ago"

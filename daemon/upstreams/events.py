@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.keepalive import Keepalive
     from daemon.wire.outbox import Outbox
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, PeerRequest
 
 OF_NO_CALL = frozenset({RESOURCE_UPDATED, TASK_STATUS})
 """Notifications that say themselves whom they are for."""

@@ -10,7 +10,7 @@ from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import MAX_LISTED, read_page
 from daemon.causes import Cause
 from daemon.errors import ListingFault, RequestTooLarge, UpstreamTimeout
-from daemon.wire.error_objects import MAX_ERROR_BYTES
+from daemon.wire.envelope import MAX_ERROR_BYTES
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from daemon.ports import Audience, CallToSend, Instances, Upstream, UpstreamConnection
     from daemon.upstreams.events import UpstreamEvents
     from daemon.upstreams.transports.opening import OpenContext
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, PeerRequest
 
 IDLE_SECONDS = 600.0
 """Seconds without a call after which the connection is closed: for a child, its memory is worth more than the

@@ -1,11 +1,13 @@
-"""Requests sent to a peer and not answered yet, by the ids they were sent under.
+"""Requests in both directions: ours to a peer, by the ids they were sent under, and those it makes in return.
 
 An id is never used twice on a connection, so an answer that comes late or twice matches no request. Completing
-a request is a method call, never a task or an event.
+a request is a method call, never a task or an event. A request of the peer's is answered exactly once; the peer
+may withdraw it, and then whoever was going to answer is told.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -14,15 +16,154 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.errors import CallError, UpstreamLost
 from daemon.wire import envelope
-from daemon.wire.error_objects import read_error
-from daemon.wire.given_up import GivenUp
+from daemon.wire.envelope import INVALID_REQUEST, read_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
-    from daemon.wire.peer_requests import PeerRequest
+
+
+class Responder(Protocol):
+    """Takes the answer to one request to whoever has asked it."""
+
+    def answer(self, result: Buffer) -> None:
+        """Give the result, raw."""
+
+    def refuse(self, code: int, message: str, data: object = None) -> None:
+        """Give an error of ours (JSON-RPC)."""
+
+    def refuse_as(self, error: Buffer) -> None:
+        """Give a JSON-RPC error object as the one who was asked wrote it."""
+
+    def report(self, params: dict[str, Raw]) -> None:
+        """Report progress; its `progressToken` is that of the request."""
+
+
+class PeerRequest:
+    """One open request, and the way back for its answer."""
+
+    __slots__ = ("_responder", "method", "on_withdrawn", "otherwise", "params", "server")
+
+    def __init__(self, method: str, params: Raw | None, responder: Responder) -> None:
+        """Begin open.
+
+        Args:
+            method: the method of the request.
+            params: its params, raw.
+            responder: takes the answer back.
+        """
+        self.method = method
+        self.params = params
+        self.server = ""
+        """The name of the server that asks; set by its actor."""
+        self.otherwise: bytes | None = None
+        """What is answered in place of a refusal of ours: what mcpd knows without a client."""
+        self.on_withdrawn: Callable[[str], None] | None = None
+        """Told why nobody wants the answer any more; set by whoever is going to answer."""
+        self._responder: Responder | None = responder
+
+    def __repr__(self) -> str:
+        """Without params: they may hold a secret."""
+        return f"<PeerRequest {self.method} of {self.server}{'' if self.is_open else ', ended'}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was neither answered nor withdrawn."""
+        return self._responder is not None
+
+    def answer(self, result: Buffer) -> None:
+        """Answer with a result."""
+        if (responder := self._end()) is not None:
+            responder.answer(result)
+
+    def refuse(self, code: int, message: str, data: object = None) -> None:
+        """Answer with an error of ours, or with what is known without a client."""
+        if (responder := self._end()) is None:
+            return
+        if self.otherwise is not None:
+            responder.answer(self.otherwise)
+        else:
+            responder.refuse(code, message, data)
+
+    def refuse_as(self, error: Buffer) -> None:
+        """Answer with an error object, raw."""
+        if (responder := self._end()) is not None:
+            responder.refuse_as(error)
+
+    def report(self, params: dict[str, Raw]) -> None:
+        """Pass progress on to the one who has asked."""
+        if self._responder is not None:
+            self._responder.report(params)
+
+    def withdraw(self, reason: str) -> None:
+        """End it without an answer: whoever has asked does not want one any more, or is gone."""
+        if self._end() is not None and self.on_withdrawn is not None:
+            self.on_withdrawn(reason)
+
+    def end(self, reason: str) -> None:
+        """End it on both sides: what it was asked for has ended."""
+        if (responder := self._end()) is not None:
+            responder.refuse(INVALID_REQUEST, reason)
+            if self.on_withdrawn is not None:
+                self.on_withdrawn(reason)
+
+    def _end(self) -> Responder | None:
+        responder, self._responder = self._responder, None
+        return responder
+
+
+MAX_GIVEN_UP = 1000
+"""Requests that are remembered one by one, a hundred kilobytes: when there are more, it is only remembered that
+there were, and then nobody's request is certain until they have run out."""
+
+
+class GivenUp:
+    """The requests of one connection that were given up."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.seconds = math.inf
+        """How long a request may still run."""
+        self._known: dict[int, tuple[object, float, frozenset[str]]] = {}
+        self._forgotten = -math.inf
+
+    def __len__(self) -> int:
+        """How many are remembered."""
+        return len(self._known)
+
+    def add(self, uid: int, asker: object, now: float, answerable: frozenset[str] = frozenset()) -> None:
+        """Remember a request, whose it was, and what that client can answer (`Exchange`)."""
+        self._prune(now)
+        if len(self._known) >= MAX_GIVEN_UP:
+            _, self._forgotten, _ = self._known.pop(next(iter(self._known)))
+        self._known[uid] = asker, now, answerable
+
+    def answered(self, uid: int) -> None:
+        """Forget a request: its answer has come, and nothing follows it."""
+        self._known.pop(uid, None)
+
+    def askers(self, now: float) -> list[object]:
+        """Whose requests may still run; this object itself stands for those that are not remembered."""
+        self._prune(now)
+        found = [asker for asker, _, _ in self._known.values()]
+        return [*found, self] if now - self._forgotten < self.seconds else found
+
+    def may_answer(self, method: str, now: float) -> bool:
+        """Whether one of the clients whose requests may still run can answer such a request."""
+        self._prune(now)
+        return now - self._forgotten < self.seconds or any(
+            method in answerable for _, _, answerable in self._known.values()
+        )
+
+    def _prune(self, now: float) -> None:
+        """Forget what has run out: the oldest come first."""
+        while self._known:
+            oldest = next(iter(self._known))
+            if now - self._known[oldest][1] < self.seconds:
+                return
+            del self._known[oldest]
 
 
 class Exchange(Protocol):

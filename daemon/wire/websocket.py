@@ -1,5 +1,8 @@
 """A link over a WebSocket, from either side: the link over a descriptor, with frames in place of newlines.
 
+Most messages are one frame that comes whole, and cost one slice and one XOR; the pieces of all others go into a
+`LineBuffer` as they come. No extension is offered, so no frame is compressed (RFC 6455, section 5).
+
 Invariants, besides those of `wire.link`.
 - After the last message before a close frame, or before a fault of the peer, nothing is handed over.
 - `leave` sends a close frame, unless the connection is broken, behind the last frame that was begun: none is
@@ -13,22 +16,14 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
+from daemon.wire.envelope import is_utf8
+from daemon.wire.frames import LineBuffer, as_line
 from daemon.wire.link import LINES_AT_ONCE, READ_BYTES, SHORT_READ, FdLink
-from daemon.wire.messages import (
-    OUR_FAULT,
-    PING,
-    POLICY,
-    PONG,
-    TOO_BIG,
-    Closing,
-    MessageBuffer,
-    control,
-    framed,
-)
 from daemon.wire.outbox import GUESTS_SECONDS
 
 if TYPE_CHECKING:
@@ -37,6 +32,260 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Outbox, Receiver
+
+
+NORMAL, GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED = 1000, 1001, 1002, 1003
+NO_CODE = 1005
+"""Stands for a close frame without a code; it is never sent."""
+NOT_TEXT, POLICY, TOO_BIG, OUR_FAULT = 1007, 1008, 1009, 1011
+
+NAMES = {
+    1000: "NORMAL_CLOSURE",
+    1001: "GOING_AWAY",
+    1002: "PROTOCOL_ERROR",
+    1003: "UNSUPPORTED_DATA",
+    1005: "NO_STATUS_RCVD",
+    1007: "INVALID_FRAME_PAYLOAD_DATA",
+    1008: "POLICY_VIOLATION",
+    1009: "MESSAGE_TOO_BIG",
+    1010: "MANDATORY_EXT",
+    1011: "INTERNAL_ERROR",
+    1012: "SERVICE_RESTART",
+    1013: "TRY_AGAIN_LATER",
+    1014: "BAD_GATEWAY",
+}
+"""The codes of RFC 6455, 7.4.1, and those that were registered after it."""
+
+_SENDABLE = frozenset(NAMES) - {NO_CODE}
+_PRIVATE = range(3000, 5000)
+"""Codes of libraries and applications."""
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = _OPCODES = (0x0, 0x1, 0x2, 0x8, 0x9, 0xA)
+FIN, RESERVED, OPCODE, CONTROL = 0x80, 0x70, 0x0F, 0x08
+MASKED, LENGTH = 0x80, 0x7F
+WHOLE_TEXT = FIN | TEXT
+
+SHORT, TWO_BYTES = 125, 126
+"""The longest length that stands in its own byte, as that of each control frame does; and what says that two
+bytes follow."""
+KEY_BYTES = 4
+
+MAX_ODD = 1024
+"""Control frames and fragments taken from one read, a millisecond; who sends more keeps the loop busy with
+nothing. A read that is not the middle of a message has 16 KiB."""
+
+MAX_REASON = SHORT - 2
+"""Bytes of a reason in a close frame."""
+
+SHORT_MASKED = 8192
+"""Bytes up to which one XOR of integers is quicker than four tables of bytes."""
+
+_TABLES = tuple(bytes(byte ^ key for byte in range(256)) for key in range(256))
+
+
+class Closing(msgspec.Struct, frozen=True):
+    """Why a WebSocket is closed: what its close frame says."""
+
+    code: int
+    reason: str
+
+    def __str__(self) -> str:
+        said = f": {self.reason}" if self.reason else ""
+        return f"code {self.code} ({NAMES.get(self.code, 'not registered')}){said}"
+
+    def frame(self, *, masked: bool) -> bytes:
+        """The close frame that says so; a code that stands for none is answered with none."""
+        if self.code == NO_CODE:
+            return control(CLOSE, b"", masked=masked)
+        reason = self.reason.encode()[:MAX_REASON].decode(errors="ignore").encode()
+        return control(CLOSE, self.code.to_bytes(2, "big") + reason, masked=masked)
+
+
+def unmasked(data: bytes, key: bytes) -> bytes:
+    """The payload without its mask, or with it (RFC 6455, 5.3); as it is if there is no key."""
+    if not key:
+        return data
+    size = len(data)
+    if size <= SHORT_MASKED:
+        mask = int.from_bytes((key * (size // KEY_BYTES + 1))[:size], "little")
+        return (int.from_bytes(data, "little") ^ mask).to_bytes(size, "little")
+    found = bytearray(size)
+    for first, each in enumerate(key):
+        found[first::KEY_BYTES] = data[first::KEY_BYTES].translate(_TABLES[each])
+    return bytes(found)
+
+
+def head_of(first: int, size: int, mask: int) -> bytes:
+    """The beginning of a frame: its first byte, its length, and whether a mask follows."""
+    if size <= SHORT:
+        return bytes((first, mask | size))
+    if size < 1 << 16:
+        return bytes((first, mask | TWO_BYTES)) + size.to_bytes(2, "big")
+    return bytes((first, mask | LENGTH)) + size.to_bytes(8, "big")
+
+
+def control(opcode: int, payload: bytes, *, masked: bool) -> bytes:
+    """A control frame."""
+    return b"".join(framed((payload,), FIN | opcode, masked=masked))
+
+
+def framed(parts: tuple[Buffer, ...], first: int = WHOLE_TEXT, *, masked: bool) -> tuple[Buffer, ...]:
+    """One whole frame, in parts: what a client sends is masked, what a server sends is not."""
+    if masked:
+        payload = b"".join(parts)
+        key = os.urandom(KEY_BYTES)
+        return (head_of(first, len(payload), MASKED), key, unmasked(payload, key))
+    if len(parts) == 1 and len(parts[0]) <= SHORT_MASKED:
+        return (b"".join((head_of(first, len(parts[0]), 0), parts[0])),)
+    return (head_of(first, sum(map(len, parts)), 0), *parts)
+
+
+class MessageBuffer:
+    """Turns chunks into messages, each as a line; stops at whatever closes the WebSocket.
+
+    It stands where a `LineBuffer` does, and has none that are `oversized`: they close the WebSocket.
+    """
+
+    def __init__(self, max_line: int, *, is_client: bool) -> None:
+        """Start between two messages.
+
+        Args:
+            max_line: bytes of the longest message taken.
+            is_client: whether we are the client: a server's frames are not masked, and a binary message of a
+                server may be JSON.
+        """
+        self.max_line = max_line
+        self.oversized: list[bytes] = []
+        self.closing: Closing | None = None
+        """What closes the WebSocket; nothing after it is taken."""
+        self.is_closed_by_peer = False
+        self.ping: bytes | None = None
+        """The newest ping without an answer; older ones need none (RFC 6455, 5.5.3)."""
+        self.missing = 0
+        """Bytes of the frame under way that have not come."""
+        self._is_client = is_client
+        self._head = b""
+        self._pieces = LineBuffer(max_line)
+        self._key = b""
+        self._open = self._is_last = False
+
+    @property
+    def held(self) -> int:
+        """Bytes of the unfinished message in memory."""
+        return self._pieces.held + len(self._head)
+
+    def drop(self) -> None:
+        """Forget the unfinished message."""
+        self._head = b""
+        self._pieces.drop()
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """Add a chunk; return the messages that it completed, oldest first."""
+        lines: list[Line] = []
+        if self._head:
+            chunk, self._head = self._head + chunk, b""
+        at, size, odd = self._go_on(chunk, lines) if self.missing else 0, len(chunk), 0
+        while at < size and self.closing is None:
+            first, length, start = _read_head(chunk, at)
+            if not start:
+                self._head = chunk[at:]
+                break
+            end, is_masked = start + length, chunk[at + 1] >= MASKED
+            key = chunk[start - KEY_BYTES : start] if is_masked else b""
+            is_usual = first == WHOLE_TEXT and is_masked is not self._is_client and not self._open
+            if is_usual and end <= size and length <= self.max_line:
+                self._take(as_line(unmasked(chunk[start:end], key)), lines)
+                at = end
+                continue
+            odd += 1
+            if fault := self._fault_of(first, length, is_masked=is_masked):
+                self._refuse(*fault)
+            elif odd > MAX_ODD:
+                self._refuse(POLICY, "too many control frames or fragments at once")
+            elif not first & CONTROL:
+                self._open, self._is_last = True, first & FIN != 0
+                self.missing, self._key = length, key
+                at = start + self._go_on(chunk[start:end], lines, fresh=True)
+            elif end > size:
+                self._head = chunk[at:]
+                break
+            else:
+                self._control(first & OPCODE, unmasked(chunk[start:end], key))
+                at = end
+        return lines
+
+    def _go_on(self, chunk: bytes, lines: list[Line], *, fresh: bool = False) -> int:
+        """Take what belongs to the frame under way. Returns how many bytes did."""
+        piece = chunk[: self.missing]
+        taken = len(piece)
+        if not taken and not fresh:
+            return 0
+        self.missing -= taken
+        if piece:
+            self._pieces.feed(as_line(unmasked(piece, self._key)))
+            turn = taken % KEY_BYTES
+            self._key = self._key[turn:] + self._key[:turn]
+        if self._is_last and not self.missing:
+            self._open = self._is_last = False
+            (line,) = self._pieces.feed(b"\n")
+            self._take(line, lines)
+        return taken
+
+    def _take(self, line: Line, lines: list[Line]) -> None:
+        """A message is complete."""
+        if not is_utf8(line):
+            self._refuse(NOT_TEXT, "a text message must be UTF-8")
+        else:
+            lines.append(line)
+
+    def _fault_of(self, first: int, length: int, *, is_masked: bool) -> tuple[int, str] | None:
+        """What is wrong with a frame by its head; None if nothing is."""
+        opcode, fault = first & OPCODE, ""
+        if first & RESERVED or opcode not in _OPCODES:
+            fault = "a reserved bit or opcode was used"
+        elif is_masked is self._is_client:
+            fault = "a server's frame was masked" if is_masked else "a client's frame was not masked"
+        elif opcode & CONTROL:
+            fault = "" if first & FIN and length <= SHORT else "a control frame was fragmented or too long"
+        elif self._open is not (opcode == CONTINUATION):
+            fault = "a message began within another, or a fragment belongs to none"
+        elif opcode == BINARY and not self._is_client:
+            return UNSUPPORTED, "messages must be text"
+        elif self._pieces.held + length > self.max_line:
+            return TOO_BIG, f"a message may have at most {self.max_line} bytes"
+        return (PROTOCOL_ERROR, fault) if fault else None
+
+    def _control(self, opcode: int, payload: bytes) -> None:
+        if opcode == PING:
+            self.ping = payload
+        elif opcode == CLOSE:
+            self._close(payload)
+
+    def _close(self, payload: bytes) -> None:
+        code = int.from_bytes(payload[:2], "big") if payload else NO_CODE
+        if payload and code not in _SENDABLE and code not in _PRIVATE:
+            self._refuse(PROTOCOL_ERROR, "a close frame without a valid code")
+        elif not is_utf8(payload[2:]):
+            self._refuse(NOT_TEXT, "the reason in a close frame must be UTF-8")
+        else:
+            self.closing, self.is_closed_by_peer = Closing(code, payload[2:].decode()), True
+
+    def _refuse(self, code: int, reason: str) -> None:
+        self.closing = Closing(code, reason)
+
+
+def _read_head(chunk: bytes, at: int) -> tuple[int, int, int]:
+    """First byte and length of the frame there, and where its payload begins; 0 if that has not come."""
+    if len(chunk) - at < 2:  # noqa: PLR2004 - the first byte and the length's
+        return 0, 0, 0
+    length, start = chunk[at + 1] & LENGTH, at + 2
+    if length > SHORT:
+        start += 2 if length == TWO_BYTES else 8
+        length = int.from_bytes(chunk[at + 2 : start], "big")
+    if chunk[at + 1] >= MASKED:
+        start += KEY_BYTES
+    return chunk[at], length, start if start <= len(chunk) else 0
+
 
 GOODBYE_SECONDS = 1.0
 """How long the peer has to take our close frame and to hang up: it is a courtesy, and others wait for it."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import ServerEntry
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 QUICK = {"stop_eof": 0.2, "stop_term": 0.2, "probe": 1.0, "initialize": 20.0}

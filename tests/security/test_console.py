@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.clients.doors.http.console import MAX_STRANGERS
+from daemon.clients.doors.http.local import MAX_STRANGERS
 from daemon.console.access import HEADERS
 from tests.e2e.harness import free_port, running, scripted
 from tests.security.surfing import PAGES, Surfer

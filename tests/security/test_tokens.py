@@ -9,7 +9,7 @@ import pytest
 from loguru import logger
 
 from daemon.clients.doors.http.admission import HttpAdmission
-from daemon.clients.doors.http.head import Head, Refusal
+from daemon.clients.doors.http.exchange import Head, Refusal
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.config.parse import parse
 from daemon.config.redaction import Redactors

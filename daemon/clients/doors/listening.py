@@ -1,7 +1,8 @@
-"""The accept loop of every door: how many connections at once, what a shortage and what a refusal cost.
+"""Doors: the accept loop of each, the door of a unix socket, and the open connections behind one.
 
 A door decides who may come in before anything is read, and what serves a connection. The listening socket
-belongs to whatever opened it; a connection belongs to what serves it.
+belongs to whatever opened it; a connection belongs to what serves it. Nothing is read from a peer of a unix
+socket before `processes.peers` has let it in.
 """
 
 from __future__ import annotations
@@ -9,14 +10,24 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 import trio
 from loguru import logger
 
+from daemon.clients.identity import local_user
+from daemon.errors import RunError, leaf
+from daemon.wire.link import FdLink
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
+
+    from daemon.clients.identity import Principal
+    from daemon.config.tuning import Limits
+    from daemon.processes.peers import PeerCredentials, Peers
+    from daemon.wire.outbox import Link, Outbox
+
 
 BREATHER = 0.1
 """Seconds without accepting when descriptors or memory run out: some may be freed meanwhile (as trio does)."""
@@ -196,3 +207,94 @@ class Strangers:
     def leave(self, scope: trio.CancelScope) -> None:
         """Count one no longer, which is let in or has ended. Idempotent."""
         self._scopes.pop(scope, None)
+
+
+PAUSE_SHARE = 8
+"""Reading from a client pauses while an eighth of its queue limit is waiting for it: it is slow, not dead."""
+
+
+def unix_door(
+    listener: socket.socket,
+    peers: Peers,
+    serve: Callable[[FdLink, Principal], Awaitable[None]],
+    *,
+    outbox: Outbox,
+    limits: Limits,
+    workspaces: tuple[str, ...] = (),
+    keeps: int = KEPT_DESCRIPTORS,
+) -> Listener[PeerCredentials]:
+    """Make a door for local processes.
+
+    Args:
+        listener: bound, listening and non-blocking.
+        peers: decides who may come in, and how many.
+        serve: serves a link, given who is at its other end, until it ends; what it raises ends the door.
+        outbox: the daemon's outbox.
+        limits: how long a message may be, and how much may wait for a client that does not read.
+        workspaces: the directories that other users may name (`listen.workspaces`).
+        keeps: how many descriptors of the process are left to others.
+    """
+    queue = limits.client_queue_bytes
+
+    async def serve_peer(connection: socket.socket, peer: PeerCredentials) -> None:
+        fd = connection.detach()
+        link = FdLink(
+            fd,
+            fd,
+            outbox=outbox,
+            max_line=limits.client_message_bytes,
+            max_queue=queue,
+            pause_at=queue // PAUSE_SHARE,
+        )
+        try:
+            await serve(link, local_user(peer.uid, workspaces))
+        finally:
+            link.close()
+            peers.leave(peer)
+
+    return Listener(
+        peers.door,
+        listener,
+        places=peers.places.places,
+        admit=peers.admit,
+        serve=serve_peer,
+        log_full=peers.log_full,
+        keeps=keeps,
+    )
+
+
+class Runnable(Protocol):
+    """Serves one connection: a client's session, or an operator's."""
+
+    async def run(self) -> None:
+        """Serve until the connection ends."""
+
+
+R = TypeVar("R", bound=Runnable)
+
+
+class Front(Generic[R]):
+    """Serves each connection, and knows which are open."""
+
+    def __init__(self, make: Callable[[Link, int, Principal], R]) -> None:
+        """Start without connections; `make` makes what serves one, given its link, its number and who it is."""
+        self.sessions: dict[int, R] = {}
+        """The sessions of the open connections, by number."""
+        self.count = 0
+        """Connections so far."""
+        self._make = make
+
+    async def serve(self, link: Link, visitor: Principal) -> None:
+        """Serve a connection until it ends, and contain its faults. Its door closes the link."""
+        self.count += 1
+        number = self.count
+        try:
+            session = self.sessions[number] = self._make(link, number, visitor)
+            await session.run()
+        except RunError as error:
+            logger.bind(session=number).debug("ended: {}", error)
+        except Exception as error:  # noqa: BLE001 - the boundary of each connection
+            plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
+            logger.bind(session=number).opt(exception=plain).error("a fault of mcpd's own ended a session")
+        finally:
+            self.sessions.pop(number, None)

@@ -18,9 +18,8 @@ from wsproto.events import AcceptConnection, RejectConnection, Request
 from wsproto.utilities import RemoteProtocolError
 
 from daemon import protocol
-from daemon.clients.doors.unix import PAUSE_SHARE
-from daemon.wire.messages import GOING_AWAY, OUR_FAULT, POLICY, Closing, framed
-from daemon.wire.websocket import WebSocketLink
+from daemon.clients.doors.listening import PAUSE_SHARE
+from daemon.wire.websocket import GOING_AWAY, OUR_FAULT, POLICY, Closing, WebSocketLink, framed
 
 if TYPE_CHECKING:
     import socket

@@ -26,7 +26,7 @@ from daemon.clients.request_states import TTL
 from daemon.clients.waits import keep_patient
 from daemon.errors import Overloaded, PermissionDenied
 from daemon.surfaces.calling import label_of
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -15,7 +15,7 @@ import trio
 
 from daemon import protocol
 from daemon.wire.envelope import INVALID_REQUEST, METHOD_NOT_FOUND
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,7 +34,7 @@ from daemon.host.network_errors import reason
 from daemon.upstreams.transports.headers import SESSION_HEADER
 from daemon.upstreams.transports.network import is_untrusted, opening_error
 from daemon.wire import envelope
-from daemon.wire.error_objects import read_error
+from daemon.wire.envelope import read_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

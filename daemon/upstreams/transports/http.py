@@ -45,8 +45,7 @@ from daemon.upstreams.transports.posting import (
     PostLink,
 )
 from daemon.upstreams.transports.server_login import ServerLogin
-from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST
-from daemon.wire.error_objects import error_line, made_error
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, error_line, made_error
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:

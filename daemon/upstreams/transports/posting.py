@@ -25,7 +25,7 @@ from daemon.upstreams.transports.headers import McpHeaders
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire import envelope
-from daemon.wire.error_objects import error_line, made_error
+from daemon.wire.envelope import error_line, made_error
 from daemon.wire.frames import as_line
 from daemon.wire.requests import HttpRefusal
 

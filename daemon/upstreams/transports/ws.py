@@ -27,8 +27,7 @@ from daemon.upstreams.transports.network import connect, host_and_port, place_of
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.upstreams.transports.server_login import ServerLogin
 from daemon.wire.copying import plain_end
-from daemon.wire.messages import NORMAL, Closing
-from daemon.wire.websocket import WebSocketLink
+from daemon.wire.websocket import NORMAL, Closing, WebSocketLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

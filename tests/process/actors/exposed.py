@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from daemon.actors.exposition import RETRY_SECONDS, Exposition
+from daemon.actors.local_doors import RETRY_SECONDS, Exposition
 from daemon.config.model import Metrics
 from daemon.host.notify import Readiness
 from daemon.kit.mailbox import Watch

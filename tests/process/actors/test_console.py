@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from daemon.actors.console import ConsoleOpening
+from daemon.actors.local_doors import ConsoleOpening
 from daemon.wire.outbox import Outbox
 from tests.unit.clients.doors.http.test_asgi import Recorded, whole
 from tests.unit.clients.doors.http.visiting import HttpClient

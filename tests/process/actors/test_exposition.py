@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from loguru import logger
 
-from daemon.actors.exposition import RETRY_SECONDS
+from daemon.actors.local_doors import RETRY_SECONDS
 from tests.process.actors.exposed import configured, exposed
 from tests.waiting import PATIENCE
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.config.model import Server
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 ROOTS = b'{"roots":[]}'
 

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import Client, Guest, Stage
 from tests.unit.wire.test_peer_requests import Noted
 

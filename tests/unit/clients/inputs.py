@@ -9,7 +9,7 @@ import attrs
 from msgspec import Raw
 
 from daemon.protocol import CAPABILITIES_KEY
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 from tests.fakes_upstream import MODERN
 
 if TYPE_CHECKING:

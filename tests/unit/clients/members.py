@@ -11,7 +11,7 @@ from msgspec import Raw
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 @attrs.define(eq=False)

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from daemon.clients.capabilities import DECLINED, MAX_DECLARED, answer_instead, has, lacking
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 from tests.unit.wire.test_peer_requests import Noted
 
 FORM, URL = {"message": "?", "requestedSchema": {}}, {"mode": "url", "url": "https://x", "elicitationId": "1"}

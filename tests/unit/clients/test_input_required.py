@@ -22,7 +22,7 @@ from daemon.clients.input_required import (
 )
 from daemon.errors import UpstreamUnavailable
 from daemon.surfaces.base import Forward
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 from tests.unit.clients.inputs import ACCEPTED, QUESTION, ROOTS, SAMPLED, Told, raw
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
     from tests.fakes_upstream import Sent
 
 VISITORS = (

@@ -10,7 +10,7 @@ from daemon.clients.subscribers import RootsOfClients
 from tests.unit.clients.asking import question
 
 if TYPE_CHECKING:
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 @attrs.define(eq=False)

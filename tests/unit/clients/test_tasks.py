@@ -19,7 +19,7 @@ from daemon.clients.tasks import (
 )
 from daemon.errors import Overloaded
 from daemon.protocol import RELATED_TASK_KEY
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 from tests.unit.clients.members import TestMember, raw
 
 if TYPE_CHECKING:

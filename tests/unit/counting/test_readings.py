@@ -232,7 +232,7 @@ def test_the_module_that_is_loaded_by_name_has_the_door_that_is_used() -> None:
 @pytest.mark.process
 def test_the_library_is_not_imported_before_somebody_asks() -> None:
     code = (
-        "import sys, daemon.actors.exposition, daemon.cli.about; from daemon.counting import readings, tally;"
+        "import sys, daemon.actors.local_doors, daemon.cli.about; from daemon.counting import readings, tally;"
         "sys.exit('prometheus_client' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from daemon.errors import UpstreamCallError
 from daemon.operators.own_requests import Forwarding, forward
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 from tests.unit.operators.stage import OperatorStage
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import attrs
 import trio
 from msgspec import Raw
 
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 from tests.unit.operators.stage import OperatorStage
 from tests.waiting import PATIENCE
 

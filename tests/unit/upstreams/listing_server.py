@@ -10,7 +10,7 @@ import trio
 from daemon.model import Era
 from daemon.protocol import CLIENT_CAPABILITIES
 from daemon.upstreams.handshake import Greeting
-from daemon.wire.given_up import GivenUp
+from daemon.wire.requests import GivenUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

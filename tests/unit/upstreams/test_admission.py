@@ -15,7 +15,7 @@ from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamLost, 
 from daemon.ports import CallToSend, OwnCall
 from daemon.protocol import ASKED_OF_CLIENTS, CLIENT_CAPABILITIES
 from daemon.upstreams.admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
-from daemon.wire.given_up import GivenUp
+from daemon.wire.requests import GivenUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from daemon.model import Era
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, PeerRequest
 
 
 @attrs.define(eq=False)

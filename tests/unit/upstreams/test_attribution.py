@@ -13,7 +13,7 @@ from msgspec import Raw
 from daemon.protocol import ASKED_OF_CLIENTS
 from daemon.upstreams.admitted import Admitted
 from daemon.upstreams.attribution import RELATED_TASK, Apart, Attribution, related_task
-from daemon.wire.given_up import GivenUp
+from daemon.wire.requests import GivenUp
 from tests.unit.clients.asking import Question, question
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 @attrs.define(eq=False)

@@ -23,8 +23,7 @@ from tests.unit.upstreams import test_admission
 
 if TYPE_CHECKING:
     from daemon.catalog.authorship import UnsafeQuestion
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange, RemoteError
+    from daemon.wire.requests import Exchange, PeerRequest, RemoteError
 
 
 @attrs.define(eq=False)

@@ -15,7 +15,7 @@ from tests.unit.upstreams.test_admission import Caller
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 @attrs.define(eq=False)

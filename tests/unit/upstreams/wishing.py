@@ -12,15 +12,14 @@ import trio
 from daemon.errors import UpstreamTimeout
 from daemon.kit.mailbox import Watch
 from daemon.model import StandingWishes
-from daemon.wire.given_up import GivenUp
+from daemon.wire.requests import GivenUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.catalog.authorship import UnsafeQuestion
     from daemon.ports import TaskOwner
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange, RemoteError
+    from daemon.wire.requests import Exchange, PeerRequest, RemoteError
 
 
 @attrs.define(eq=False)

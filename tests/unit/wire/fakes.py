@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import BadMessage, Buffer, Envelope
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Outbox, Receiver
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 class RecordingReceiver:

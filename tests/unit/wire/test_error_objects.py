@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.wire import envelope
-from daemon.wire.error_objects import MAX_ERROR_BYTES, error_code, is_error_object, read_error
+from daemon.wire.envelope import MAX_ERROR_BYTES, error_code, is_error_object, read_error
 
 
 def test_of_an_error_the_members_are_read_and_its_data_are_left_as_they_are() -> None:

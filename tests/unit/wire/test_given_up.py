@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.wire.given_up import MAX_GIVEN_UP, GivenUp
+from daemon.wire.requests import MAX_GIVEN_UP, GivenUp
 
 ANNA, BEN = object(), object()
 

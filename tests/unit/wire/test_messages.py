@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import CloseConnection, Event, Ping, Pong, TextMessage
 
-from daemon.wire.messages import (
+from daemon.wire.websocket import (
     BINARY,
     CLOSE,
     CONTINUATION,

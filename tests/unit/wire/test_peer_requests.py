@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Raw
 
-from daemon.wire.peer_requests import PeerRequest
+from daemon.wire.requests import PeerRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,8 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire.link import LINES_PER_TURN
-from daemon.wire.messages import Closing
 from daemon.wire.outbox import Outbox
-from daemon.wire.websocket import GOODBYE_SECONDS, WebSocketLink
+from daemon.wire.websocket import GOODBYE_SECONDS, Closing, WebSocketLink
 from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.linked import MIB, open_descriptors, wait_until

@@ -7,27 +7,171 @@ tokens is answered later and later, by address.
 
 from __future__ import annotations
 
+import re
 import time
+from collections import OrderedDict
 from http import HTTPStatus
-from ipaddress import ip_network
+from ipaddress import IPv6Address, ip_network
 from typing import TYPE_CHECKING
 
+import msgspec
+from loguru import logger
+
 from daemon.clients.doors.http.asgi import is_own_page
-from daemon.clients.doors.http.attempts import Attempts
-from daemon.clients.doors.http.browsers import allowances, origin_of
-from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.exchange import Refusal
 from daemon.config.listen import is_loopback, numeric, split_authority
-from daemon.config.model import DEFAULT_PROFILE
+from daemon.config.model import DEFAULT_PROFILE, PORTS
 from daemon.kit.wording import quoted
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daemon.clients.doors.http.head import Head
+    from daemon.clients.doors.http.exchange import Head
     from daemon.clients.doors.http.tokens import Tokens
     from daemon.clients.identity import Principal
     from daemon.config.listen import HttpListen
+
+
+FIRST_DELAY, LONGEST_DELAY = 0.25, 5.0
+"""Seconds that the answer to a second wrong token is held back, doubled with each further one; and at most. The
+first is answered at once: a client with an old token is no attacker."""
+
+FORGET_SECONDS = 600.0
+"""Seconds without a wrong token after which an address begins anew."""
+
+SAY_SECONDS = 60.0
+"""Seconds between two log lines about one address."""
+
+MAX_ADDRESSES = 4096
+"""Most addresses that are remembered, the latest: 1 MiB. Who has more begins anew with each, and has as
+much to guess."""
+
+NEIGHBOURS = 64
+"""Bits of an IPv6 address that count: whoever has one has all that begin with these (RFC 6177)."""
+
+
+class Attempt(msgspec.Struct):
+    """What is remembered of one address."""
+
+    failures: int = 0
+    """Wrong tokens in a row."""
+    failed_at: float = 0.0
+    """When it showed the last of them."""
+    said_at: float | None = None
+    """When the log was last told of it."""
+    unsaid: int = 0
+    """Refusals that the log was not told of since."""
+
+
+class Attempts:
+    """Remembers who was refused."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Start with nobody.
+
+        Args:
+            clock: returns monotonic seconds.
+        """
+        self._clock = clock
+        self._known: OrderedDict[str, Attempt] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many addresses are remembered."""
+        return len(self._known)
+
+    def failed(self, address: str) -> float:
+        """Note a wrong token; returns the seconds that its answer is held back."""
+        attempt, now = self._of(address), self._clock()
+        if now - attempt.failed_at > FORGET_SECONDS:
+            attempt.failures = 0
+        attempt.failures += 1
+        attempt.failed_at = now
+        if attempt.failures == 1:
+            return 0.0
+        # Without the bound of the exponent, a patient guesser would make the number too large to be one.
+        doubled = FIRST_DELAY * 2.0 ** min(attempt.failures - 2, 16)
+        return min(doubled, LONGEST_DELAY)
+
+    def say(self, address: str, text: str) -> None:
+        """Log a refusal, at most once a minute for each address."""
+        attempt, now = self._of(address), self._clock()
+        if attempt.said_at is not None and now - attempt.said_at < SAY_SECONDS:
+            attempt.unsaid += 1
+            return
+        more = f" (and {attempt.unsaid} refusals since this was last said)" if attempt.unsaid else ""
+        attempt.said_at, attempt.unsaid = now, 0
+        logger.warning("http: refused {}: {}{}", address, text, more)
+
+    def _of(self, address: str) -> Attempt:
+        key = neighbourhood(address)
+        attempt = self._known.get(key)
+        if attempt is None:
+            attempt = self._known[key] = Attempt()
+            if len(self._known) > MAX_ADDRESSES:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return attempt
+
+
+def neighbourhood(address: str) -> str:
+    """The address as it is counted: all of an IPv4 address, the first half of an IPv6 one."""
+    number = numeric(address.partition("%")[0])
+    if isinstance(number, IPv6Address):
+        return str(ip_network((int(number), NEIGHBOURS), strict=False))
+    return address if number is None else str(number)
+
+
+METHODS = "GET, POST, DELETE"
+"""What a page may do at `/mcp`."""
+
+SENT = frozenset({
+    "accept", "authorization", "content-type", "last-event-id", "mcp-method", "mcp-name",
+    "mcp-protocol-version", "mcp-session-id", "mcpd-session", "mcpd-workspace",
+})  # fmt: skip
+"""Headers that a page may send, besides `Mcp-Param-…`."""
+
+READ = "Mcp-Session-Id, WWW-Authenticate, Retry-After"
+"""Headers of a response that a page may read, besides those that every page may."""
+
+MAX_AGE = 600
+"""Seconds that a browser need not ask again."""
+
+_SENT_WITH_A_CALL = re.compile(r"mcp-param-[a-z0-9_.-]+", re.ASCII)
+"""Headers that repeat an argument of a call (MCP 2026-07-28)."""
+
+
+def origin_of(text: str) -> str:
+    """An Origin as it is compared: in lower case, without a port that its scheme implies."""
+    lower = text.lower()
+    scheme, _, rest = lower.partition("://")
+    return lower.removesuffix(f":{PORTS[scheme]}") if scheme in PORTS and rest else lower
+
+
+def allowances(head: Head, origin: str) -> Mapping[str, str]:
+    """The headers for a page of an allowed Origin; those of a preflight, too, if the request is one."""
+    headers = {
+        "Access-Control-Allow-Origin": origin,
+        "Access-Control-Expose-Headers": READ,
+        "Vary": "Origin",
+    }
+    if not is_preflight(head):
+        return headers
+    asked = head.headers.get("access-control-request-headers", "").lower().split(",")
+    wanted = [each.strip() for each in asked if _SENT_WITH_A_CALL.fullmatch(each.strip())]
+    headers["Access-Control-Allow-Methods"] = METHODS
+    headers["Access-Control-Allow-Headers"] = ", ".join(sorted({*SENT, *wanted}))
+    headers["Access-Control-Max-Age"] = str(MAX_AGE)
+    if head.headers.get("access-control-request-private-network") == "true":
+        # A page from elsewhere and a daemon on loopback: the operator has named this very page.
+        headers["Access-Control-Allow-Private-Network"] = "true"
+    return headers
+
+
+def is_preflight(head: Head) -> bool:
+    """Whether a browser asks if it may make a request; it shows no token then."""
+    return head.method == "OPTIONS" and "access-control-request-method" in head.headers
+
 
 WANTED = "show a bearer token, in `Authorization`: on the daemon's machine `mcpd token` prints one\n"
 """Said without a token and with a wrong one alike, so that nobody learns which he has."""

@@ -14,16 +14,14 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.clients.doors.http.exchange import PLAIN
-from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.exchange import PLAIN, Refusal
 from daemon.errors import leaf
 from daemon.wire.writing import STUCK_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 
-    from daemon.clients.doors.http.exchange import HttpExchange
-    from daemon.clients.doors.http.head import Head
+    from daemon.clients.doors.http.exchange import Head, HttpExchange
     from daemon.wire.outbox import Outbox
 
     Message = MutableMapping[str, Any]

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, TypeVar
 import h11
 import trio
 
-from daemon.clients.doors.http.exchange import PLAIN, HttpExchange
-from daemon.clients.doors.http.head import HEAD_BYTES, Refusal, head_of
+from daemon.clients.doors.http.exchange import HEAD_BYTES, PLAIN, HttpExchange, Refusal, head_of
 from daemon.clients.doors.http.responding import ResponseWriter
 from daemon.errors import ConnectionLost
 from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT

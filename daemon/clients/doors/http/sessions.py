@@ -17,10 +17,17 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.clients.doors.http.events import COMMENT, COMMENT_SECONDS, HEADERS, LISTENING, EventLog, event
-from daemon.clients.doors.http.head import Refusal
-from daemon.clients.doors.http.links import ExchangeLink
-from daemon.clients.doors.http.replies import ResumableReply
+from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.replies import (
+    COMMENT,
+    COMMENT_SECONDS,
+    HEADERS,
+    LISTENING,
+    EventLog,
+    ExchangeLink,
+    ResumableReply,
+    event,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,14 +13,14 @@ import trio
 import trustme
 from trio_websocket import ConnectionClosed, open_websocket_url, wrap_client_stream
 
-from daemon.actors.front import Front
+from daemon.clients.doors.listening import Front
 from daemon.clients.doors.tls import terminate, tls_context
 from daemon.clients.doors.websocket import LEAVING, serve_websocket
 from daemon.clients.identity import LOCAL_USER
 from daemon.config.listen import Tls
 from daemon.config.tuning import Limits
-from daemon.wire.messages import BINARY, CLOSE, FIN, PING, TEXT, WHOLE_TEXT, framed, head_of
 from daemon.wire.outbox import Outbox
+from daemon.wire.websocket import BINARY, CLOSE, FIN, PING, TEXT, WHOLE_TEXT, framed, head_of
 from tests.unit.clients.doors.test_websocket import OPENING, Echo
 
 if TYPE_CHECKING:

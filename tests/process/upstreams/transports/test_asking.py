@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
     from trio_websocket import WebSocketRequest
 
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, PeerRequest
 
     Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from daemon.actors.front import Front
-from daemon.clients.doors.unix import unix_door
+from daemon.clients.doors.listening import Front, unix_door
 from daemon.clients.identity import LOCAL_USER
 from daemon.config.tuning import Limits
 from daemon.processes.peers import Peers, shares

@@ -12,8 +12,7 @@ from daemon.protocol import LOG_MESSAGE
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, PeerRequest
 
 
 class Listener:

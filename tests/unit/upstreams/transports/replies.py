@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.errors import UpstreamLost, UpstreamTimeout
 from daemon.protocol import CLIENT_CAPABILITIES
-from daemon.wire.given_up import GivenUp
-from daemon.wire.requests import RemoteError
+from daemon.wire.requests import GivenUp, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from daemon.errors import CallError
     from daemon.ports import UpstreamConnection
     from daemon.wire.envelope import Buffer
-    from daemon.wire.peer_requests import PeerRequest
-    from daemon.wire.requests import Exchange
+    from daemon.wire.requests import Exchange, PeerRequest
 
 HANDSHAKE_VERSION = "2025-11-25"
 SECONDS = 30

@@ -16,7 +16,7 @@ from tests.unit.wire.fakes import RecordingHandler, ScriptedLink
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.wire.peer_requests import PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
 class Scene:

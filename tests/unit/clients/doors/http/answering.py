@@ -11,8 +11,7 @@ import attrs
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.exchange import PLAIN
-from daemon.clients.doors.http.head import Refusal
+from daemon.clients.doors.http.exchange import PLAIN, Refusal
 from daemon.clients.doors.http.mcp import McpEndpoint
 from daemon.clients.doors.http.sessions import Place
 from daemon.clients.identity import Principal

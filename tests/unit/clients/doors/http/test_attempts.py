@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.clients.doors.http.attempts import (
+from daemon.clients.doors.http.admission import (
     FIRST_DELAY,
     FORGET_SECONDS,
     LONGEST_DELAY,

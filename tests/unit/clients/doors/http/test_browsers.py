@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.clients.doors.http.browsers import MAX_AGE, SENT, allowances, is_preflight, origin_of
+from daemon.clients.doors.http.admission import MAX_AGE, SENT, allowances, is_preflight, origin_of
 from tests.unit.clients.doors.http.admissions import head
 
 PAGE = "https://app.example"

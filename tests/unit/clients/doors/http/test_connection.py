@@ -10,8 +10,7 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.connection import BODY_SECONDS, HEAD_SECONDS, PIPELINED_BYTES
-from daemon.clients.doors.http.exchange import PLAIN
-from daemon.clients.doors.http.head import HEAD_BYTES, Refusal
+from daemon.clients.doors.http.exchange import HEAD_BYTES, PLAIN, Refusal
 from daemon.clients.doors.http.responding import IDLE_SECONDS, LINGER_SECONDS
 from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.clients.doors.http.visiting import MAX_BODY, Visit, taking, visiting

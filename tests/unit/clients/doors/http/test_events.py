@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.clients.doors.http.events import (
+from daemon.clients.doors.http.replies import (
     LISTENING,
     MAX_KEPT,
     MAX_KEPT_BYTES,

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import h11
 import pytest
 
-from daemon.clients.doors.http.head import HEAD_BYTES, Head, Refusal, head_of
+from daemon.clients.doors.http.exchange import HEAD_BYTES, Head, Refusal, head_of
 
 
 def test_no_header_is_in_the_repr_of_a_head() -> None:

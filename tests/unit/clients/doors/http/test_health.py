@@ -6,8 +6,8 @@ from http import HTTPStatus
 
 import pytest
 
-from daemon.clients.doors.http.head import Head, Refusal
-from daemon.clients.doors.http.health import HEALTH, PATHS, READY, health, is_probe
+from daemon.clients.doors.http.exchange import Head, Refusal
+from daemon.clients.doors.http.local import HEALTH, PATHS, READY, health, is_probe
 from daemon.host.notify import Readiness
 
 

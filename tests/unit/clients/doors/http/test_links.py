@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from daemon import protocol
-from daemon.clients.doors.http.links import ExchangeLink
+from daemon.clients.doors.http.replies import ExchangeLink
 from daemon.errors import ConnectionLost
 from daemon.wire import envelope
 from daemon.wire.outbox import Outbox

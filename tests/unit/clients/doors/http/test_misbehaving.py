@@ -13,9 +13,8 @@ import trio.testing
 
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.connection import PIPELINED_BYTES
-from daemon.clients.doors.http.exchange import PLAIN
-from daemon.clients.doors.http.head import Refusal
-from daemon.clients.doors.http.links import ExchangeLink
+from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.replies import ExchangeLink
 from daemon.clients.doors.http.responding import LINGER_SECONDS
 from daemon.clients.doors.http.sessions import RequestNames
 from daemon.errors import ProtocolFault

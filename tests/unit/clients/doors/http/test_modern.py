@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from daemon.clients.doors.http.modern import HEADER_MISMATCH, fault_of, marked_fault_of
+from daemon.clients.doors.http.mcp import HEADER_MISMATCH, fault_of, marked_fault_of
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.envelope import INVALID_PARAMS, METHOD_NOT_FOUND
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.events import COMMENT, COMMENT_SECONDS
-from daemon.clients.doors.http.replies import PostReply
+from daemon.clients.doors.http.replies import COMMENT, COMMENT_SECONDS, PostReply
 from daemon.wire import envelope
 from tests.unit.clients.doors.http.visiting import visiting
 

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from loguru import logger
 
-from daemon.actors.front import Front
+from daemon.clients.doors.listening import Front
 from daemon.clients.identity import Principal
 from daemon.errors import ConnectionLost
 

@@ -1,7 +1,8 @@
-"""The exposition: metrics over HTTP on the loopback address that `metrics.listen` names, if it names one.
+"""Listeners on loopback that open when they are wanted: metrics at `metrics.listen`, and the console.
 
-It follows the configuration from one reload to the next. An address that cannot be bound is tried again, and
-the daemon serves clients meanwhile. What is served there, and to whom, is in `clients.doors.http.metrics`.
+Metrics follow the configuration from one reload to the next; an address that cannot be bound is tried again,
+and the daemon serves clients meanwhile. The console has a port of its own from the first time that somebody
+asks, where HTTP is not served. What is served, and to whom, is in `clients.doors.http.local`.
 """
 
 from __future__ import annotations
@@ -23,15 +24,74 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.binding import address_of, listen_at
-    from daemon.clients.doors.http.metrics import MetricsDoor
+    from daemon.clients.doors.http.local import console_door, metrics_door
     from daemon.config.model import Metrics
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Outbox
 else:  # 15 ms, needed only where HTTP is served
     address_of = later("daemon.clients.doors.http.binding", "address_of")
     listen_at = later("daemon.clients.doors.http.binding", "listen_at")
-    MetricsDoor = later("daemon.clients.doors.http.metrics", "MetricsDoor")
+    console_door = later("daemon.clients.doors.http.local", "console_door")
+    metrics_door = later("daemon.clients.doors.http.local", "metrics_door")
+
+
+ADDRESS = "127.0.0.1:0"
+"""Loopback, with any port that is free."""
+
+
+class ConsoleOpening:
+    """Serves the console on a port of its own from the first time that somebody asks."""
+
+    def __init__(
+        self,
+        console: Callable[[], WebApplication],
+        outbox: Outbox,
+        vet: Callable[[socket.socket], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Start with nothing opened.
+
+        Args:
+            console: makes what serves the pages.
+            outbox: the daemon's outbox.
+            vet: says whether the process at the other end of a connection may come in; None: any.
+        """
+        self._console = console
+        self._outbox = outbox
+        self._vet = vet
+        self._wanted = trio.Event()
+        self._tried = trio.Event()
+        self._address = ""
+        self._problem: OSError | None = None
+
+    async def address(self) -> str:
+        """Have it served; returns where, as in `http://127.0.0.1:43210`.
+
+        Raises:
+            OSError: no socket can be opened.
+        """
+        self._wanted.set()
+        await self._tried.wait()
+        if self._problem is not None:
+            raise self._problem
+        return self._address
+
+    async def run(self) -> None:
+        """Wait until it is wanted, then serve until cancelled."""
+        while True:
+            await self._wanted.wait()
+            try:
+                with closing(await trio.to_thread.run_sync(listen_at, ADDRESS)) as listener:
+                    self._address, self._problem = f"http://{address_of(listener)}", None
+                    self._tried.set()
+                    logger.info("console: served on {}", self._address)
+                    door = console_door(listener, self._console(), outbox=self._outbox, vet=self._vet)
+                    await door.run()
+            except OSError as error:  # Tried again when somebody asks again.
+                self._problem, self._wanted = error, trio.Event()
+                self._tried.set()
+
 
 RETRY_SECONDS = 30.0
 """Seconds between attempts to bind an address that is taken."""
@@ -59,7 +119,7 @@ class Exposition:
         self.address: Watch[tuple[str, int] | None] = Watch(None)
         """The address it listens on; None while it does not."""
         self._catalog = catalog
-        self._door = partial(MetricsDoor, export=export, readiness=readiness, outbox=outbox)
+        self._door = partial(metrics_door, export=export, readiness=readiness, outbox=outbox)
 
     async def run(self) -> None:
         """Serve as the current configuration says, until cancelled."""
