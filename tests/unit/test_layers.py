@@ -271,7 +271,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (
         order,
         {
-            "daemon/wire/given_up.py": 'warnings = later("daemon.checks.advice", "warnings")',
+            "daemon/wire/requests.py": 'warnings = later("daemon.checks.advice", "warnings")',
             "daemon/checks/advice.py": "",
         },
     ),
