@@ -23,11 +23,10 @@ from daemon.errors import (
     leaf,
 )
 from daemon.model import Era
-from daemon.upstreams.admission import Admission
+from daemon.upstreams.admission import Admission, keep_expiring
 from daemon.upstreams.events import UpstreamEvents
-from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.handshake import Greeter, Greeting
-from daemon.upstreams.instances.declaring import capabilities_of
+from daemon.upstreams.instances.own_lists import capabilities_of
 from daemon.upstreams.keepalive import Keepalive
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext, connector

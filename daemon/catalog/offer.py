@@ -20,10 +20,10 @@ import attrs
 import msgspec
 from msgspec import Raw
 
+from daemon.catalog.categories import Lazily, Table
+from daemon.catalog.definitions import shown_parts
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
-from daemon.catalog.lazy import Lazily, Table
 from daemon.catalog.naming import Template, among
-from daemon.catalog.openai_schemas import shown_parts
 from daemon.catalog.permissions import Permissions
 from daemon.catalog.snapshot import in_order
 from daemon.config.model import Permission, SchemaForm

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
-from daemon.catalog.changes import changed_by, reconfigured
-from daemon.catalog.entry import ServerEntry, fresh
+from daemon.catalog.entry import ServerEntry, changed_by, fresh, reconfigured
 from daemon.catalog.kinds import BESIDE_TOOLS, switch_of, tools_switched_by
 from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Claims, Names, assign
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched

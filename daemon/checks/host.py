@@ -14,7 +14,7 @@ from daemon.checks.servers import most_instances
 from daemon.config.model import TransportType
 from daemon.errors import McpdError
 from daemon.kit.wording import short_size, span
-from daemon.processes import leftovers, proc, starts
+from daemon.processes import leftovers, proc
 from daemon.setup.running.service import LINGER, written_by_us
 from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, systemctl
 
@@ -88,7 +88,7 @@ def limits(scene: Scene) -> Iterator[Finding]:
 
 def leavings(scene: Scene) -> Iterator[Finding]:
     """Findings about processes that killed daemons left: whose, how old, how large. Ends them if asked to."""
-    folder = scene.state / starts.FOLDER
+    folder = scene.state / leftovers.FOLDER
     if folder.exists() and folder.stat().st_uid != os.geteuid():
         yield found("leftovers-unknown", uid=folder.stat().st_uid)
         return

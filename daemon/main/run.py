@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from daemon.config.state_url import StateUrl
     from daemon.main.listeners import Listeners
     from daemon.operators.base import DaemonFacts
-    from daemon.processes.starts import Starts
+    from daemon.processes.leftovers import Starts
 else:
     warnings = later("daemon.checks.advice", "warnings")
 
@@ -359,11 +359,11 @@ def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
     """The record of what this daemon starts, or why there is none: the daemon serves all the same."""
     from loguru import logger  # noqa: PLC0415 - see `_serve`
 
-    from daemon.processes import leftovers, starts  # noqa: PLC0415
+    from daemon.processes import leftovers  # noqa: PLC0415 - see `_serve`
 
     try:
         private_directory(state)
-        begun = starts.Starts.begin(state)
+        begun = leftovers.Starts.begin(state)
     except OSError as error:
         why = f"{error.filename or state}: {error.strerror or error}"
         logger.warning("what is started is not written down, and nobody ends what kill -9 would leave: {}", why)

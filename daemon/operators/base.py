@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from daemon.upstreams.attribution import Apart
     from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.keepalive import Keepalive
-    from daemon.upstreams.listing import ListingStatus
+    from daemon.upstreams.server_lists import ListingStatus
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
     from daemon.wire.requests import PeerRequest

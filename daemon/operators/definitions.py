@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.offer import Offer
-from daemon.catalog.uris import locate as owner_of
+from daemon.catalog.shown import locate as owner_of
 from daemon.config.model import Profile
 from daemon.errors import InvalidArguments, PromptDisabled, ResourceDisabled, UnknownPrompt
 from daemon.kit.wording import suggestion

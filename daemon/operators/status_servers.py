@@ -11,7 +11,7 @@ from daemon.catalog.entry import NOTHING_KNOWN
 from daemon.catalog.kinds import BESIDE_TOOLS, switch_of
 from daemon.causes import Cause
 from daemon.states import ServerState
-from daemon.supervision.diagnosis import by_cause
+from daemon.supervision.status import by_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -30,7 +30,7 @@ from daemon.processes import leftovers, marks, own, proc
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from daemon.processes.starts import Starts
+    from daemon.processes.leftovers import Starts
 
 PIPE_BYTES = 1024 * 1024
 """Larger pipes halve the time of a large message; the limit of an ordinary user (pipe(7))."""

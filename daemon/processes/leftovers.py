@@ -10,21 +10,224 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
+import queue
 import select
 import signal
+import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 import msgspec
 from loguru import logger
 
-from daemon.processes import marks, proc, starts
+from daemon.processes import marks, proc
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
+
+
+FOLDER = "starts"
+"""The directory of the files, in the state directory."""
+
+SUFFIX = ".jsonl"
+
+FULL_BYTES = 64 * 1024
+"""The size at which a file is rewritten with living servers only: about 500 starts."""
+
+READ_BYTES = 1024 * 1024
+"""Bytes that are read of a file, more than any has: 50 servers take 5 kB."""
+
+WAITING = 1000
+"""The most starts that wait for a slow disk; further ones are known by their marks only."""
+
+FLUSH_SECONDS = 1.0
+"""Seconds that the daemon waits for the disk at its end."""
+
+_START_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+@attrs.frozen(kw_only=True)
+class Identity:
+    """A daemon, told from any other by its pid and start time."""
+
+    pid: int
+    """The daemon's pid."""
+    started: int
+    """When it was started, in ticks since boot."""
+    series: int
+    """The prefix of its marks."""
+    boot: str
+    """The boot id of the machine while it ran."""
+    namespace: int
+    """The inode of its pid namespace (pid_namespaces(7))."""
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        """Whether the machine was not rebooted since: otherwise nothing of it can be left."""
+        return self.boot == boot()
+
+    @property
+    def is_of_this_namespace(self) -> bool:
+        """Whether its pids are valid in our pid namespace."""
+        return self.namespace == namespace()
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """One child that a daemon has started."""
+
+    mark: int
+    pid: int
+    started: int
+    """The start time in ticks since boot: with the pid it identifies one process."""
+    server: str
+    """The server's name."""
+
+
+class Starts:
+    """The record of this daemon's starts."""
+
+    def __init__(self, path: Path, fd: int, identity: Identity) -> None:
+        """Take ownership of an open file; see `begin`."""
+        self.path = path
+        self.failure: OSError | None = None
+        """Why the newest starts could not be written; None if they were."""
+        self._fd = fd
+        self._head = _line(attrs.asdict(identity))
+        self._lines: dict[int, bytes] = {}
+        self._size = os.pwrite(fd, self._head, 0)
+        self._notes: queue.Queue[tuple[int, int, str] | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._write, name="mcpd-starts", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def begin(cls, state: Path) -> Self:
+        """Create the file of this daemon, before it starts anything.
+
+        Args:
+            state: the private state directory.
+
+        Raises:
+            OSError: it cannot be created; leftovers of this daemon will not be found if it is killed.
+        """
+        own = proc.read(os.getpid())
+        folder = state / FOLDER
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        identity = Identity(
+            pid=os.getpid(),
+            started=own.started if own else 0,
+            series=marks.series(),
+            boot=boot(),
+            namespace=namespace(),
+        )
+        path = folder / f"{identity.series:x}{SUFFIX}"
+        # Under another name until it is locked: an unlocked file looks like a dead daemon's.
+        new = path.with_suffix(".new")
+        fd = os.open(new, _START_FLAGS | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            begun = cls(path, fd, identity)
+            new.rename(path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return begun
+
+    def note(self, mark: int, pid: int, server: str) -> None:
+        """Record a start; never blocks."""
+        with contextlib.suppress(queue.Full):
+            self._notes.put_nowait((mark, pid, server))
+
+    def end(self, *, keep: bool) -> None:
+        """Write the queued starts, then remove the file.
+
+        Args:
+            keep: leave the file, because a descendant of ours may still be running.
+        """
+        with contextlib.suppress(queue.Full):
+            self._notes.put(None, timeout=FLUSH_SECONDS)
+        self._thread.join(FLUSH_SECONDS)
+        if not keep:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        if not self._thread.is_alive():
+            os.close(self._fd)
+
+    def _write(self) -> None:
+        while (note := self._notes.get()) is not None:
+            try:
+                self._add(*note)
+            except OSError as error:
+                if self.failure is None:
+                    logger.warning("{}: what is started is not written down: {}", self.path, error)
+                self.failure = error
+            else:
+                self.failure = None
+
+    def _add(self, mark: int, pid: int, server: str) -> None:
+        process = proc.read(pid)
+        if process is None or process.parent != os.getpid():
+            return
+        line = _line({"mark": mark, "pid": pid, "started": process.started, "server": server})
+        self._lines[mark] = line
+        if self._size > FULL_BYTES:
+            self._rewrite()
+        else:
+            self._size += os.pwrite(self._fd, line, self._size)
+
+    def _rewrite(self) -> None:
+        """Overwrite the file with the living servers. If interrupted, old lines remain and none is lost."""
+        living = marks.living()
+        self._lines = {mark: line for mark, line in self._lines.items() if mark in living}
+        whole = b"".join([self._head, *self._lines.values()])
+        self._size = os.pwrite(self._fd, whole, 0)
+        os.ftruncate(self._fd, self._size)
+
+
+def read(fd: int) -> tuple[Identity, list[Start]] | None:
+    """Read a file; None if its first line is invalid. Truncated lines are left out."""
+    head, *lines = os.pread(fd, READ_BYTES, 0).split(b"\n")
+    try:
+        identity = Identity(**_numbers(head, "boot"))
+    except (ValueError, TypeError):
+        return None
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, TypeError):
+            found.append(Start(**_numbers(line, "server")))
+    return identity, found
+
+
+def boot() -> str:
+    """The boot id of the machine (proc(5), /proc/sys/kernel/random/boot_id)."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def namespace() -> int:
+    """The inode of our pid namespace."""
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def _line(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+def _numbers(line: bytes, text: str) -> dict[str, Any]:
+    """Decode a line, whose fields are numbers except for one.
+
+    Raises:
+        ValueError: the line is invalid.
+    """
+    fields = json.loads(line)
+    if not isinstance(fields, dict) or not all(
+        isinstance(value, str if name == text else int) for name, value in fields.items()
+    ):
+        raise ValueError(line)
+    return fields
+
 
 TERM_SECONDS = 2.0
 """Seconds from SIGTERM to SIGKILL: as for a server that is stopped (`timeouts.stopTerm`)."""
@@ -76,8 +279,8 @@ class DeadDaemon(msgspec.Struct, frozen=True, kw_only=True):
     """A daemon that was killed, with its record of starts."""
 
     path: Path
-    identity: starts.Identity
-    starts: Sequence[starts.Start]
+    identity: Identity
+    starts: Sequence[Start]
 
 
 def look(state: Path) -> list[Leftover]:
@@ -265,7 +468,7 @@ def _dead(state: Path, *, tidy: bool) -> Iterator[list[DeadDaemon]]:
     found, held = [], []
     until = time.monotonic() + (ENDED_SECONDS if tidy else DYING_SECONDS)
     try:
-        for path in _files(state / starts.FOLDER):
+        for path in _files(state / FOLDER):
             with contextlib.suppress(FileNotFoundError):
                 held.append(os.open(path, _FLAGS))
                 one = _judge(path, held[-1], until, tidy=tidy)
@@ -281,7 +484,7 @@ def _dead(state: Path, *, tidy: bool) -> Iterator[list[DeadDaemon]]:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        return [folder / name for name in sorted(os.listdir(folder)) if name.endswith(starts.SUFFIX)]  # noqa: PTH208
+        return [folder / name for name in sorted(os.listdir(folder)) if name.endswith(SUFFIX)]  # noqa: PTH208
     except FileNotFoundError:
         return []
 
@@ -291,7 +494,7 @@ def _judge(path: Path, fd: int, until: float, *, tidy: bool) -> DeadDaemon | Non
     # Another user's file could name any process, and we might be root.
     if os.fstat(fd).st_uid != os.geteuid() or not _take(fd, until):
         return None
-    said = starts.read(fd)
+    said = read(fd)
     if said is not None and said[0].is_of_this_boot and said[0].is_of_this_namespace:
         return DeadDaemon(path=path, identity=said[0], starts=said[1])
     age = time.time() - os.fstat(fd).st_mtime
@@ -315,7 +518,7 @@ def _take(fd: int, until: float) -> bool:
 
 def _lives(fd: int) -> bool:
     """Whether the daemon of a locked file is alive, as far as can be told from this namespace."""
-    said = starts.read(fd)
+    said = read(fd)
     if said is None or not said[0].is_of_this_namespace:
         return True
     process = proc.read(said[0].pid)

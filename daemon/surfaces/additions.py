@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from daemon.catalog.permissions import annotations_of
-from daemon.catalog.uris import locate
+from daemon.catalog.shown import locate
 from daemon.errors import InvalidArguments, UnknownResource
 from daemon.surfaces.answers import MAX_QUOTED, cut, decode_arguments
 from daemon.surfaces.base import Action, Forward, View

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from daemon.catalog.definitions import compact
-from daemon.catalog.openai_schemas import shown_parts
+from daemon.catalog.definitions import compact, shown_parts
 from daemon.errors import InvalidArguments, SchemaFetchError
 from daemon.model import Kind
 from daemon.safety.legible import legible_schema

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
+from daemon.catalog.definitions import shown_meta_tool
 from daemon.catalog.loaded import Source
 from daemon.catalog.offer import MAX_OFFERS
-from daemon.catalog.openai_schemas import shown_meta_tool
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (

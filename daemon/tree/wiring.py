@@ -19,8 +19,7 @@ from daemon.history.event import Event, EventKind
 from daemon.host.notify import KEPT, Notifier, Readiness
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
-from daemon.processes.peers import Peers, own_and, shares
-from daemon.processes.tcp_peers import TcpPeers
+from daemon.processes.peers import Peers, TcpPeers, own_and, shares
 from daemon.surfaces.table import AUTO, SURFACES
 from daemon.tree.core import Core
 

@@ -20,8 +20,8 @@ from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS, Rank
 from daemon.surfaces.answers import told, what_helps
 from daemon.upstreams.attribution import Apart
-from daemon.upstreams.last_use import LastUse, last_use_of
-from daemon.upstreams.lists import ServerLists
+from daemon.upstreams.server_actors import LastUse, last_use_of
+from daemon.upstreams.server_lists import ServerLists
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from daemon.supervision.child import Child
     from daemon.upstreams.admission import Admission
     from daemon.upstreams.instances.own_lists import OwnLists
-    from daemon.upstreams.listing import ListingStatus
+    from daemon.upstreams.server_lists import ListingStatus
     from daemon.wire.requests import Exchange
 
 LINE_SECONDS = HOLD_SECONDS + 2 * LOOK_SECONDS

@@ -15,24 +15,145 @@ before have ended.
 
 from __future__ import annotations
 
+import math
 from itertools import count
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from daemon.counting.measures import Pace
-from daemon.errors import CallError, Overloaded, UpstreamUnavailable
+from daemon.errors import CallError, Overloaded, UpstreamTimeout, UpstreamUnavailable
 from daemon.protocol import ROOTS_CHANGED
-from daemon.upstreams.admitted import Admitted, SizeLimited
-from daemon.upstreams.attribution import Apart, Attribution
-from daemon.upstreams.line import InLine, Line
+from daemon.upstreams.attribution import Admitted, Apart, Attribution, SizeLimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from daemon.config.model import ServerLimits
+    from daemon.config.tuning import Timeouts
     from daemon.ports import CallToSend, UpstreamConnection
     from daemon.wire.requests import Exchange
+
+
+class InLine(msgspec.Struct, frozen=True, eq=False):
+    """A call in line, and since when it is (seconds on the clock)."""
+
+    ticket: int
+    client: int
+    call: CallToSend
+    admitted: Admitted
+    since: float
+
+
+class Line:
+    """Calls in line: round-robin between clients, first come, first served within one."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.clients: dict[int, int] = {}
+        """The client of each ticket in line."""
+        self._turns: dict[int, dict[int, InLine]] = {}
+        """The calls of each client that has any, in the order of the clients' turns."""
+
+    def places_of(self, client: int) -> int:
+        """How many calls of a client are in line."""
+        return len(self._turns.get(client, ()))
+
+    def all(self) -> list[InLine]:
+        """Every call in line."""
+        return [place for places in self._turns.values() for place in places.values()]
+
+    def join(self, place: InLine) -> None:
+        """Add a call, behind the others of its client."""
+        self.clients[place.ticket] = place.client
+        self._turns.setdefault(place.client, {})[place.ticket] = place
+
+    def leave(self, ticket: int) -> InLine | None:
+        """Remove a call; None if it is not in line."""
+        client = self.clients.pop(ticket, None)
+        if client is None:
+            return None
+        places = self._turns[client]
+        place = places.pop(ticket)
+        if not places:
+            del self._turns[client]
+        return place
+
+    def is_all_of(self, asker: object) -> bool:
+        """Whether only one client waits, and it is this one (`Exchange.asker`)."""
+        return all(place.admitted.asker is asker for place in self.all())
+
+    def next(self, most: int = 1) -> list[InLine]:
+        """Remove the oldest calls of the client whose turn it is; its next turn is after all other clients'.
+
+        They have one asker, too: a connection may be shared by clients that nothing else tells apart.
+        """
+        client = next(iter(self._turns))
+        places = self._turns.pop(client)
+        found: list[InLine] = []
+        for place in list(places.values())[:most]:
+            if found and place.admitted.asker is not found[0].admitted.asker:
+                break
+            found.append(place)
+            del places[place.ticket], self.clients[place.ticket]
+        if places:
+            self._turns[client] = places
+        return found
+
+    def crowd_out(self, client: int) -> InLine | None:
+        """Remove the newest call of the client with the most; None if that would be no fairer than before."""
+        longest = max(self._turns.values(), key=len, default=None)
+        if longest is None or self.places_of(client) + 1 >= len(longest):
+            return None
+        return self.leave(next(reversed(longest)))
+
+
+EXPIRY_CHECKS = 1.0
+"""Seconds between checks for calls that timed out, while any are in flight."""
+
+
+async def keep_expiring(
+    admission: Admission,
+    timeouts: Timeouts,
+    flush: Callable[[], None],
+    problem: Callable[[], str] = str,
+) -> None:
+    """Give up calls that show no sign of life, or take or wait too long, until cancelled.
+
+    A call whose server waits for its client is no silent one: only `callMax` bounds it.
+
+    Args:
+        admission: the calls of one connection.
+        timeouts: the server's timeouts.
+        flush: writes the frames that this queues.
+        problem: says what else the server does not answer, its pings; empty if it answers them.
+    """
+    server, connection = admission.server, admission.connection
+    every = min(EXPIRY_CHECKS, timeouts.call / 4, timeouts.queue / 4)
+    while True:
+        await admission.used.wait()
+        admission.used = trio.Event()
+        while connection.in_flight:
+            await trio.sleep(every)
+            for _key, exchange in connection.expire(idle=math.inf, total=timeouts.call_max):
+                exchange.lost(timed_out(server, f"took more than {timeouts.call_max:g} s in all", "callMax"))
+            alive = admission.attribution.alive()
+            for _key, exchange in connection.expire(idle=timeouts.call, total=math.inf, alive=alive):
+                beside = f"; it {silent}" if (silent := problem()) else ""
+                exchange.lost(timed_out(server, f"showed no life for {timeouts.call:g} s", "call", beside))
+            admission.expire(timeouts.queue)
+            flush()
+
+
+def timed_out(server: str, what: str, key: str, beside: str = "") -> UpstreamTimeout:
+    """The error for a call that took too long: what it did, by which of the `timeouts`, and what else is so."""
+    return UpstreamTimeout(
+        f"server {server} {what} (timeouts.{key}){beside}; it was told to cancel, whether the call ran is"
+        " unknown. Find out before you repeat it, and ask for less at once.",
+        server=server,
+    )
+
 
 RETRY_LEAST = 0.1
 """Shortest hint when to try again, in seconds: less is not worth saying."""

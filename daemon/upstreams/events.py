@@ -17,9 +17,9 @@ from daemon.errors import ProtocolFault
 from daemon.model import Era, Kind
 from daemon.protocol import ACKNOWLEDGED, LIST_ROOTS, LOG_MESSAGE, RESOURCE_UPDATED, TASK_STATUS
 from daemon.upstreams.access import UpstreamAccess
-from daemon.upstreams.held_subscription import HeldSubscription
-from daemon.upstreams.instances.declaring import roots_of
+from daemon.upstreams.instances.own_lists import roots_of
 from daemon.upstreams.runlog import RunLog
+from daemon.upstreams.watched import HeldSubscription
 from daemon.wire.envelope import INVALID_PARAMS
 
 if TYPE_CHECKING:

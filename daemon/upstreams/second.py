@@ -21,10 +21,9 @@ import trio
 from daemon.causes import HEALTHY, Cause
 from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
 from daemon.model import Era, Kind
-from daemon.upstreams.admission import Admission
-from daemon.upstreams.expiry import keep_expiring
+from daemon.upstreams.admission import Admission, keep_expiring
 from daemon.upstreams.handshake import initialize
-from daemon.upstreams.instances.declaring import capabilities_of
+from daemon.upstreams.instances.own_lists import capabilities_of
 from daemon.upstreams.keepalive import Keepalive
 from daemon.upstreams.transports.opening import connector
 from daemon.upstreams.watched import keep_level

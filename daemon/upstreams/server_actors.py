@@ -2,25 +2,186 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import attrs
 import trio
 
+from daemon.config.model import Share, StartMode, TransportType
+from daemon.ports import Upstream
 from daemon.states import ServerState
-from daemon.upstreams.supervised import SupervisedServer, spec_of
+from daemon.supervision.lifecycle import ChildSpec
+from daemon.supervision.status import LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from daemon.config.model import Server
     from daemon.config.redaction import Redactors
+    from daemon.counting.measures import CallStats, Noise, StderrTail
     from daemon.facts import Fact, ServerStatus
     from daemon.history.event import Event
-    from daemon.ports import Upstream
     from daemon.safety.redact import Redactor
+    from daemon.supervision.child import Child
+    from daemon.supervision.lifecycle import Lifecycle
     from daemon.supervision.supervisor import Supervisor
+    from daemon.upstreams.attribution import Apart
+    from daemon.upstreams.handshake import Greeting
+    from daemon.upstreams.instances.own_lists import OwnLists
+    from daemon.upstreams.keepalive import Keepalive
+    from daemon.upstreams.runlog import RunLog
+    from daemon.upstreams.server_lists import ListingStatus
+
+
+LINES_OF_END = 10
+"""Lines of stderr that the event of a run's end has: what a program says last is why it ends."""
+
+
+class SupervisedServer(Upstream, Protocol):
+    """The actor of one server, or of one instance of it."""
+
+    server: Server
+    """The configuration of the server."""
+    child: Child
+    """The supervisor's view of it; set once it is added there."""
+    log: RunLog
+    """What the daemon's log says about its runs."""
+    use: LastUse | None
+    """When it was last used; None if nothing depends on it."""
+    stats: CallStats
+    noise: Noise
+    stderr: StderrTail
+    apart: Apart
+    greeting: Greeting | None
+    pings: Keepalive | None
+
+    @property
+    def pid(self) -> int | None:
+        """The process of its first connection."""
+
+    record: Callable[..., None]
+    own: OwnLists | None
+
+    async def run(self, lifecycle: Lifecycle) -> None:
+        """Run one incarnation; the exception that ends it is the reason."""
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for the server's answer or are in line for the server."""
+
+    @property
+    def queued(self) -> int:
+        """Calls in line for the server."""
+
+    @property
+    def standing(self) -> ListingStatus:
+        """The state of its list of tools."""
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls are in flight, over whichever connection."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for it, follows a resource of it, or has a task there."""
+
+    async def refresh(self) -> str:
+        """List everything again now; return what went wrong with the tools, empty if nothing did."""
+
+    def rest(self) -> None:
+        """End this run until the next call."""
+
+    def be_gone(self) -> None:
+        """Take no new calls any more; those under way go on."""
+
+    def be_replaced(self) -> None:
+        """Take no new calls any more: another actor has its name and its child."""
+
+    def restart_drained(self) -> None:
+        """End the run that a restart leaves to its calls."""
+
+    def be_forgotten(self) -> None:
+        """Note that nobody has its name any more."""
+
+
+def spec_of(upstream: SupervisedServer, on_status: Callable[[ServerStatus], None] | None = None) -> ChildSpec:
+    """The specification of a server's actor for its supervisor.
+
+    Args:
+        upstream: the actor.
+        on_status: called with each new status of an instance; None for a server that all clients share.
+    """
+    server = upstream.server
+    return ChildSpec(
+        name=server.label,
+        of=server.name,
+        run=upstream.run,
+        policy=server.restart,
+        lazy=server.start is StartMode.LAZY or server.instance is not None,
+        spawns=server.type is TransportType.STDIO,
+        on_ended=upstream.log.ended,
+        told=lambda: {} if upstream.pid is None else {"pid": upstream.pid},
+        last_lines=lambda run: upstream.stderr.last(LINES_OF_END, run),
+        words=partial(_words, upstream),
+        on_status=on_status,
+    )
+
+
+def _words(upstream: SupervisedServer, run: int) -> list[str]:
+    """What a run has said: a program that prints how it wants to be called may do so on its stdout."""
+    first = upstream.noise.first
+    return [*([first] if first else []), *upstream.stderr.last(LINES, run)]
+
+
+INSTANCE_IDLE = 600.0
+"""Seconds without use after which an instance is ended if its server's `idle` does not say: an agent at work
+calls again within minutes, and a browser that nobody looks at holds hundreds of megabytes."""
+
+
+def idle_seconds(server: Server) -> float:
+    """Seconds without use after which a server, or an instance of it, is ended; infinite for never."""
+    if server.idle is not None:
+        return server.idle
+    return math.inf if server.shared_by is Share.ALL else INSTANCE_IDLE
+
+
+class LastUse:
+    """The last use of one server: a call that was sent or has ended."""
+
+    def __init__(self, seconds: float) -> None:
+        """Begin unused.
+
+        Args:
+            seconds: seconds without use after which it is ended.
+        """
+        self.seconds = seconds
+        self.at = -math.inf
+        """When it was, on trio's clock."""
+
+    def note(self) -> None:
+        """Note that it is used now."""
+        self.at = trio.current_time()
+
+    def counted(self, seconds: Sequence[float], *, ok: bool, stats: tuple[CallStats, ...]) -> None:
+        """Count calls that have ended, in each of these."""
+        self.note()
+        for each in stats:
+            each.record(seconds, ok=ok)
+
+    @property
+    def due(self) -> float:
+        """When it has been unused for long enough, on trio's clock."""
+        return self.at + self.seconds
+
+
+def last_use_of(server: Server) -> LastUse | None:
+    """What notes the last use of a server; None if nothing depends on it."""
+    seconds = idle_seconds(server)
+    return LastUse(seconds) if server.instance is not None or seconds < math.inf else None
+
 
 CALLS_SECONDS = 0.1
 """Seconds between looks at whether the calls of an actor have ended that takes no more: few are, and seldom."""

@@ -22,11 +22,8 @@ from daemon.host import paths
 from daemon.processes.marks import efforts
 from daemon.safety.redact import REASON
 from daemon.supervision.supervisor import Supervisor
-from daemon.upstreams.instances.first_lists import keep_listing
-from daemon.upstreams.instances.instanced import InstancedServer
-from daemon.upstreams.instances.resting import keep_ending
-from daemon.upstreams.server_actors import ServerActors, Surrounding
-from daemon.upstreams.supervised import SupervisedServer
+from daemon.upstreams.instances.instanced import InstancedServer, keep_ending, keep_listing
+from daemon.upstreams.server_actors import ServerActors, SupervisedServer, Surrounding
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping

@@ -10,7 +10,7 @@ import msgspec
 from daemon import protocol
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.naming import read_mcpd_uri
-from daemon.catalog.uris import locate
+from daemon.catalog.shown import locate
 from daemon.clients.requests.forwarding import MAX_SHOWN, begin, forward_to, text_in
 from daemon.clients.requests.lists import list_beside_tools
 from daemon.errors import ResourceDisabled, UnknownResource

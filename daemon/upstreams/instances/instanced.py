@@ -1,27 +1,44 @@
-"""A server whose clients have instances of their own, as it stands among the servers that clients share."""
+"""A server whose clients have instances of their own, as it stands among the servers that clients share.
+
+Such a server is listed once before any client, since an agent may read its list only once: an instance in an
+empty directory lists, and ends at once. With `"start": "lazy"` nothing runs before a client. What nobody uses
+ends: instances are ended, and servers that all clients share are put to rest (`idle`).
+"""
 
 from __future__ import annotations
 
+import math
+import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
+from loguru import logger
 
+from daemon.catalog.definitions import fingerprint
+from daemon.config.model import StartMode
 from daemon.counting.measures import CallStats, Noise, StderrTail
-from daemon.errors import UpstreamUnavailable
-from daemon.states import SERVING
+from daemon.errors import CallError, UpstreamUnavailable
+from daemon.ports import Holder
+from daemon.states import COMING, SERVING, ServerState
+from daemon.supervision.starts import Rank
 from daemon.upstreams.attribution import Apart
-from daemon.upstreams.instances.server_instances import ServerInstances
-from daemon.upstreams.listing import ListingStatus
-from daemon.upstreams.supervised import SupervisedServer
+from daemon.upstreams.instances.server_instances import FIRST_LIST, ServerInstances
+from daemon.upstreams.server_actors import SupervisedServer
+from daemon.upstreams.server_lists import ListingStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Server
+    from daemon.kit.mailbox import Watch
     from daemon.ports import CallToSend, Upstream
     from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.keepalive import Keepalive
     from daemon.upstreams.server_actors import ServerActors
     from daemon.wire.requests import Exchange
+
 
 A = TypeVar("A", bound=SupervisedServer)
 
@@ -160,3 +177,117 @@ class InstancedServer(InstancesTogether[A]):
     async def wait_current(self) -> None:
         """Return at once: only an instance has a list."""
         await trio.lowlevel.checkpoint()
+
+
+LIST_SECONDS = 600.0
+"""Seconds after which such an instance is ended: enough for its turn among many starts, and for a package that
+is downloaded. The start has the deadlines of every start, too."""
+
+LEAVE_SECONDS = 30.0
+"""Seconds that the directory stays for an instance that does not stop: a kill ends nearly all sooner."""
+
+PREFIX = "mcpd-list-"
+"""What the names of the directories begin with, among those of TMPDIR."""
+
+_DIRECTORY = partial(tempfile.TemporaryDirectory[str], prefix=PREFIX, ignore_cleanup_errors=True)
+
+
+async def keep_listing(servers: Mapping[str, A | InstancedServer[A]], newest: Watch[Catalog]) -> None:
+    """List servers once that have instances and no known tools, as they appear, until cancelled.
+
+    Args:
+        servers: the servers by name; read again with each catalog.
+        newest: the newest catalog, with what the store knows.
+    """
+    # Never more than there were configurations of servers in this life of the daemon.
+    tried: set[tuple[str, str]] = set()
+    async with trio.open_nursery() as nursery:
+        while True:
+            seen = newest.value
+            for name, server in servers.items():
+                entry = seen.servers.get(name)
+                if entry is None or entry.tools is not None or (name, entry.fingerprint) in tried:
+                    continue
+                if isinstance(server, InstancedServer) and _may_list(server, entry.fingerprint):
+                    tried.add((name, entry.fingerprint))
+                    nursery.start_soon(_list_once, server)
+            await newest.wait_changed(seen)
+
+
+def _may_list(server: InstancedServer[A], known: str) -> bool:
+    """Whether a server may be started, and is the one whose fingerprint the catalog knows (faulty: none)."""
+    configured = server.server
+    is_wanted = configured.start is not StartMode.LAZY and not server.instances.off
+    return is_wanted and bool(known) and known == fingerprint(configured)
+
+
+async def _list_once(server: InstancedServer[A]) -> None:
+    made = None
+    try:
+        made = await trio.to_thread.run_sync(_DIRECTORY)
+        # A client's instance lists as well.
+        if not server.instances.running:
+            await _list_in(made.name, server)
+    except (OSError, CallError) as error:
+        logger.bind(server=server.name).info("is not listed before its first client: {}", error)
+    finally:
+        if made is not None:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(made.cleanup)
+
+
+async def _list_in(directory: str, server: InstancedServer[A]) -> None:
+    holder = Holder(session=object(), number=0, owner=FIRST_LIST, workspace=directory)
+    child = (actor := server.instances.of(holder)).child
+    if actor.use is not None:
+        actor.use.seconds = LIST_SECONDS
+    child.wake(Rank.OTHER)
+    try:
+        # One attempt: the first client makes the next.
+        status = await child.status.wait_until(
+            lambda now: now.attempt > 0 or now.state not in COMING | {ServerState.DORMANT}
+        )
+        # The end of the daemon shows as a status before it cancels this task: then the supervisor ends all.
+        await trio.lowlevel.checkpoint()
+        is_listed = status.state in SERVING
+        why = "it has listed" if is_listed else f"it did not come up to list ({status.reason or status.state})"
+        actor.log.say("INFO", f"{why}, and no client waits for this instance")
+        for each in [each for each in server.instances.running.values() if each.actor is actor]:
+            server.instances.end(each, why)
+    finally:
+        with trio.move_on_after(LEAVE_SECONDS, shield=True):
+            await child.left.wait()
+
+
+async def keep_ending(servers: Mapping[str, A | InstancedServer[A]], actors: ServerActors[A]) -> None:
+    """End instances that are due, and put servers to rest that nobody uses, until cancelled.
+
+    Args:
+        servers: the servers by name; read again at each look.
+        actors: says when something may be due earlier than it was.
+    """
+    while True:
+        actors.sooner = trio.Event()
+        now = trio.current_time()
+        looks = [
+            each.instances.look(now) if isinstance(each, InstancedServer) else rest_if_unused(each, now)
+            for each in list(servers.values())
+        ]
+        with trio.move_on_at(min(looks, default=math.inf)):
+            await actors.sooner.wait()
+
+
+def rest_if_unused(server: SupervisedServer, now: float) -> float:
+    """Put a server to rest if it is due, and return when to look again, both on trio's clock."""
+    use = server.use
+    if use is None:
+        return math.inf
+    if use.due > now:
+        return use.due
+    is_up = server.child.status.value.state in SERVING
+    # One that was never used counts from the first look.
+    if is_up and use.at > -math.inf and not server.is_busy:
+        server.log.say("INFO", f"unused for {use.seconds:g} s (idle): it is ended until the next call")
+        server.rest()
+    use.note()
+    return use.due

@@ -20,6 +20,7 @@ from msgspec import Raw
 from daemon.causes import Cause
 from daemon.errors import CallError, ConnectionLost
 from daemon.upstreams.transports.failures import (
+    SESSION_HEADER,
     Failure,
     code_in,
     ends_session,
@@ -27,7 +28,6 @@ from daemon.upstreams.transports.failures import (
     session_ended,
     unauthorized,
 )
-from daemon.upstreams.transports.headers import SESSION_HEADER
 from daemon.upstreams.transports.http_client import (
     EVENT_STREAM,
     NETWORK_ERRORS,

@@ -20,8 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, RequestTooLarge, UpstreamLost, UpstreamUnavailable, leaf
 from daemon.protocol import CANCEL
-from daemon.upstreams.transports.failures import Failure, LinkState, error_in, of_error, of_status
-from daemon.upstreams.transports.headers import McpHeaders
+from daemon.upstreams.transports.failures import Failure, LinkState, McpHeaders, error_in, of_error, of_status
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, not_followed, read_body
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.wire import envelope

@@ -21,7 +21,7 @@ import pytest
 
 from daemon.errors import ConfigError
 from daemon.main.run import ConfigFile, opened, switched
-from daemon.processes.starts import FOLDER
+from daemon.processes.leftovers import FOLDER
 from daemon.surfaces.table import chosen
 from tests.fakes_upstream import ECHO_SERVER
 from tests.unit.config.reading import config_of

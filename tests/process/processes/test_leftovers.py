@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.processes import leftovers, marks, proc, starts
+from daemon.processes import leftovers, marks, proc
 from tests.unit.processes.dying import DyingDaemon
 from tests.unit.processes.scripts import PATIENCE, told_by
 
@@ -22,7 +22,7 @@ POLITE, DEAF = ["polite", "marked"], ["deaf", "marked"]
 
 
 def files(state: Path) -> list[Path]:
-    return list((state / starts.FOLDER).iterdir())
+    return list((state / leftovers.FOLDER).iterdir())
 
 
 def test_what_a_killed_daemon_has_left_is_ended_with_all_below_it(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_after_the_machine_was_started_again_nothing_is_left(tmp_path: Path) -> 
     with DyingDaemon(tmp_path, {"a": POLITE}) as daemon:
         daemon.kill()
         [path] = files(tmp_path)
-        path.write_text(path.read_text().replace(starts.boot(), "another"))
+        path.write_text(path.read_text().replace(leftovers.boot(), "another"))
         assert leftovers.look(tmp_path) == []
         assert files(tmp_path) == [path]
         assert leftovers.end(tmp_path) == ([], [])
@@ -139,7 +139,7 @@ def test_a_file_whose_numbers_count_elsewhere_is_kept_for_a_week(tmp_path: Path)
     with DyingDaemon(tmp_path, {"a": POLITE}) as daemon:
         daemon.kill()
         [path] = files(tmp_path)
-        path.write_text(path.read_text().replace(f'"namespace": {starts.namespace()}', '"namespace": 1'))
+        path.write_text(path.read_text().replace(f'"namespace": {leftovers.namespace()}', '"namespace": 1'))
         assert leftovers.end(tmp_path) == ([], [])
         assert files(tmp_path) == [path]
         old = path.stat().st_mtime - leftovers.FOREIGN_SECONDS - 1
@@ -158,8 +158,8 @@ def test_a_file_of_another_user_counts_for_nothing(tmp_path: Path, monkeypatch: 
 
 
 def test_a_file_that_says_nothing_is_no_daemons(tmp_path: Path) -> None:
-    (tmp_path / starts.FOLDER).mkdir()
-    path = tmp_path / starts.FOLDER / f"odd{starts.SUFFIX}"
+    (tmp_path / leftovers.FOLDER).mkdir()
+    path = tmp_path / leftovers.FOLDER / f"odd{leftovers.SUFFIX}"
     path.write_bytes(b"\xff{}\n")
     assert leftovers.end(tmp_path) == ([], [])
     assert path.exists()

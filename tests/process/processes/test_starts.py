@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from loguru import logger
 
-from daemon.processes import marks, proc, starts
+from daemon.processes import leftovers, marks, proc
 from tests.unit.processes.dying import DyingDaemon
 from tests.unit.processes.scripts import PATIENCE, told_by
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daemon.processes.starts import Identity, Start
+    from daemon.processes.leftovers import Identity, Start
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def log() -> Iterator[list[str]]:
 def said(path: Path) -> tuple[Identity, list[Start]]:
     fd = os.open(path, os.O_RDONLY)
     try:
-        found = starts.read(fd)
+        found = leftovers.read(fd)
     finally:
         os.close(fd)
     assert found is not None
@@ -41,7 +41,7 @@ def said(path: Path) -> tuple[Identity, list[Start]]:
 
 def test_a_daemon_writes_down_who_it_is_and_what_it_starts(tmp_path: Path) -> None:
     with DyingDaemon(tmp_path, {"a": ["polite", "marked"], "b": ["polite", "marked"]}) as daemon:
-        [path] = (tmp_path / starts.FOLDER).iterdir()
+        [path] = (tmp_path / leftovers.FOLDER).iterdir()
         identity, found = said(path)
         own, first = proc.read(daemon.pid), proc.read(daemon.pids["a"][0])
         assert own is not None
@@ -56,18 +56,18 @@ def test_a_daemon_writes_down_who_it_is_and_what_it_starts(tmp_path: Path) -> No
         assert found[0].mark == limit[0]
         assert found[0].mark >> marks.COUNT_BITS == identity.series
         assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-        assert path.name == f"{identity.series:x}{starts.SUFFIX}"
+        assert path.name == f"{identity.series:x}{leftovers.SUFFIX}"
 
 
 def test_whoever_ends_as_it_should_leaves_no_file(tmp_path: Path) -> None:
     with DyingDaemon(tmp_path, {"a": ["polite", "marked"]}) as daemon:
         daemon.stop()
-        assert not list((tmp_path / starts.FOLDER).iterdir())
+        assert not list((tmp_path / leftovers.FOLDER).iterdir())
 
 
 def test_a_file_is_kept_if_something_may_still_run(tmp_path: Path) -> None:
-    starts.Starts.begin(tmp_path).end(keep=True)
-    assert len(list((tmp_path / starts.FOLDER).iterdir())) == 1
+    leftovers.Starts.begin(tmp_path).end(keep=True)
+    assert len(list((tmp_path / leftovers.FOLDER).iterdir())) == 1
 
 
 def test_a_full_file_is_written_anew_with_the_servers_that_live(tmp_path: Path) -> None:
@@ -91,17 +91,17 @@ tell([os.fstat(fd).st_size < starts.FULL_BYTES, starts.read(fd)[1][0].server])
 
 
 def test_lines_that_were_cut_off_are_left_out(tmp_path: Path) -> None:
-    begun = starts.Starts.begin(tmp_path)
+    begun = leftovers.Starts.begin(tmp_path)
     begun.end(keep=True)
     whole = b'{"mark": 1, "pid": 2, "started": 3, "server": "a"}\n'
     with begun.path.open("ab") as file:
         file.write(b'rted": 3, "server": "z"}\n' + whole + b'{"mark": "1"}\n[]\n\xff\n{"mark": 4, "pi')
-    assert said(begun.path)[1] == [starts.Start(mark=1, pid=2, started=3, server="a")]
+    assert said(begun.path)[1] == [leftovers.Start(mark=1, pid=2, started=3, server="a")]
 
 
 def test_who_is_not_our_child_is_not_written_down(tmp_path: Path) -> None:
     """It would be another process of that number: ours has ended meanwhile."""
-    begun = starts.Starts.begin(tmp_path)
+    begun = leftovers.Starts.begin(tmp_path)
     begun.note(1, os.getpid(), "a")
     begun.note(2, 1 << 22, "b")
     begun.end(keep=True)
@@ -111,7 +111,7 @@ def test_who_is_not_our_child_is_not_written_down(tmp_path: Path) -> None:
 def test_a_disk_that_takes_nothing_is_told_of_once_and_the_daemon_goes_on(
     tmp_path: Path, log: list[str]
 ) -> None:
-    begun = starts.Starts.begin(tmp_path)
+    begun = leftovers.Starts.begin(tmp_path)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     whole, full = begun.path.read_bytes(), os.open("/dev/full", os.O_RDWR)
     os.dup2(full, begun._fd)
@@ -125,6 +125,6 @@ def test_a_disk_that_takes_nothing_is_told_of_once_and_the_daemon_goes_on(
 
 
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    (tmp_path / starts.FOLDER).write_text("")
+    (tmp_path / leftovers.FOLDER).write_text("")
     with pytest.raises(OSError, match="exists"):
-        starts.Starts.begin(tmp_path)
+        leftovers.Starts.begin(tmp_path)

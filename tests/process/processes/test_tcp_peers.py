@@ -13,8 +13,7 @@ import pytest
 import trio
 
 from daemon.processes import marks, proc
-from daemon.processes.peers import Peers, shares
-from daemon.processes.tcp_peers import TcpPeers, other_end
+from daemon.processes.peers import Peers, TcpPeers, other_end, shares
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.catalog.offer import MAX_CHOICES, Choices, Offers
-from daemon.catalog.uris import locate
+from daemon.catalog.shown import locate
 from daemon.model import Kind
 from tests.unit.catalog.samples import after, catalog_of, has, listed, servers, status
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.lazy import NO_TOOLS, Lazily, Table
+from daemon.catalog.categories import NO_TOOLS, Lazily, Table
 from tests.unit.catalog.samples import known, tool
 
 

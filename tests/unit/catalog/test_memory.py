@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.changes import EMPTIED
 from daemon.catalog.definitions import tools_digest
+from daemon.catalog.entry import TOOLS_EMPTIED
 from daemon.catalog.snapshot import Catalog, fold
 from daemon.facts import Fact, Recalled, Summarized, ToolsListed
 from daemon.model import Kind, Summary
@@ -71,7 +71,11 @@ def nothing(*, first: bool, incarnation: int = 2) -> ToolsListed:
 @pytest.mark.parametrize("known", [UP, after(BEGUN, [recalled("git", "log", "add", epoch=1)])])
 def test_a_server_that_comes_back_with_nothing_keeps_what_is_known(known: Catalog) -> None:
     catalog = fold(known, nothing(first=True))
-    assert (names(catalog), git(catalog).epoch, git(catalog).listing_error) == (["log", "add"], 1, EMPTIED)
+    assert (names(catalog), git(catalog).epoch, git(catalog).listing_error) == (
+        ["log", "add"],
+        1,
+        TOOLS_EMPTIED,
+    )
     assert fold(catalog, nothing(first=True)) is catalog
     listing = fold(catalog, listed("git", "log", incarnation=2))
     assert (names(listing), git(listing).epoch, git(listing).listing_error) == (["log"], 2, "")

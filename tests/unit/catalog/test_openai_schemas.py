@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.catalog.openai_schemas import FORMATS, MAX_BYTES, REFUSED, openai_schema
+from daemon.catalog.definitions import FORMATS, MAX_BYTES, REFUSED, openai_schema
 from daemon.surfaces.table import READING
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import answer, view_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from daemon.catalog.naming import is_mcpd, mcpd_uri
 from daemon.catalog.offer import Offer
-from daemon.catalog.uris import locate
+from daemon.catalog.shown import locate
 from daemon.config.model import Profile
 from daemon.model import Kind
 from tests.unit.catalog.samples import (

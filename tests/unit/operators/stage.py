@@ -32,7 +32,7 @@ from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.supervisor import Supervisor
 from daemon.surfaces.table import Grounds, SurfaceChoice
 from daemon.upstreams.attribution import Apart
-from daemon.upstreams.listing import ListingStatus
+from daemon.upstreams.server_lists import ListingStatus
 from daemon.wire.link import FdLink
 from tests.fakes_upstream import Client, FakeUpstream, Stage, keep
 

@@ -28,7 +28,7 @@ from daemon.surfaces.full import FullSurface
 from daemon.surfaces.table import SURFACES
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.list_reader import EMPTY
-from daemon.upstreams.listing import ListingStatus
+from daemon.upstreams.server_lists import ListingStatus
 from tests.fakes_upstream import Stage, tool, tools_of
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import (

@@ -27,10 +27,9 @@ from daemon.actors.session import Session
 from daemon.errors import ConnectionLost, RunError
 from daemon.protocol import LIST_ROOTS
 from daemon.safety.redact import Redactor
-from daemon.upstreams.admission import Admission
+from daemon.upstreams.admission import Admission, keep_expiring
 from daemon.upstreams.attribution import Apart
 from daemon.upstreams.events import UpstreamEvents
-from daemon.upstreams.expiry import keep_expiring
 from daemon.upstreams.transports.raw import RawConnection
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of

@@ -9,8 +9,7 @@ import trio
 import trio.testing
 
 from daemon.config.model import Server, Timeouts
-from daemon.upstreams.admission import Admission
-from daemon.upstreams.expiry import keep_expiring
+from daemon.upstreams.admission import Admission, keep_expiring
 from daemon.upstreams.transports.raw import RawConnection
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call

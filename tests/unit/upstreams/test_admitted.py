@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from daemon.errors import CallError, RequestTooLarge, UpstreamLost
-from daemon.upstreams.admitted import Admitted, SizeLimited
+from daemon.upstreams.attribution import Admitted, SizeLimited
 from tests.unit.clients.asking import question
 from tests.unit.upstreams.test_admission import Caller
 

@@ -16,8 +16,7 @@ from daemon.facts import ListingFailed, ToolsListed
 from daemon.model import Kind
 from daemon.safety.legible import screened
 from daemon.safety.redact import CUT, REASON, Redactor
-from daemon.upstreams.list_reader import EMPTY, NOTHING, ListReader
-from daemon.upstreams.screening import QUARANTINED_NAMED
+from daemon.upstreams.list_reader import EMPTY, NOTHING, QUARANTINED_NAMED, ListReader
 from daemon.wire.requests import RemoteError
 from tests.unit.config.reading import config_of
 from tests.unit.upstreams.listing_server import GREETING, ListingServer

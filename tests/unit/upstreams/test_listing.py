@@ -16,7 +16,7 @@ from daemon.errors import UpstreamUnavailable
 from daemon.facts import ListingFailed, ToolsListed
 from daemon.safety.redact import Redactor
 from daemon.upstreams.list_reader import EMPTY
-from daemon.upstreams.listing import (
+from daemon.upstreams.server_lists import (
     CURRENT_PATIENCE,
     DEBOUNCE,
     LONG,

@@ -18,8 +18,7 @@ from daemon.facts import DefinitionsListed, ToolsListed
 from daemon.model import Era, Kind
 from daemon.safety.redact import Redactor
 from daemon.upstreams.handshake import Greeting
-from daemon.upstreams.listing import RELIST_AFTER_FAILURE
-from daemon.upstreams.lists import BESIDE_PATIENCE, ServerLists
+from daemon.upstreams.server_lists import BESIDE_PATIENCE, RELIST_AFTER_FAILURE, ServerLists
 from daemon.wire.requests import RemoteError
 from tests.unit.upstreams.transports.replies import TableConnection
 from tests.waiting import until

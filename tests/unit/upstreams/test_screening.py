@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from daemon.model import Kind
 from daemon.safety.redact import Redactor
-from daemon.upstreams.screening import UNSPEAKABLE, Warnings, looked_through, unusable
+from daemon.upstreams.list_reader import UNSPEAKABLE, Warnings, looked_through, unusable
 from tests.unit.catalog.samples import definition_json, tool_json
 
 if TYPE_CHECKING:

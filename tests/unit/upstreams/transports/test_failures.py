@@ -24,6 +24,7 @@ from daemon.errors import (
 )
 from daemon.upstreams.transports.failures import (
     NOT_CONNECTED,
+    SESSION_HEADER,
     UNREACHABLE_CALLS,
     Failure,
     LinkState,
@@ -33,7 +34,6 @@ from daemon.upstreams.transports.failures import (
     of_status,
     retry_after,
 )
-from daemon.upstreams.transports.headers import SESSION_HEADER
 
 
 def made_from(why: OSError, error: Exception) -> Exception:

@@ -10,7 +10,7 @@ from mcp.shared import inbound
 from msgspec import Raw
 
 from daemon.model import Era
-from daemon.upstreams.transports.headers import SESSION_HEADER, McpHeaders
+from daemon.upstreams.transports.failures import SESSION_HEADER, McpHeaders
 from tests.unit.catalog.test_marks import MARKED
 
 

@@ -1,4 +1,9 @@
-"""Keeping one of a server's lists current: read at first, on announced changes, when old, and when asked."""
+"""The lists of one server, kept current: read at first, on announced changes, when old, and when asked.
+
+Calls depend on the tools, so their list comes first; then come the other lists that the server declares. Each
+is kept current by itself, so that a list that fails, or takes long, delays no other. A server counts as up once
+its tools are listed, and its other lists are, too, or have had a moment's time for it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.causes import HEALTHY
 from daemon.errors import UpstreamUnavailable
 from daemon.kit.mailbox import Watch
@@ -14,7 +20,7 @@ from daemon.model import Kind
 from daemon.upstreams.list_reader import ListReader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from daemon.causes import Reason
     from daemon.config.model import Server
@@ -22,6 +28,93 @@ if TYPE_CHECKING:
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
     from daemon.upstreams.handshake import Greeting
+
+
+BESIDE_PATIENCE = 1.0
+"""Seconds that a server that has listed its tools gets for its other lists before it counts as up: most answer
+within milliseconds, and one that does not must not hold up calls of its tools."""
+
+
+class ServerLists:
+    """The lists of one server, over all of its connections."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        tell: Callable[[Fact], None],
+        wall: Callable[[], float],
+        redact: Redactor,
+        settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    ) -> None:
+        """Start without a connection (`Listing`)."""
+
+        def of(kind: Kind) -> Listing:
+            return Listing(server, kind, tell=tell, wall=wall, redact=redact, settle=settle)
+
+        self.tools = of(Kind.TOOL)
+        """The list of tools: calls wait for it, and it decides whether the server is of use."""
+        self._beside = {kind: of(kind) for kind in BESIDE_TOOLS}
+        self._greeting: Greeting | None = None
+
+    @property
+    def _all(self) -> dict[Kind, Listing]:
+        return {Kind.TOOL: self.tools, **self._beside}
+
+    def begin(self, connection: UpstreamConnection, incarnation: int, greeting: Greeting) -> None:
+        """Use a new connection (`Listing.begin`)."""
+        self._greeting = greeting
+        for listing in self._all.values():
+            listing.begin(connection, incarnation, greeting)
+
+    def end(self) -> None:
+        """Note that the connection is down, and end every wait for a list of it."""
+        for listing in self._all.values():
+            listing.end()
+
+    def are_asked_for(self, kinds: Iterable[Kind]) -> None:
+        """Note that the server announced that its lists of these kinds changed."""
+        for kind in kinds:
+            if kind is Kind.TOOL or self._beside[kind].is_declared:
+                self._all[kind].is_asked_for()
+
+    async def refresh(self) -> str:
+        """List everything again now; return what went wrong with the tools, empty if nothing did."""
+        async with trio.open_nursery() as nursery:
+            for listing in self._beside.values():
+                if listing.is_declared:
+                    nursery.start_soon(listing.refresh)
+            return await self.tools.refresh()
+
+    async def keep(
+        self,
+        problem: str,
+        report: Callable[[Reason], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Keep all lists current until cancelled, once the tools were listed.
+
+        Args:
+            problem: what went wrong with the first listing of tools.
+            report: told what is wrong with the tools after each further one, `HEALTHY` if nothing is.
+            task_status: started once the other lists are known, or have had their time.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.tools.keep, problem, report)
+            for listing in self._beside.values():
+                nursery.start_soon(listing.begin_and_keep)
+            with trio.move_on_after(BESIDE_PATIENCE):
+                for listing in self._beside.values():
+                    await listing.wait_first()
+            task_status.started()
+
+    def may_have_changed(self) -> None:
+        """Read the lists again whose changes the server announces: some may have been missed."""
+        for kind, listing in self._all.items():
+            if self._greeting is not None and self._greeting.announces(kind):
+                listing.read_again()
+
 
 DEBOUNCE = 0.1
 """Seconds between two listings that a server asks for: real ones announce a change up to four times in a row.
