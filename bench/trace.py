@@ -21,7 +21,9 @@ import json
 import os
 import signal
 import sys
-from typing import IO, TYPE_CHECKING, Any
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -33,7 +35,7 @@ from daemon.cli import main as mcpd
 from tests.e2e.harness import ROOT, own_directory, started
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
 SURFACES = ("category", "browse", "search", "load", "full")
@@ -121,18 +123,39 @@ def _daemon(pipe: str, words: list[str]) -> None:
     mcpd()
 
 
-class _Traced(Daemon):
+class Traced(Daemon):
     """A daemon that counts its calls on demand, and tells of them in a pipe."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, {"mcpServers": servers([FEW_TOOLS])})
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Write the configuration and make the pipe."""
+        super().__init__(own_directory(), config)
         self.forked = False
-        self.pipe = directory / "pipe"
-        os.mkfifo(self.pipe)
+        self._pipe = self.directory / "pipe"
+        os.mkfifo(self._pipe)
+        # Both ends are open here, so that neither side waits for the other to open the pipe.
+        self.told = open(os.open(self._pipe, os.O_RDWR), "rb")  # noqa: PTH123, SIM115 - closed by `tracing`
 
     def command(self, *words: str) -> list[str]:
         """`mcpd WORDS` with the counter."""
-        return [sys.executable, "-m", "bench.trace", "--daemon", str(self.pipe), *words]
+        return [sys.executable, "-m", "bench.trace", "--daemon", str(self._pipe), *words]
+
+    def traced(self, act: Callable[[], object]) -> Trace:
+        """What the daemon runs while something is done."""
+        os.kill(self.pid, signal.SIGUSR2)
+        self.told.readline()
+        act()
+        os.kill(self.pid, signal.SIGUSR2)
+        found = json.loads(self.told.readline())
+        return Trace(calls=found["calls"], order=tuple(found["order"]))
+
+
+@contextmanager
+def tracing(config: Mapping[str, Any]) -> Iterator[Traced]:
+    """Run such a daemon whose servers are up."""
+    daemon = Traced(config)
+    with daemon.told, started(daemon):
+        daemon.wait_listed()
+        yield daemon
 
 
 def _call_of(surface: str) -> dict[str, Any]:
@@ -166,16 +189,6 @@ def _prepare(client: Client, surface: str) -> None:
         _call(client, surface)
 
 
-def _counted(client: Client, surface: str, pid: int, told: IO[bytes]) -> Trace:
-    """One call, counted."""
-    os.kill(pid, signal.SIGUSR2)
-    told.readline()
-    _call(client, surface)
-    os.kill(pid, signal.SIGUSR2)
-    found = json.loads(told.readline())
-    return Trace(calls=found["calls"], order=tuple(found["order"]))
-
-
 def traces(*surfaces: str) -> dict[str, Trace]:
     """A warm call on each surface.
 
@@ -183,14 +196,11 @@ def traces(*surfaces: str) -> dict[str, Trace]:
         Unmeasurable: a call was refused.
     """
     found = {}
-    daemon = _Traced(own_directory())
-    # Both ends are open here, so that neither side waits for the other to open the pipe.
-    with open(os.open(daemon.pipe, os.O_RDWR), "rb") as told, started(daemon):  # noqa: PTH123
-        daemon.wait_listed()
+    with tracing({"mcpServers": servers([FEW_TOOLS])}) as daemon:
         for surface in surfaces:
             with Client(daemon, surface) as client:
                 _prepare(client, surface)
-                runs = [_counted(client, surface, daemon.pid, told) for _ in range(COUNTED_CALLS)]
+                runs = [daemon.traced(partial(_call, client, surface)) for _ in range(COUNTED_CALLS)]
                 found[surface] = min(runs, key=lambda run: run.calls)
     return found
 
