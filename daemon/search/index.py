@@ -131,9 +131,10 @@ class Vocabulary:
         """Count the terms of these servers' tools; `language` is prior knowledge about words."""
         self._language = language
         self._counts: dict[str, int] = {}
-        self._tools = 0
+        self.tools = 0
+        """How many tools there are."""
         for segment in segments:
-            self._tools += len(segment)
+            self.tools += len(segment)
             for term in segment.postings:
                 self._counts[term] = self._counts.get(term, 0) + segment.postings.count(term)
         self._speller = Speller()
@@ -155,7 +156,7 @@ class Vocabulary:
 
     def rarity(self, term: str) -> float:
         """The inverse document frequency of a term, among these tools and public ones together."""
-        count = self._tools + self._language.tools
+        count = self.tools + self._language.tools
         having = self._counts.get(term, 0) + self._language.frequencies.get(term, 0)
         return log(1 + (count - having + 0.5) / (having + 0.5)) if count >= having else 0.0
 
@@ -391,7 +392,7 @@ class Index:
         parts = [self._vocabulary.objects(part) for part in query.parts]
         for part, phrase in zip(parts, self._vocabulary.plainly(parts), strict=True):
             best = max((self._best_of(each, phrase, within) for each in self._segments.values()), default=0.0)
-            if best and not is_chance(best, self._vocabulary.rarity_of_all(part)):
+            if best and not is_chance(best, self._vocabulary.rarity_of_all(part), self._vocabulary.tools):
                 return False
         return True
 

@@ -7,6 +7,7 @@ tools, too, so scores are comparable between small catalogs and large ones.
 from __future__ import annotations
 
 import re
+from math import log2
 from typing import TYPE_CHECKING
 
 import attrs
@@ -141,23 +142,35 @@ def _bounded(phrases: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
 
 
 LEAST_SCORE = 8.3
-"""Tools found by chance score less. This and `LEAST_SHARE` were learned on public sets and needs that none of
-their tools serves (`python -m bench.search`): of sixty, 24 list something over 527 tools. metatool_single,
-whose needs name no word of their tools, limits both: at 9.0 and 0.33 its recall@5 is 0.699 instead of 0.708."""
+"""Tools found by chance score less, in a catalog of up to `SMALL` tools. This and the numbers below were
+learned on public sets and needs that none of their tools serves (`python -m bench.search`). metatool_single,
+whose needs name no word of their 199 tools, limits this and `LEAST_SHARE`: at 9.0 and 0.33 its recall@5 is
+0.699, and not 0.708."""
 
 LEAST_SHARE = 0.31
 """And they score less than this for each unit of rarity in the query: a single word that a description contains
 scores little, but all that it can. One word of many, in a description of something else, scores less."""
 
+SMALL = 200
+"""Tools of a small catalog. The more tools there are, the better the best of them fits by chance."""
+
+SCORE_BY_DOUBLING, SHARE_BY_DOUBLING, MOST_SHARE = 1.75, 0.12, 0.6
+"""Added to `LEAST_SCORE` and, up to the last, to `LEAST_SHARE` each time that a catalog is twice as large. Of
+sixty needs that nothing serves, 15 list something over 527 tools, 19 over 1,397 and 28 over 2,479, instead of
+24, 36 and 43; recall@5 of the livemcp sets falls by 0.002."""
+
 BEYOND_CHANCE = 3 * LEAST_SCORE
-"""No tool scores this by chance."""
+"""No tool scores this by chance: it takes 100,000 tools."""
 
 
-def is_chance(best: float, asked: float) -> bool:
+def is_chance(best: float, asked: float, tools: int) -> bool:
     """Whether even the best tool matches a query by chance only.
 
     Args:
         best: the score of the best tool.
         asked: the sum of the rarities of the query's words.
+        tools: how many tools there are.
     """
-    return best < LEAST_SCORE and best < LEAST_SHARE * asked
+    doublings = max(0.0, log2(tools / SMALL)) if tools else 0.0
+    share = min(MOST_SHARE, LEAST_SHARE + SHARE_BY_DOUBLING * doublings)
+    return best < LEAST_SCORE + SCORE_BY_DOUBLING * doublings and best < share * asked

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.search.index import Index
-from daemon.search.queries import LEAST_SCORE, LEAST_SHARE, is_chance
+from daemon.search.queries import LEAST_SCORE, LEAST_SHARE, MOST_SHARE, SMALL, is_chance
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 
 if TYPE_CHECKING:
@@ -116,7 +116,15 @@ def test_what_a_search_is_confined_to_is_judged_by_itself() -> None:
 
 
 def test_little_is_no_chance_where_little_was_asked_for() -> None:
-    assert not is_chance(1.0, 1.0 / LEAST_SHARE)
-    assert is_chance(1.0, 1.1 / LEAST_SHARE)
-    assert not is_chance(LEAST_SCORE, 1000.0)
-    assert not is_chance(0.0, 0.0)
+    assert not is_chance(1.0, 1.0 / LEAST_SHARE, SMALL)
+    assert is_chance(1.0, 1.1 / LEAST_SHARE, SMALL)
+    assert not is_chance(LEAST_SCORE, 1000.0, SMALL)
+    assert not is_chance(0.0, 0.0, SMALL)
+    assert is_chance(1.0, 1.1 / LEAST_SHARE, 0)
+
+
+def test_chance_does_more_among_more_tools() -> None:
+    assert is_chance(LEAST_SCORE + 1, 1000.0, 2 * SMALL)
+    assert not is_chance(LEAST_SCORE + 1, 1000.0, SMALL)
+    assert is_chance(1.0, 1.0 / LEAST_SHARE, 2 * SMALL)
+    assert not is_chance(1.0, 1.0 / MOST_SHARE, 1000 * SMALL)
