@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon import __version__
+from daemon import version
 from daemon.checks.findings import found
 from daemon.config.listen import is_loopback, split_authority
 from daemon.host import paths
@@ -53,10 +53,10 @@ def sockets(scene: Scene) -> Iterator[Finding]:
 
 
 def _daemon(running: Running) -> Iterator[Finding]:
-    version = running.status["daemon"]["version"]
-    yield found("daemon-runs", version=version, pid=running.pid)
-    if version != __version__:
-        yield found("daemon-version", version=version, own=__version__)
+    told, own = running.status["daemon"]["version"], version()
+    yield found("daemon-runs", version=told, pid=running.pid)
+    if told != own:
+        yield found("daemon-version", version=told, own=own)
     if running.uid not in {None, os.geteuid()}:
         yield found("daemon-user", uid=running.uid, own=os.geteuid())
 

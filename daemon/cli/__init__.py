@@ -62,9 +62,9 @@ def _dispatch(argv: list[str]) -> int:
         print(overview())
         return 0
     if command in {"-V", "--version"}:
-        from daemon import __version__  # noqa: PLC0415
+        from daemon import version  # noqa: PLC0415
 
-        print(f"mcpd {__version__}")
+        print(f"mcpd {version()}")
         return 0
     print(_unknown(command), file=sys.stderr)
     return EX_USAGE

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon import __version__
+from daemon import version
 from daemon.cli.command import CommandLine, UsageError, argument, lines
 from daemon.cli.control import ask_with
 from daemon.kit.wording import counted
@@ -52,7 +52,7 @@ def versions() -> dict[str, object]:
     from daemon.protocol import HANDSHAKE_VERSIONS, MODERN_VERSION  # noqa: PLC0415 - likewise
 
     return {
-        "mcpd": __version__,
+        "mcpd": version(),
         "installed": str(Path(__file__).parents[2]),
         "python": platform.python_version(),
         "interpreter": sys.executable,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon import __version__
+from daemon import version
 from daemon.config.expand import ENV_FILE
 from daemon.config.files import files_beside
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
@@ -339,7 +339,7 @@ def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log
     from daemon.operators.base import DaemonFacts  # noqa: PLC0415 - see `_serve`
 
     return DaemonFacts(
-        version=__version__,
+        version=version(),
         pid=os.getpid(),
         started_at=time.time(),
         socket=str(doors.front_path),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon import __version__, cli
+from daemon import cli, version
 from daemon.cli import EX_IOERR, implementation, main, overview
 from daemon.cli.table import COMMANDS, GROUPS, MEANT, MODULES
 from tests.unit.cli.daemons import ROOT, SILENCE, down, environment, fake_control, mcpd, server, status_of
@@ -92,7 +92,7 @@ def test_the_version_is_the_packages(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_of(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == f"mcpd {__version__}\n"
+    assert capsys.readouterr().out == f"mcpd {version()}\n"
 
 
 @pytest.mark.parametrize(

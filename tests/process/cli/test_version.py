@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon import __version__
+from daemon import version
 from daemon.cli import implementation
 from daemon.cli.about import EXTRAS, LIBRARIES, installed, systemd, versions, versions_in_words
 
@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text
 def test_what_matters_is_told_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["mcpd"] == __version__
+    assert told["mcpd"] == version()
     assert told["python"] == ".".join(map(str, sys.version_info[:3]))
     assert told["mcp"][-2:] == ["2025-11-25", "2026-07-28"]
     assert all(told["libraries"].values())
@@ -33,7 +33,7 @@ def test_what_matters_is_told_to_programs(capsys: pytest.CaptureFixture[str]) ->
 def test_people_get_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"mcpd           {__version__}, in /")
+    assert lines[0].startswith(f"mcpd           {version()}, in /")
     assert not any(line.startswith("clash") for line in lines)
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon import __version__
+from daemon import version
 from daemon.cli.doctor_scene import gather
 from tests.unit.cli.daemons import fake_control, status_of
 from tests.waiting import PATIENCE
@@ -74,7 +74,7 @@ class House:
         """A daemon that answers `status` as scripted; yields the answer, which can be changed."""
         status = status_of(servers or {})
         status["daemon"] |= {
-            "version": __version__,
+            "version": version(),
             "pid": os.getpid() if pid is None else pid,
             "config": str(self.config),
             "socket": str(self.run / "mcpd.sock"),
