@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from daemon.catalog.loaded import SessionRecord
     from daemon.clients.identity import Principal
     from daemon.config.model import Config
+    from daemon.counting.recent_calls import EndedCall
     from daemon.errors import CallError
-    from daemon.host.call_log import EndedCall
     from daemon.model import Tool
     from daemon.ports import CallToSend, Instances
     from daemon.surfaces.base import Surface

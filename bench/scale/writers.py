@@ -15,8 +15,8 @@ from bench.running import Unmeasurable
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.config.state_url import resolve
 from daemon.state.faults import StoreFault
+from daemon.state.sql import Batch
 from daemon.state.store import Store
-from daemon.state.values import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

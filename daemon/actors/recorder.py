@@ -21,13 +21,11 @@ from loguru import logger
 from daemon.history.journal import History
 from daemon.state.access import KEPT_OPEN, StoreAccess, own_fault
 from daemon.state.event_notes import EventNotes, StoredEvents
-from daemon.state.expiry import Expiry
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
 from daemon.state.hours import HourlyCounts, hours_since
-from daemon.state.listening import Listening
-from daemon.state.looks import Looks
-from daemon.state.recalling import Recalling
+from daemon.state.listening import Listening, Looks
+from daemon.state.recalling import Expiry, Recalling
 from daemon.state.rounds import EVENTS, TOUCH, Notes, Rounds
 from daemon.state.server_notes import ServerNotes
 from daemon.state.session_notes import SessionNotes, Totals
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
     from daemon.kit.mailbox import Watch
-    from daemon.state.opening import Opener
+    from daemon.state.access import Opener
 
 OPERATION_SECONDS = 1.5
 """Seconds that a caller waits for one operation at most: a client that loads a tool must not notice more."""

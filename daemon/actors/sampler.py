@@ -13,8 +13,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.counting.series import SECONDS, MinuteOfDaemon, MinuteOfServer
-from daemon.counting.summary import INSTEAD, SPARED, hourly
+from daemon.counting.series import INSTEAD, SECONDS, SPARED, MinuteOfDaemon, MinuteOfServer, hourly
 from daemon.processes.marks import memory_by_mark
 
 if TYPE_CHECKING:

@@ -16,16 +16,18 @@ from daemon.clients.attachments import MAX_HELD
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
 from daemon.clients.identity import LOCAL_USER
-from daemon.clients.plain_calls import plain_call
-from daemon.clients.requests.completion import complete
-from daemon.clients.requests.following import subscribe, unsubscribe
+from daemon.clients.requests.forwarding import (
+    complete,
+    get_prompt,
+    list_prompts,
+    list_resources,
+    list_templates,
+    read_resource,
+)
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
-from daemon.clients.requests.logging import set_level
-from daemon.clients.requests.prompts import get_prompt, list_prompts
-from daemon.clients.requests.resources import list_resources, list_templates, read_resource
-from daemon.clients.requests.subscriptions import cancel, listen
+from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
-from daemon.clients.requests.tools import call_tool, list_tools
+from daemon.clients.requests.tools import call_tool, list_tools, plain_call
 from daemon.errors import ProtocolFault, RunError, leaf
 from daemon.wire import envelope
 from daemon.wire.peer import Peer

@@ -12,7 +12,6 @@ from math import inf
 from time import CLOCK_BOOTTIME, clock_gettime, time
 
 from daemon.bridge import peek, stand_in
-from daemon.bridge.lines import Outgoing
 from daemon.bridge.requests import (
     INITIALIZE,
     LISTEN,
@@ -23,6 +22,7 @@ from daemon.bridge.requests import (
     WAIT_SECONDS,
     Item,
     OpenRequests,
+    Outgoing,
     Waiting,
 )
 from daemon.bridge.stand_in import FULL, absent, refuse

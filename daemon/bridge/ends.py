@@ -13,7 +13,7 @@ import os
 import select
 import stat
 
-from daemon.bridge.delays import doubled, jittered
+from daemon.bridge.starting import doubled, jittered
 from daemon.host.trust import distrust
 
 TYPE_CHECKING = False

@@ -28,7 +28,7 @@ from daemon.catalog.permissions import Permissions
 from daemon.catalog.snapshot import in_order
 from daemon.config.model import Permission, SchemaForm
 from daemon.config.names import read_reference, read_shown
-from daemon.kit.latest import keep_latest
+from daemon.kit.mailbox import keep_latest
 from daemon.model import Kind
 from daemon.safety.legible import legible_definition
 

@@ -16,7 +16,7 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host import paths
 from daemon.setup.clients.found import find
-from daemon.setup.clients.identity import ConfiguredServers
+from daemon.setup.clients.importing import ConfiguredServers
 from daemon.setup.clients.known_programs import PROGRAMS
 from daemon.setup.clients.programs import OWN_NAME, Machine
 from daemon.setup.clients.records import Records

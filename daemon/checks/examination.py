@@ -2,17 +2,121 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import stat
 from typing import TYPE_CHECKING
 
-from daemon.checks import configuration, host, listening, servers, state
+from daemon.checks import configuration, host, listening, servers
 from daemon.checks.findings import found
 from daemon.config.redaction import Redactors
+from daemon.kit.wording import MIB
+from daemon.processes import proc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from daemon.checks.findings import Finding
-    from daemon.checks.scene import Scene
+    from daemon.checks.scene import Running, Scene
+
+
+FULL = 8 * MIB
+"""Free bytes below which writing fails soon: one transaction of a large catalog takes as much."""
+
+SCARCE = 256 * MIB
+"""Free bytes below which to warn: the database of fifty servers has ten MiB, its write-ahead log as many."""
+
+MAGIC = b"SQLite format 3\0"
+"""The first bytes of a database (https://www.sqlite.org/fileformat.html)."""
+
+
+def check(scene: Scene) -> Iterator[Finding]:
+    """Findings about the state."""
+    what = list(_of_the_daemon(scene.running)) if scene.running is not None else []
+    file = scene.place.path
+    what += _server() if file is None else _file(file, scene)
+    yield from what
+    if what:
+        return
+    if file is None:
+        yield found("state-kept", where=scene.place.where)
+    else:
+        yield found("state-kept-with-room", where=scene.place.where, free=_free(os.statvfs(file.parent)) // MIB)
+
+
+def _of_the_daemon(running: Running) -> Iterator[Finding]:
+    kept = running.status["daemon"].get("persistence") or {}
+    if kept.get("state", "ok") != "ok":
+        yield found("state-not-kept", reason=kept["reason"])
+
+
+def _server() -> Iterator[Finding]:
+    """Findings about a database server, which is not connected to from here."""
+    if importlib.util.find_spec("psycopg") is None:
+        yield found("state-driver-missing")
+
+
+def _file(file: Path, scene: Scene) -> Iterator[Finding]:
+    directory = file.parent
+    if not directory.exists():
+        above = next(parent for parent in directory.parents if parent.exists())
+        makeable = proc.may(above, os.W_OK | os.X_OK)
+        yield found(
+            "state-directory-absent" if makeable else "state-directory-impossible", path=directory, above=above
+        )
+        return
+    try:
+        yield from _directory(directory)
+        yield from room(directory, os.statvfs(directory))
+        if file.exists():
+            yield from _database(file)
+        aside = sorted(path.name for path in directory.glob("*.corrupt-*"))
+        if aside:
+            yield found("databases-set-aside", path=directory, names=", ".join(aside))
+        holder = proc.lock_holder(file.with_name(file.name + ".lock"))
+        if holder is not None and (scene.running is None or holder != scene.running.pid):
+            yield found("state-held", path=file, pid=holder)
+    except OSError as error:
+        yield found("state-closed", place=error.filename or directory, problem=error.strerror)
+
+
+def _directory(directory: Path) -> Iterator[Finding]:
+    status = directory.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        yield found("state-directory-is-none", path=directory)
+    elif not proc.may(directory, os.W_OK | os.X_OK):
+        yield found("state-directory-read-only", path=directory, uid=status.st_uid)
+    elif status.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not status.st_mode & stat.S_ISVTX:
+        yield found("state-directory-open", path=directory)
+
+
+def room(directory: Path, disk: os.statvfs_result) -> Iterator[Finding]:
+    """Findings about the room on the disk of a directory."""
+    if disk.f_flag & os.ST_RDONLY:
+        yield found("disk-read-only", path=directory)
+        return
+    free = _free(disk)
+    if free < SCARCE:
+        yield found("disk-full" if free < FULL else "disk-scarce", path=directory, free=free // MIB)
+    # File systems without a fixed number of files report none at all.
+    if disk.f_files and not disk.f_favail:
+        yield found("disk-without-inodes", path=directory)
+
+
+def _free(disk: os.statvfs_result) -> int:
+    """Bytes on a disk that are free for this user."""
+    return disk.f_bavail * disk.f_frsize
+
+
+def _database(file: Path) -> Iterator[Finding]:
+    if not proc.may(file, os.R_OK | os.W_OK):
+        yield found("database-closed", path=file)
+        return
+    with file.open("rb") as opened:
+        begin = opened.read(len(MAGIC))
+    if begin and begin != MAGIC:
+        yield found("database-is-none", path=file)
 
 
 def examine(scene: Scene) -> dict[str, list[Finding]]:
@@ -22,7 +126,7 @@ def examine(scene: Scene) -> dict[str, list[Finding]]:
         "secrets": configuration.secrets,
         "sockets": listening.sockets,
         "http": listening.http_port,
-        "state": state.check,
+        "state": check,
         "systemd": host.units,
         "limits": host.limits,
         "servers": servers.check,

@@ -129,6 +129,6 @@ def _occupy_stdout() -> None:
 
 def _forget_stdout() -> None:
     """Point stdout at /dev/null, so that what is still buffered for a reader that left is dropped."""
-    import os  # noqa: PLC0415
+    import os  # noqa: PLC0415 - as above; only `mcpd` alone comes here
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,8 +12,7 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host.paths import abbreviated, home, state_dir
 from daemon.safety.escape import visible
-from daemon.setup.clients.applying import apply, preview
-from daemon.setup.clients.differences import difference
+from daemon.setup.clients.file_plans import apply, difference, preview
 from daemon.setup.clients.known_programs import PROGRAMS, named
 from daemon.setup.clients.programs import Machine
 from daemon.setup.clients.records import Records

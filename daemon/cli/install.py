@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daemon.setup.clients.file_plans import FilePlan
-    from daemon.setup.clients.identity import ConfiguredServers
+    from daemon.setup.clients.importing import ConfiguredServers
     from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientProgram, Machine
     from daemon.setup.clients.rules import ToolRule
@@ -69,7 +69,7 @@ def install(
     tells_more: bool = True,
 ) -> int:
     """Put mcpd into these clients, and say what was done. Returns 1 if one could not be changed, else 0."""
-    from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
+    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
     from daemon.setup.clients.rules import listed  # noqa: PLC0415
 
     status, has_written = 0, False
@@ -96,7 +96,7 @@ def is_pending(
     """Whether there is something to do for a client, or something that keeps it from being done."""
     from daemon.documents.files import DocumentError  # noqa: PLC0415 - as above
     from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.clients.applying import preview  # noqa: PLC0415
+    from daemon.setup.clients.file_plans import preview  # noqa: PLC0415
 
     try:
         return any(change.writes for change in preview(_plans(program, machine, wanted, known)))
@@ -175,8 +175,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _wanted(options: argparse.Namespace) -> Installation:
-    from daemon.setup.clients.installing import Installation  # noqa: PLC0415
-    from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415 - as above
+    from daemon.setup.clients.installing import (  # noqa: PLC0415 - as in the other commands
+        Installation,
+        own_command,
+    )
 
     socket = options.socket and str(Path(options.socket).absolute())
     named = (("--socket", socket), ("--profile", options.profile), ("--surface", options.surface))
@@ -197,7 +199,7 @@ def _known() -> ConfiguredServers:
         DocumentError: it cannot be read.
     """
     from daemon.config.parse import load  # noqa: PLC0415 - as above
-    from daemon.setup.clients.identity import ConfiguredServers  # noqa: PLC0415
+    from daemon.setup.clients.importing import ConfiguredServers  # noqa: PLC0415
     from daemon.setup.drafts import read_present  # noqa: PLC0415
 
     path = config_file(os.environ)

@@ -15,7 +15,7 @@ from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_json, parser
 from daemon.documents.files import unified_diff
 from daemon.safety.escape import document, visible
-from daemon.setup.clients.own_entry import own_command
+from daemon.setup.clients.installing import own_command
 from daemon.setup.running import service
 
 if TYPE_CHECKING:

@@ -50,8 +50,10 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
         DocumentError: it cannot be read or written.
     """
     from daemon.cli.taking_effect import reloaded  # noqa: PLC0415 - as in the other commands
-    from daemon.setup.setting import Setting  # noqa: PLC0415
-    from daemon.setup.settings import edited  # noqa: PLC0415
+    from daemon.setup.settings import (  # noqa: PLC0415 - as in the other commands
+        Setting,
+        edited,
+    )
 
     path = options.config.absolute()
     edit = edited(path, [Setting(trail=trail, value=value)], os.environ)

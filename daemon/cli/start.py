@@ -15,12 +15,12 @@ from daemon.cli.options import add_json, parser, positive
 from daemon.errors import ConfigError
 from daemon.host import paths
 from daemon.safety.escape import document, visible
-from daemon.setup.running.presence import NotStarted
 from daemon.setup.running.starting import StartRequest, start
+from daemon.setup.running.stopping import NotStarted
 
 if TYPE_CHECKING:
     from daemon.config.model import Config
-    from daemon.setup.running.presence import RunningDaemon
+    from daemon.setup.running.stopping import RunningDaemon
 
 SECONDS = 30.0
 """How long to wait: a daemon serves within a second, on a busy machine within ten."""

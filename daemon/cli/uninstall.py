@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 def _say_what_stays() -> None:
     """Name the directories that mcpd leaves, one of which holds secrets."""
-    from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
+    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
 
     kept = [path for path in (config_file(os.environ).parent, state_dir(os.environ)) if path.is_dir()]
     if kept:
@@ -66,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
     """Take mcpd out of one client; returns what was done, None if it could not be."""
-    from daemon.cli import client_changes as clients  # noqa: PLC0415 - as above
+    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
     from daemon.setup.clients.file_plans import uninstall_plans  # noqa: PLC0415
 
     plans = partial(uninstall_plans, program, machine, clients.records())

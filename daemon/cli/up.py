@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from daemon.cli.taking_effect import Servers
     from daemon.setup.clients.found import ClientServers
-    from daemon.setup.clients.identity import ConfiguredServers
-    from daemon.setup.clients.importing import ImportPlan
+    from daemon.setup.clients.importing import ConfiguredServers, ImportPlan
     from daemon.setup.clients.installing import Installation
     from daemon.setup.clients.programs import ClientProgram, Machine
     from daemon.setup.drafts import Draft, Present
@@ -153,10 +152,14 @@ def _offered(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> 
     from daemon.cli.client_changes import is_here, this_machine  # noqa: PLC0415 - as above
     from daemon.cli.install import is_pending  # noqa: PLC0415
     from daemon.setup.clients.found import find  # noqa: PLC0415
-    from daemon.setup.clients.identity import ConfiguredServers  # noqa: PLC0415
-    from daemon.setup.clients.importing import plan  # noqa: PLC0415
-    from daemon.setup.clients.installing import Installation  # noqa: PLC0415
-    from daemon.setup.clients.own_entry import own_command  # noqa: PLC0415
+    from daemon.setup.clients.importing import (  # noqa: PLC0415 - as in the other commands
+        ConfiguredServers,
+        plan,
+    )
+    from daemon.setup.clients.installing import (  # noqa: PLC0415 - as in the other commands
+        Installation,
+        own_command,
+    )
     from daemon.setup.drafts import read_present  # noqa: PLC0415
 
     machine, path = this_machine(options.unsandboxed), config_file(os.environ).absolute()

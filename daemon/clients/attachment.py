@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
-from daemon.clients.capabilities import declared_in
+from daemon.clients.identity import declared_in
 from daemon.config.model import USUAL
 from daemon.errors import CallError, ToolDisabled
 from daemon.ports import Holder
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daemon.clients.client import Client, Selection
     from daemon.clients.context import SessionContext
     from daemon.clients.links import Links
-    from daemon.clients.session_state import SessionState
+    from daemon.clients.sessions import SessionState
     from daemon.config.model import Profile
     from daemon.model import ToolKey
     from daemon.ports import Upstream

@@ -9,7 +9,7 @@ import msgspec
 from daemon import protocol
 from daemon.catalog.loaded import anonymous_key
 from daemon.clients.attachment import Attachment
-from daemon.clients.session_state import fault_of_key
+from daemon.clients.sessions import fault_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
-    from daemon.clients.session_state import SessionState
+    from daemon.clients.sessions import SessionState
 
 MAX_KEYS = 64
 """Sessions that one connection takes part in; beyond, the one that was joined first among those without a call

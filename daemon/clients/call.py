@@ -15,13 +15,25 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
-from daemon.catalog.authorship import UnsafeQuestion
-from daemon.clients.capabilities import NOTHING as NO_CAPABILITIES
-from daemon.clients.capabilities import answerable
-from daemon.clients.refusals import concerns_client, read_refusal, with_author, without_secrets
+from daemon.catalog.authorship import UnsafeQuestion, authored_elicitation, words_of
+from daemon.clients.identity import NOTHING as NO_CAPABILITIES
+from daemon.clients.identity import answerable
+from daemon.clients.server_requests import REQUIRED
 from daemon.clients.subscribers import asked_level
-from daemon.errors import CallError, InternalError, UpstreamCallError, UpstreamLost
+from daemon.errors import (
+    CallError,
+    InternalError,
+    PromptDisabled,
+    ResourceDisabled,
+    UnknownPrompt,
+    UnknownResource,
+    UpstreamCallError,
+    UpstreamLost,
+)
 from daemon.surfaces.answers import error_result
+from daemon.surfaces.base import AwaitListing
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, read_error
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -35,6 +47,55 @@ if TYPE_CHECKING:
     from daemon.surfaces.base import Action, Forward, View
     from daemon.wire.envelope import Buffer
     from daemon.wire.requests import PeerRequest
+
+
+MISSING_CAPABILITY = -32021
+"""JSON-RPC code of 2026-07-28 for a call that needs a capability which its client has not declared."""
+
+
+def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
+    """A server's JSON-RPC error as one that a model can read (`without_secrets`)."""
+    code, message, data = without_secrets(error, redact)
+    told = {"code": code, "message": message, "data": data}
+    return UpstreamCallError(f"the server refused the call: {message} ({code})", upstream=told)
+
+
+def with_author(server: str, refusal: tuple[int, str, object]) -> tuple[int, str, object]:
+    """A refusal whose text and URLs name the server that sends users there (`elicitations.REQUIRED`).
+
+    Raises:
+        UnsafeQuestion: a URL is not to be shown.
+    """
+    code, message, data = refusal
+    if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):
+        return refusal
+    asked = [authored_elicitation(server, each) for each in data["elicitations"] if isinstance(each, dict)]
+    return code, words_of(server, message), {**data, "elicitations": asked}
+
+
+def without_secrets(error: Buffer, redact: Callable[[str], str]) -> tuple[int, str, object]:
+    """Code, message and data of a server's JSON-RPC error, without the secrets that the server may quote.
+
+    Long data become text, cut to its beginning.
+    """
+    remote = RemoteError.from_wire(error)
+    message = redact(remote.message)
+    data: object = redact(remote.data.decode(errors="replace"))
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        data = msgspec.json.decode(str(data))
+    return remote.code, message, data
+
+
+def concerns_client(error: Buffer, others: Mapping[str, Raw]) -> bool:
+    """Whether an error is about how a client of MCP 2026-07-28 has called, and not about what it has called.
+
+    Args:
+        error: the server's error object, raw.
+        others: the members of the call's params beside name, arguments and `_meta`.
+    """
+    code = read_error(error)[0]
+    return code == MISSING_CAPABILITY or (code == INVALID_PARAMS and "requestState" in others)
+
 
 NOTHING: Mapping[str, Raw] = {}
 """The `_meta` of most calls."""
@@ -374,3 +435,63 @@ def wait_scope(call: ClientCall) -> trio.CancelScope:
     """A cancel scope for the task that waits on a call's behalf: withdrawing the call ends the wait."""
     call.waiting = trio.CancelScope()
     return call.waiting
+
+
+NO_COMPLETION = b'{"completion":{"values":[]}}'
+"""The answer in place of a server that completes nothing."""
+
+
+def _awaits_nothing(_view: View) -> AwaitListing:
+    return AwaitListing()
+
+
+class ForwardedRequest(ClientCall, eq=False, kw_only=True):
+    """A request of a client that a server answers."""
+
+    route: Callable[[View], Action]
+    """Says where it goes by what is known now; raises a `CallError` if it goes nowhere."""
+    awaits: Callable[[View], AwaitListing] = _awaits_nothing
+    """Says which servers may list what it asks for, but have not yet."""
+
+    def decide(self, view: View, *, patient: bool) -> Action:
+        """Where it goes (`ClientCall.decide`)."""
+        try:
+            return self.route(view)
+        except (UnknownPrompt, UnknownResource):
+            if patient and (awaited := self.awaits(view)).servers:
+                return awaited
+            raise
+
+    def told(self) -> str:
+        """How the log describes a request that reached no server."""
+        return self.label
+
+    def answered(self, result: Buffer) -> None:
+        """Answer the client with the result as its author wrote it.
+
+        What a modern client reads from an older server has to say that it must not be cached.
+        """
+        if self.method == protocol.READ_RESOURCE and self.request.modern:
+            result = protocol.completed(bytes(result), protocol.UNCACHED)
+        super().answered(result)
+
+    def refused(self, error: Buffer) -> None:
+        """Answer with the server's own error, without the secrets that it may quote."""
+        assert self.upstream is not None, "only a server refuses"
+        self.calls.server_requests.takes_url(self.upstream.name, error)
+        code, message, data = without_secrets(error, self.calls.redact.of(self.upstream.of))
+        if self.method == protocol.COMPLETE and code == METHOD_NOT_FOUND:
+            self.answered(NO_COMPLETION)
+        else:
+            self.calls.refuse(self, code, message, data, UpstreamCallError.code)
+
+    def lost(self, error: CallError) -> None:
+        """Answer with why there is no result and what to do."""
+        data = {"code": error.code, **error.details}
+        self.calls.refuse(self, self._code_of(error), f"{error.code}: {error.message}", data, error.code)
+
+    def _code_of(self, error: CallError) -> int:
+        if isinstance(error, UnknownResource | ResourceDisabled) and not self.request.modern:
+            return protocol.RESOURCE_NOT_FOUND
+        wrong = (UnknownPrompt, PromptDisabled, UnknownResource, ResourceDisabled)
+        return INVALID_PARAMS if isinstance(error, wrong) else INTERNAL_ERROR

@@ -10,8 +10,7 @@ from daemon.catalog.loaded import Loaded
 from daemon.clients.client import DecidedSurfaces
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.list_changes import Habits, Listings
-from daemon.clients.permissions.grants import Grants
-from daemon.clients.permissions.rounds import AgreedCalls
+from daemon.clients.permissions.grants import AgreedCalls, Grants
 from daemon.clients.rates import CallRates
 from daemon.clients.request_states import RequestStates
 from daemon.clients.subscribers import ConnectedClients
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
     from daemon.clients.sessions import Sessions
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import RepairCounts
-    from daemon.counting.recent_calls import RecentCalls
+    from daemon.counting.recent_calls import EndedCall, RecentCalls
     from daemon.counting.tally import Tally
     from daemon.history.event import Event
-    from daemon.host.call_log import EndedCall
     from daemon.kit.mailbox import Watch
     from daemon.ports import Upstream
     from daemon.search.index import Index

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
-    from daemon.clients.list_changes import Announcement, Announcements
-    from daemon.clients.savings import Savings
+    from daemon.clients.list_changes import Announcement, Announcements, Savings
     from daemon.ports import Upstream
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer

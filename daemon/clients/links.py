@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from daemon.kit.latest import keep_latest
+from daemon.kit.mailbox import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

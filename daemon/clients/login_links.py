@@ -21,11 +21,11 @@ from daemon.authorization.logins import DeviceCode, Done, Failed
 from daemon.authorization.running import LoginRefused
 from daemon.catalog.authorship import OURS
 from daemon.causes import CURED_BY_LOGIN
-from daemon.clients.capabilities import NOTHING, has
-from daemon.clients.elicitations import COMPLETE, UserAnswer
+from daemon.clients.identity import NOTHING, has
 from daemon.clients.input_required import InputRequest, asking_result, fits
 from daemon.clients.parking import client_of, owner_of
-from daemon.clients.permissions.questions import ELICIT
+from daemon.clients.permissions.asking import ELICIT
+from daemon.clients.server_requests import COMPLETE, UserAnswer
 from daemon.clients.waits import keep_patient
 from daemon.config.labels import server_of
 from daemon.errors import UpstreamUnavailable

@@ -8,7 +8,7 @@ import msgspec
 import trio
 from msgspec import Struct
 
-from daemon.clients.capabilities import has
+from daemon.clients.identity import has
 from daemon.protocol import LIST_ROOTS, ROOTS_CHANGED
 from daemon.wire.envelope import INTERNAL_ERROR
 from daemon.wire.requests import RemoteError

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Raw
 
-from daemon.clients.capabilities import NOTHING, answer_instead, lacking
-from daemon.clients.forwarded import ForwardedRequest
+from daemon.clients.call import ForwardedRequest
+from daemon.clients.identity import NOTHING, answer_instead, lacking
 from daemon.clients.input_required import ASKING, RESPONSES, STATE, asking_result, fits, responses_in, state_in
-from daemon.clients.request_states import PREFIX
+from daemon.clients.request_states import PREFIX, RequestStates
 from daemon.errors import InvalidArguments, RequestTooLarge, UnknownRequestState
 from daemon.protocol import CALL_TOOL
 from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from daemon.clients.call import Calls, ClientCall
-    from daemon.clients.request_states import RequestStates
     from daemon.wire.requests import PeerRequest
+
 
 MAX_ASKED = 16
 """Requests of one call that are open: as many as a client of an earlier revision may have before it."""

@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from daemon.errors import Overloaded
-from daemon.kit.latest import keep_latest
+from daemon.kit.mailbox import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,6 +25,7 @@ from daemon.wire.requests import RemoteError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+
 MAX_PATH = 4096
 """Bytes of the longest path that is looked at: PATH_MAX of Linux."""
 

@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from daemon.counting.running import Distribution
+from daemon.counting.readings import Distribution
 from daemon.counting.tally import LATENCY_BOUNDS
 
 if TYPE_CHECKING:

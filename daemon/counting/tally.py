@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import msgspec
@@ -26,7 +26,12 @@ from daemon.model import Repair
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from daemon.history.event import EventKind
     from daemon.model import ToolKey
+
+
+Sort: TypeAlias = "tuple[EventKind, str, object, object]"
+
 
 LATENCY_BOUNDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),

@@ -11,6 +11,7 @@ import atexit
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
 import traceback
@@ -18,21 +19,162 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+import msgspec
 from loguru import logger
 
 from daemon.history.event import EventKind
-from daemon.history.wording import phrase
-from daemon.host.journal import Journal, is_journal, line_of
+from daemon.history.wording import phrase, sentence
+from daemon.host.private_files import own_file
+from daemon.host.sockets import private_directory
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from loguru import Message, Record
 
     from daemon.config.redaction import Redactors
     from daemon.history.event import Event
     from daemon.safety.redact import Redactor
+
+
+SOCKET = "/run/systemd/journal/socket"
+"""Where journald takes entries."""
+
+DETAILS_BYTES = 8 * 1024
+"""The most bytes of an event's details in an entry: a datagram holds some hundred kilobytes at most, and `mcpd
+events --json` has all of them."""
+
+WARNING, INFO = 4, 6
+"""Priorities (syslog(3))."""
+
+
+class Journal:
+    """Sends events to journald."""
+
+    def __init__(self, address: str = SOCKET) -> None:
+        """Make a socket; nobody need be at the address.
+
+        Args:
+            address: where journald takes entries.
+        """
+        self.dropped = 0
+        """How many entries could not be sent."""
+        self._address = address
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    def __call__(self, event: Event) -> None:
+        """Send an event; neither blocks nor raises."""
+        try:
+            self._channel.sendto(entry(event), self._address)
+        except OSError:
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self._channel.close()
+
+
+def is_journal(environ: Mapping[str, str], fd: int | None = None) -> bool:
+    """Whether a descriptor (None: stderr) is the journal's, by JOURNAL_STREAM (systemd.exec(5))."""
+    try:
+        found = os.fstat(sys.stderr.fileno() if fd is None else fd)
+    except (OSError, ValueError, AttributeError):
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def entry(event: Event) -> bytes:
+    """An event in the journal's form."""
+    fields = {
+        "MESSAGE": visible(sentence(event)),
+        "PRIORITY": str(WARNING if event.is_bad else INFO),
+        "SYSLOG_IDENTIFIER": "mcpd",
+        "MCPD_EVENT": str(event.kind),
+        "MCPD_SERVER": event.server,
+        "MCPD_INSTANCE": event.instance,
+        "MCPD_SESSION": event.session,
+        "MCPD_RUN": str(event.run or ""),
+        "MCPD_CAUSE": str(event.cause or ""),
+        "MCPD_DETAILS": _details(event),
+    }
+    return b"".join(_field(name, visible(value).encode()) for name, value in fields.items() if value)
+
+
+def line_of(event: Event) -> str:
+    """An event as a line of the log for programs, with the same data."""
+    about = {"server": event.server, "instance": event.instance, "session": event.session, "run": event.run}
+    fields: dict[str, object] = {
+        "time": datetime.fromtimestamp(event.at).astimezone().isoformat(),
+        "level": "warning" if event.is_bad else "info",
+        "message": sentence(event),
+        "event": str(event.kind),
+        **{name: value for name, value in about.items() if value},
+        "cause": None if event.cause is None else str(event.cause),
+        "details": event.details,
+    }
+    return json_line(fields)
+
+
+def _details(event: Event) -> str:
+    encoded = msgspec.json.encode(event.details)
+    return encoded.decode() if event.details and len(encoded) <= DETAILS_BYTES else ""
+
+
+def _field(name: str, value: bytes) -> bytes:
+    if b"\n" not in value:
+        return f"{name}=".encode() + value + b"\n"
+    return f"{name}\n".encode() + len(value).to_bytes(8, "little") + value + b"\n"
+
+
+LOG = "daemon.log"
+"""The name of the file, in the state directory."""
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Size at which a new file is begun; two of them hold weeks of a quiet daemon, and hours of a busy one."""
+
+_STDERR = 2
+
+
+class LogFile:
+    """A file that takes lines; stderr goes there, too, since nobody reads it.
+
+    A file that has become too large gets the name of its predecessor, which is lost.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file for its owner alone, and point stderr at it.
+
+        Raises:
+            OSError: the file or its directory cannot be used.
+        """
+        private_directory(path.parent)
+        self._path = path
+        self._open()
+
+    def write(self, text: str) -> None:
+        """Take a text."""
+        self._file.write(text)
+
+    def flush(self) -> None:
+        """Write what was taken, and begin another file if this one has become too large. Raises OSError."""
+        self._file.flush()
+        # Not what was written here alone: stderr writes to it, too.
+        if os.fstat(self._file.fileno()).st_size >= MOST_BYTES:
+            self._file.close()
+            self._path.replace(previous(self._path))
+            self._open()
+
+    def _open(self) -> None:
+        self._file = open(self._path, "a", encoding="utf-8", errors="backslashreplace", opener=own_file)  # noqa: SIM115
+        os.dup2(self._file.fileno(), _STDERR)
+
+
+def previous(log: Path) -> Path:
+    """The path of the file that was the log before this one."""
+    return log.with_name(log.name + ".1")
+
 
 QUEUED_LINES = 10_000
 """The most lines that wait for a slow reader of our stderr: seconds of a noisy start."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import socket
 import time
 from enum import Enum
@@ -18,6 +19,54 @@ import trio
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
+
+
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
+"""Signals that end the daemon."""
+
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that the daemon handles."""
+
+
+class Signals:
+    """Handles signals; to be made in the main thread."""
+
+    def __init__(self) -> None:
+        """Handle signals from now on, and keep them until `listen`."""
+        self._pending: list[int] = []
+        self._deliver: Callable[[int], None] = self._pending.append
+        self._ends = 0
+        self._before = {number: signal.signal(number, self._take) for number in HANDLED}
+
+    def listen(self, deliver: Callable[[int], None]) -> None:
+        """Deliver the signals received so far, and every later one.
+
+        Args:
+            deliver: called within a signal handler: may only schedule work, as `TrioToken.run_sync_soon` does.
+        """
+        self._deliver = deliver
+        pending, self._pending = self._pending, []
+        for number in pending:
+            deliver(number)
+
+    def ignore(self) -> None:
+        """Ignore signals from now on, so that nothing cuts short the interpreter's own shutdown."""
+        for number in HANDLED:
+            signal.signal(number, signal.SIG_IGN)
+
+    def restore(self) -> None:
+        """Restore the previous handlers: for a process that goes on without a daemon."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _take(self, number: int, _frame: object) -> None:
+        if number in ENDING:
+            self._ends += 1
+            if self._ends > 1:
+                for each in ENDING:
+                    signal.signal(each, signal.SIG_IGN)
+        self._deliver(number)
+
 
 FIRST_FD = 3
 """The first inherited descriptor (SD_LISTEN_FDS_START)."""

@@ -16,8 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from daemon.errors import DaemonRunning
-from daemon.host.locks import take
-from daemon.host.private_files import own_file
+from daemon.host.private_files import own_file, take
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.host import paths
-from daemon.host.log_file import LOG, previous
+from daemon.host.logs import LOG, previous
 from daemon.safety.escape import visible
-from daemon.setup.running.presence import listener
+from daemon.setup.running.stopping import listener
 from daemon.setup.running.systemctl import SERVICE, Systemctl, installed
 
 if TYPE_CHECKING:

@@ -195,7 +195,7 @@ class _Life:
         """The file's present identity, or the one last read if that cannot be found out: the daemon goes on."""
         try:
             now = await trio.to_thread.run_sync(file.look, abandon_on_cancel=True)
-        except Exception as error:  # noqa: BLE001 - such as "can't start new thread", when a server has taken them all
+        except Exception as error:  # noqa: BLE001 - as in `_look`
             if not self._blind:
                 logger.warning("cannot look at the configuration's file, and go on trying: {}", error)
             self._blind = True
@@ -206,5 +206,5 @@ class _Life:
     async def _reload(self) -> None:
         try:
             await self._tree.reloader.reload()
-        except Exception as error:  # noqa: BLE001 - logged in full where it happened; the daemon goes on as it was
+        except Exception as error:  # noqa: BLE001 - as in `_look`
             logger.debug("no reload: {}", error)

@@ -28,13 +28,12 @@ from daemon.config.state_url import resolve
 from daemon.config.validate import listen_faults
 from daemon.errors import ConfigError, CoreFailed, DaemonRunning, Fault
 from daemon.host import paths
-from daemon.host.log_file import LOG, LogFile
-from daemon.host.notify import Notifier, listen_fds, watchdog_seconds
-from daemon.host.signals import Signals
+from daemon.host.logs import LOG, LogFile
+from daemon.host.notify import Notifier, Signals, listen_fds, watchdog_seconds
 from daemon.host.sockets import private_directory
 from daemon.kit.later import later
 from daemon.main.listeners import held_address, opened_listeners, turn_away
-from daemon.setup.running.presence import EX_CONFIG, EX_NOT_FOR_WINDOW
+from daemon.setup.running.stopping import EX_CONFIG, EX_NOT_FOR_WINDOW
 from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
 
@@ -357,7 +356,7 @@ def _facts(doors: Listeners, file: ConfigFile, state: Path, unrecorded: str, log
 @contextlib.contextmanager
 def _written_down(state: Path) -> Iterator[tuple[Starts | None, str]]:
     """The record of what this daemon starts, or why there is none: the daemon serves all the same."""
-    from loguru import logger  # noqa: PLC0415 - see `_serve`
+    from loguru import logger  # noqa: PLC0415
 
     from daemon.processes import leftovers  # noqa: PLC0415 - see `_serve`
 

@@ -25,7 +25,7 @@ from daemon.kit.later import later
 from daemon.kit.wording import camel, closest, hint, quoted
 from daemon.operators.base import Command, Refused
 from daemon.operators.tool_reports import known_tool, tool_named
-from daemon.setup.setting import UNSET, Setting
+from daemon.setup.settings import UNSET, Setting
 from daemon.surfaces.table import by_profile
 
 if TYPE_CHECKING:

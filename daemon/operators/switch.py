@@ -25,7 +25,7 @@ from daemon.history.event import Event, EventKind
 from daemon.kit.wording import closest, hint, quoted
 from daemon.model import Kind
 from daemon.operators.base import OUTCOME_SECONDS, PASSED_THROUGH, Command, Refused
-from daemon.state.name_notes import NAME_BYTES
+from daemon.state.server_notes import NAME_BYTES
 from daemon.states import ServerState
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.documents.formats import Format, read_document
-from daemon.setup.clients.members import at
+from daemon.setup.clients.installing import at
 from daemon.setup.drafts import changed
 from daemon.setup.moved_secrets import Variables, in_our_words, is_read_by_programs, variable
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from daemon.documents.edited import Trail
     from daemon.documents.formats import Document
     from daemon.setup.drafts import Draft, Present
+
 
 _REFERENCE = re.compile(
     r"\$\$\{|\$\{(?:env:)?(?P<braced>[A-Za-z_]\w*)(?::-[^}]*)?\}|(?<!\$)\{env:(?P<open>\w+)\}"

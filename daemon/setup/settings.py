@@ -7,6 +7,7 @@ else. A profile in a file of its own (`profiles.d`) is changed there.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,11 +19,8 @@ from daemon.documents.edited import spelt
 from daemon.documents.files import DocumentError, look, replace
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
-from daemon.setup.clients.members import at
-from daemon.setup.setting import UNSET, Setting
+from daemon.setup.clients.installing import at
 from daemon.surfaces.table import SURFACES
-
-__all__ = ["UNSET", "KeyPlace", "Setting", "SettingsEdit", "edited"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +28,31 @@ if TYPE_CHECKING:
 
     from daemon.documents.files import FoundFile
     from daemon.documents.formats import Document
+
+
+class Unset(Enum):
+    """In place of a value: the key is removed, so that its default counts."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+@attrs.frozen(kw_only=True)
+class Setting:
+    """A key of the configuration, and the value that it is to have."""
+
+    trail: tuple[str, ...]
+    """The keys that lead to it: `("profiles", "reader", "lazy")`."""
+    value: object
+    """What is to stand there, in plain types; `UNSET`: nothing."""
+    holder_is_its: bool = False
+    """Whether the object that holds it is there for it, and is removed if nothing else is left in it."""
+
+
+__all__ = ["UNSET", "KeyPlace", "Setting", "SettingsEdit", "edited"]
+
 
 _IN_PROFILE = 2
 """Steps of a trail that lead to a profile: `profiles` and its name."""

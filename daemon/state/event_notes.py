@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.history.event import Event, EventKind
-from daemon.state.event_rows import away_since, find_events, last_life
+from daemon.state.event_rows import LastLife, away_since, find_events, last_life
 from daemon.state.faults import StoreFault
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from daemon.history.journal import History
     from daemon.history.query import EventQuery
     from daemon.state.access import Broadcast, StoreAccess
-    from daemon.state.event_rows import LastLife
+
 
 EVENTS_AT_ONCE = 500
 """The most events in one batch: some 10 ms in which nobody else writes."""

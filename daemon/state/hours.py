@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.state.access import StoreAccess
-    from daemon.state.hour_rows import Increments
 
+    Increments = Mapping[tuple[int, str], int]
+    """What was counted, by the number of the hour since the epoch and the name of the count."""
     ByName = dict[str, list[tuple[int, int]]]
     """When each hour began, in seconds since the epoch, and what was counted in it, oldest first."""
+
 
 WAITING = 48
 """Hours whose counts wait for a store that cannot be written, and are written again to one that has lost them,

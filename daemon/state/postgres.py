@@ -20,8 +20,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg.sql import SQL, Identifier
 
-from daemon.state.sql import SqlDialect, Transaction, unused
-from daemon.state.values import Told
+from daemon.state.sql import SqlDialect, Told, Transaction, unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping

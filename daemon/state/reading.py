@@ -3,8 +3,6 @@
 SQLite stores any type in any column, so every cell is checked.
 """
 
-# ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
-
 from __future__ import annotations
 
 from collections import defaultdict
@@ -17,6 +15,8 @@ from daemon.catalog.listing import read_definitions, read_tools
 from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, ServerRecord, SessionRecord, Source, Verdict
 from daemon.model import GivenName, Kind, Summary
 from daemon.state.sql import among, chunks
+
+# ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

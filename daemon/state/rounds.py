@@ -21,18 +21,16 @@ from daemon.state.server_notes import Difference
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.kit.mailbox import Watch
-    from daemon.state.access import StoreAccess
+    from daemon.state.access import Opened, StoreAccess
     from daemon.state.event_notes import EventNotes
-    from daemon.state.expiry import Expiry
     from daemon.state.health import Health
     from daemon.state.hours import HourlyCounts
-    from daemon.state.looks import Looks
-    from daemon.state.opening import Opened
-    from daemon.state.recalling import Recalling
+    from daemon.state.listening import Looks
+    from daemon.state.recalling import Expiry, Recalling
     from daemon.state.server_notes import ServerNotes
     from daemon.state.session_notes import SessionNotes, Totals
+    from daemon.state.sql import Batch, Written
     from daemon.state.store import Store
-    from daemon.state.values import Batch, Written
 
 TOUCH_SECONDS = 60.0
 """Seconds that times of use wait to be written with something else: they only matter for expiry, in days."""

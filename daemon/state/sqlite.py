@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from daemon.errors import DaemonRunning
-from daemon.host.locks import take
-from daemon.host.private_files import own_file
+from daemon.host.private_files import own_file, take
 from daemon.host.sockets import private_directory
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.sql import SqlDialect, Transaction, unused

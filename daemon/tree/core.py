@@ -23,14 +23,12 @@ from daemon.clients.sessions import Sessions
 from daemon.clients.subscribers import ConnectedClients
 from daemon.counting.gathering import Gathering
 from daemon.counting.measures import RepairCounts
-from daemon.counting.recent_calls import RecentCalls
-from daemon.counting.series import Series
-from daemon.counting.summary import counters, hourly, most_called
+from daemon.counting.recent_calls import CallLogger, RecentCalls
+from daemon.counting.series import Series, counters, hourly, most_called
 from daemon.counting.tally import Tally
 from daemon.history.journal import History
-from daemon.host.call_log import CallLogger
 from daemon.kit.later import later
-from daemon.state.opening import opener_of
+from daemon.state.access import opener_of
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.surfaces.wrapped import Checker

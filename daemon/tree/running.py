@@ -16,8 +16,8 @@ import trio
 from loguru import logger
 
 from daemon.actors.warden import Warden
-from daemon.clients.draining import drain
-from daemon.counting.summary import most_called
+from daemon.clients.waits import drain
+from daemon.counting.series import most_called
 from daemon.history.event import Event, EventKind
 from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping
 from daemon.tree.wiring import Wiring

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from daemon.config.parse import Plan
     from daemon.console.console import Console
     from daemon.processes.peers import Connections
-    from daemon.summaries.asking import SummaryQuestions
+    from daemon.summaries.endpoint import SummaryQuestions
     from daemon.surroundings import Surroundings
 else:
     Control = later("daemon.actors.control", "Control", due=True)  # 30 ms, needed once an operator asks
-    SummaryQuestions = later("daemon.summaries.asking", "SummaryQuestions")
+    SummaryQuestions = later("daemon.summaries.endpoint", "SummaryQuestions")
     HttpDoor = later("daemon.clients.doors.http.door", "HttpDoor")  # 15 ms, needed only where HTTP is served
     HttpNeeds = later("daemon.clients.doors.http.door", "HttpNeeds")
     Console = later("daemon.console.console", "Console")  # needed once somebody looks at it

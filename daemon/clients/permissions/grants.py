@@ -12,12 +12,43 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import trio
 
-from daemon.kit.latest import keep_latest
+from daemon.clients.request_states import TTL
+from daemon.kit.mailbox import keep_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from daemon.model import Tool, ToolKey
+
+
+MAX_AGREED = 1024
+"""Calls that may be repeated once: as many as may wait for their clients' input."""
+
+
+class AgreedCalls:
+    """The calls of all clients that may each be repeated once without asking."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._agreed: dict[bytes, tuple[tuple[str, ...], float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._agreed)
+
+    def note(self, owner: bytes, tool: tuple[str, ...]) -> None:
+        """Note that a call was answered with a need for input.
+
+        Args:
+            owner: the digest of who has called what with what (`parking.owner_of`).
+            tool: what its user has agreed to.
+        """
+        keep_latest(self._agreed, owner, (tool, trio.current_time() + TTL), MAX_AGREED)
+
+    def take(self, owner: bytes, tool: tuple[str, ...]) -> bool:
+        """Whether such a call may be repeated, which is then used up."""
+        known, until = self._agreed.pop(owner, ((), 0.0))
+        return known == tool and trio.current_time() < until
+
 
 MAX_GRANTS = 1024
 """Grants of one session, the latest: as many as an operator may give with one pattern, and no user more."""

@@ -12,18 +12,28 @@ import msgspec
 from msgspec import Raw
 
 from daemon import protocol
+from daemon.catalog.kinds import switch_of
+from daemon.catalog.naming import read_mcpd_uri
+from daemon.catalog.shown import locate
+from daemon.clients.call import ForwardedRequest
 from daemon.clients.dispatch import MAX_RETURNS
-from daemon.clients.forwarded import ForwardedRequest
+from daemon.clients.requests.tools import list_beside_tools
+from daemon.errors import PromptDisabled, ResourceDisabled, UnknownPrompt, UnknownResource
+from daemon.kit.wording import closest
+from daemon.model import Kind
 from daemon.surfaces.base import AwaitListing, Forward
 from daemon.surfaces.describing import unlisted
+from daemon.surfaces.full import tool_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
-    from daemon.model import Kind
+    from daemon.clients.links import Links
+    from daemon.model import ToolKey
     from daemon.surfaces.base import Action, View
+
 
 MAX_SHOWN = 100
 """Characters of a name that is not known that the answer repeats."""
@@ -108,3 +118,202 @@ def text_in(members: Mapping[str, Raw], key: str) -> str:
 
 def _awaited(kinds: tuple[Kind, ...], view: View) -> AwaitListing:
     return AwaitListing(servers=unlisted(view.servers.values(), kinds), calling=True, kinds=kinds)
+
+
+TOOLS = "mcpd_tools"
+"""The prompt of mcpd's own, for models that take no list of tools. It is in no list: clients show people what
+is listed, and nearly all of their models take tools."""
+
+
+def list_prompts(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Answer `prompts/list` (`list_beside_tools`)."""
+    list_beside_tools(Kind.PROMPT, connection, params, request)
+
+
+def get_prompt(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Hand a `prompts/get` to the server that has the prompt.
+
+    Raises:
+        msgspec.MsgspecError: its params name no prompt.
+    """
+    members = protocol.members_of(params)
+    name = text_in(members, "name")
+    if (
+        name == TOOLS
+        and not request.session.selection.servers
+        and not _is_offered(request.session.view(), name)
+    ):
+        _answer_tools(connection, request)
+        return
+    payload = members.pop("arguments", None)
+    del members["name"]
+    route = partial(_route_prompt, name, payload)
+    begin(connection, request, protocol.GET_PROMPT, params, members, route, (Kind.PROMPT,))
+
+
+def _is_offered(view: View, name: str) -> bool:
+    return name in view.offer.definitions(Kind.PROMPT)
+
+
+def _answer_tools(connection: ClientConnection, request: Request) -> None:
+    """Answer with every tool of the profile, as a text."""
+    listing = request.session.view().offer.listing
+    text = "\n\n".join(tool_in_words(msgspec.json.decode(raw)) for raw in listing)
+    message = {"role": "user", "content": {"type": "text", "text": text}}
+    result = msgspec.json.encode({"description": "Every tool, in words.", "messages": [message]})
+    connection.peer.answer(request.id, protocol.completed(result) if request.modern else result)
+
+
+def find_prompt(view: View, name: str) -> ToolKey:
+    """The server that has a prompt, and the prompt's own name there.
+
+    Args:
+        view: what the client sees.
+        name: as the client names it, in any spelling.
+
+    Raises:
+        UnknownPrompt: there is none that the client sees.
+        PromptDisabled: it is switched off.
+    """
+    catalog, offered = view.catalog, view.offer.definitions(Kind.PROMPT)
+    if (found := offered.get(name)) is not None:
+        return found.definition.server, found.definition.name
+    key = catalog.prompt_names.key_of(name, catalog.servers)
+    if key is not None:
+        if any((each.definition.server, each.definition.name) == key for each in offered.values()):
+            return key
+        server, own = key
+        if view.profile.prompts and (server, switch_of(Kind.PROMPT, own)) in catalog.switched:
+            text = f"prompt {own!r} of server {server} is switched off by the operator of mcpd."
+            raise PromptDisabled(text, prompt=name[:MAX_SHOWN], server=server)
+    near = closest(name, offered)
+    hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+    text = f"there is no prompt {name[:MAX_SHOWN]!r}.{hint} prompts/list has all that there are."
+    raise UnknownPrompt(text, prompt=name[:MAX_SHOWN], closest=near)
+
+
+def _route_prompt(name: str, payload: Raw | None, view: View) -> Forward:
+    server, own = find_prompt(view, name)
+    return forward_to(server, protocol.GET_PROMPT, f"{server}/prompt:{own}", "name", own, payload)
+
+
+MAX_URI = 16 * 1024
+"""Bytes of the longest URI that is looked for: it is compared with every template."""
+
+
+def list_resources(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Answer `resources/list` (`list_beside_tools`)."""
+    list_beside_tools(Kind.RESOURCE, connection, params, request)
+
+
+def list_templates(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Answer `resources/templates/list` (`list_beside_tools`)."""
+    list_beside_tools(Kind.TEMPLATE, connection, params, request)
+
+
+def read_resource(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Hand a `resources/read` to the server that has the resource.
+
+    Raises:
+        msgspec.MsgspecError: its params name no resource.
+    """
+    members = protocol.members_of(params)
+    uri = uri_in(members)
+    del members["uri"]
+    route = partial(_route_resource, uri, request.session.links)
+    kinds = (Kind.RESOURCE, Kind.TEMPLATE)
+    begin(connection, request, protocol.READ_RESOURCE, params, members, route, kinds)
+
+
+def uri_in(members: dict[str, Raw]) -> str:
+    """The member `uri`.
+
+    Raises:
+        msgspec.ValidationError: it is not there, is no string, or is too long.
+    """
+    uri = text_in(members, "uri")
+    if len(uri) > MAX_URI:
+        raise msgspec.ValidationError(f"a URI of more than {MAX_URI} characters is not looked for - at `$.uri`")
+    return uri
+
+
+def find_resource(view: View, uri: str, links: Links) -> ToolKey:
+    """The server that has a resource, and the resource's own URI there.
+
+    Args:
+        view: what the client sees.
+        uri: as the client names it.
+        links: what its session was given links to.
+
+    Raises:
+        UnknownResource: there is none that the client sees.
+        ResourceDisabled: it is switched off.
+    """
+    found = locate(view.catalog, view.offer, uri, links.servers)
+    if found is not None:
+        return found
+    said = read_mcpd_uri(uri)
+    for server, own in [said] if said else [(server, uri) for server in view.servers]:
+        if server in view.servers and (server, switch_of(Kind.RESOURCE, own)) in view.catalog.switched:
+            text = f"this resource of server {server} is switched off by the operator of mcpd."
+            raise ResourceDisabled(text, uri=uri, server=server)
+    text = (
+        f"no server has the resource {uri[:MAX_SHOWN]!r}. resources/list and resources/templates/list have all"
+        " that are listed; mcpd://SERVER/ with a percent-encoded URI behind it asks one server for any."
+    )
+    raise UnknownResource(text, uri=uri)
+
+
+def _route_resource(uri: str, links: Links, view: View) -> Forward:
+    server, own = find_resource(view, uri, links)
+    # What nobody lists may hold anything, and is not logged: only the operator sees the log.
+    listed = uri in view.offer.definitions(Kind.RESOURCE)
+    label = f"{server}/resource:{own}" if listed else f"{server}/resource"
+    return forward_to(server, protocol.READ_RESOURCE, label, "uri", own)
+
+
+OF_PROMPT = "ref/prompt"
+"""The type of a reference to a prompt (MCP, `PromptReference`)."""
+
+OF_RESOURCE = "ref/resource"
+"""The type of a reference to a resource or to a template of some (MCP, `ResourceTemplateReference`)."""
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def complete(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Hand a `completion/complete` to the server that has what it refers to.
+
+    Raises:
+        msgspec.MsgspecError: its params refer to nothing.
+    """
+    members = protocol.members_of(params)
+    ref = _decode_object(members.pop("ref", Raw(b"{}")))
+    kind = text_in(ref, "type")
+    kinds: tuple[Kind, ...]
+    if kind == OF_PROMPT:
+        key, kinds = "name", (Kind.PROMPT,)
+        find = partial(find_prompt, name=text_in(ref, key))
+    elif kind == OF_RESOURCE:
+        key, kinds = "uri", (Kind.TEMPLATE, Kind.RESOURCE)
+        find = partial(_find_template, uri=uri_in(ref), links=request.session.links)
+    else:
+        raise msgspec.ValidationError(
+            f"there are {OF_PROMPT} and {OF_RESOURCE}, nothing else - at `$.ref.type`"
+        )
+    route = partial(_route_completion, ref, key, find)
+    begin(connection, request, protocol.COMPLETE, params, members, route, kinds)
+
+
+def _find_template(view: View, uri: str, links: Links) -> ToolKey:
+    """The server that has a template, and that template there; else where a resource is."""
+    listed = view.offer.definitions(Kind.TEMPLATE).get(uri)
+    if listed is not None:
+        return listed.definition.server, listed.definition.name
+    return find_resource(view, uri, links)
+
+
+def _route_completion(ref: dict[str, Raw], key: str, find: Callable[[View], ToolKey], view: View) -> Forward:
+    server, own = find(view)
+    label = f"{server}/{protocol.COMPLETE}"
+    return forward_to(server, protocol.COMPLETE, label, "ref", {**ref, key: own})

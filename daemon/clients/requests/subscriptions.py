@@ -2,22 +2,282 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
 from daemon.clients.list_changes import MAX_SUBSCRIPTIONS
-from daemon.clients.requests.following import follow, unfollow
+from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
+from daemon.clients.subscribers import MAX_FOLLOWED, Following, rank_of
+from daemon.clients.waits import wait_known, wait_up
+from daemon.errors import (
+    CallError,
+    Overloaded,
+    ResourceDisabled,
+    UnknownResource,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from daemon.model import Kind
+from daemon.surfaces.base import AwaitListing
+from daemon.surfaces.describing import unlisted
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
-    from msgspec import Raw
+    from collections.abc import Callable, Sequence
 
-    from daemon.clients.attachment import Request
+    from daemon.clients.attachment import Attachment, Request
     from daemon.clients.connection import ClientConnection
+    from daemon.wire.requests import RemoteError
+
+
+SETTLED_SECONDS = 10.0
+"""Seconds that a server which is up has to say whether it tells of updates."""
+
+MAX_WAITING = 64
+"""Subscriptions of one client that wait for their servers at a time."""
+
+KINDS = (Kind.RESOURCE, Kind.TEMPLATE)
+"""The lists in which a resource that is followed may stand."""
+
+MODERN_ONLY = "Method not found: {}. Since 2026-07-28, subscriptions/listen names the resources"
+
+
+def subscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Have a client told of updates of a resource; answered once the resource's server has agreed.
+
+    Raises:
+        msgspec.MsgspecError: its params name no resource.
+    """
+    if request.modern:
+        text = MODERN_ONLY.format("resources/subscribe")
+        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
+        return
+    uri, told = uri_in(protocol.members_of(params)), connection.told
+    if told.waiting >= MAX_WAITING:
+        _refuse(connection, request, Overloaded(f"{MAX_WAITING} subscriptions wait for their servers already"))
+        return
+    told.waiting += 1
+    connection.tasks.later(_answer_when_settled, connection, request, uri)
+
+
+def unsubscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Have a client told of a resource's updates no more. Who was never told is answered the same.
+
+    Raises:
+        msgspec.MsgspecError: its params name no resource.
+    """
+    if request.modern:
+        text = MODERN_ONLY.format("resources/unsubscribe")
+        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
+        return
+    uri = uri_in(protocol.members_of(params))
+    subscriptions = connection.context.audience.resources
+    for each in (*subscriptions.of(connection.told), *connection.told.resuming):
+        if each.uri == uri and each.listen is None:
+            _end(connection, each)
+    connection.peer.answer(request.id, b"{}")
+
+
+def follow(
+    connection: ClientConnection, request: Request, uris: Sequence[str], answer: Callable[[list[str]], None]
+) -> None:
+    """Have a `subscriptions/listen` told of updates of resources, as far as their servers agree.
+
+    Args:
+        connection: the client's.
+        request: the `subscriptions/listen`.
+        uris: as the client names them; those that nobody has are left out.
+        answer: called with those that it will be told of.
+    """
+    connection.told.listens.add(request.id)
+    connection.tasks.later(_answer_when_all_settled, connection, request, uris[:MAX_FOLLOWED], answer)
+
+
+def unfollow(connection: ClientConnection, request_id: bytes) -> None:
+    """End what a `subscriptions/listen` follows, or is about to."""
+    connection.told.listens.discard(request_id)
+    subscriptions = connection.context.audience.resources
+    for each in (*subscriptions.of(connection.told), *connection.told.resuming):
+        if each.listen == request_id:
+            _end(connection, each)
+
+
+def _end(connection: ClientConnection, following: Following) -> None:
+    connection.told.resuming.discard(following)
+    connection.context.audience.resources.end(following)
+
+
+async def _begin(
+    connection: ClientConnection, session: Attachment, uri: str, listen: bytes | None, request_id: bytes | None
+) -> Following:
+    """Follow a resource, once the servers that may list it have listed.
+
+    Raises:
+        CallError: nobody has it, or too much is followed.
+    """
+    context = connection.context
+    view = session.view()
+    try:
+        server, own = find_resource(view, uri, session.links)
+    except UnknownResource:
+        if not (unknown := unlisted(view.servers.values(), KINDS)):
+            raise
+        awaited = AwaitListing(servers=unknown, calling=True, kinds=KINDS)
+        await wait_known(context, awaited, session, request_id)
+        await context.settled()
+        server, own = find_resource(session.view(), uri, session.links)
+    upstream = context.upstreams.get(server)
+    if upstream is not None:
+        upstream = await session.instances.find(upstream, request_id)
+    name = server if upstream is None else upstream.name
+    resume = partial(_resume_later, connection, session)
+    following = Following(connection.told, name, server, own, uri, listen, resume)
+    context.audience.resources.begin(following)
+    return following
+
+
+async def _answer_when_settled(connection: ClientConnection, request: Request, uri: str) -> None:
+    following = None
+    try:
+        following = await _begin(connection, request.session, uri, None, request.id)
+        refusal = await _settled(connection, following)
+        if refusal is None:
+            connection.peer.answer(request.id, b"{}")
+        else:
+            _end(connection, following)
+            redact = connection.context.redact.of(following.of)
+            connection.peer.refuse(request.id, refusal.code, redact(refusal.message))
+    except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
+        if following is not None:
+            _end(connection, following)
+        if isinstance(error, CallError):
+            _refuse(connection, request, error)
+        else:
+            connection.fail(request.id, "resources/subscribe", error)
+    finally:
+        connection.told.waiting -= 1
+    connection.context.outbox.flush()
+
+
+async def _answer_when_all_settled(
+    connection: ClientConnection, request: Request, uris: Sequence[str], answer: Callable[[list[str]], None]
+) -> None:
+    honoured: dict[str, bool] = dict.fromkeys(uris, False)
+    listens, limit = connection.told.listens, trio.CapacityLimiter(MAX_WAITING)
+
+    async def settle(uri: str) -> None:
+        following = None
+        try:
+            async with limit:
+                following = await _begin(connection, request.session, uri, request.id, request.id)
+            # It may have been cancelled meanwhile.
+            honoured[uri] = request.id in listens and await _settled(connection, following) is None
+        except CallError as error:
+            connection.client_log.debug("a resource that cannot be followed: {}", error.message)
+        if following is not None and not honoured[uri]:
+            _end(connection, following)
+
+    async with trio.open_nursery() as nursery:
+        for uri in honoured:
+            nursery.start_soon(settle, uri)
+    if request.id in listens:
+        listens.discard(request.id)
+        answer([uri for uri, is_told in honoured.items() if is_told])
+    else:
+        unfollow(connection, request.id)
+    connection.context.outbox.flush()
+
+
+def _resume_later(connection: ClientConnection, session: Attachment, following: Following) -> None:
+    connection.told.resuming.add(following)
+    connection.tasks.later(_resume, connection, session, following)
+
+
+async def _resume(connection: ClientConnection, session: Attachment, following: Following) -> None:
+    """Follow a resource anew, at the server or the instance that the client uses now."""
+    subscriptions, resuming = connection.context.audience.resources, connection.told.resuming
+    refusal: CallError | RemoteError | None = None
+    try:
+        found = await _begin(connection, session, following.uri, following.listen, None)
+    except CallError as error:
+        refusal = error
+    else:
+        if following not in resuming:
+            # It was ended meanwhile.
+            subscriptions.end(found)
+            return
+        # If it is not up, it is asked once it is, as servers are that come back.
+        with suppress(CallError):
+            refusal = await _settled(connection, found)
+        if refusal is not None:
+            subscriptions.end(found)
+    finally:
+        resuming.discard(following)
+    if refusal is not None:
+        why = connection.context.redact.of(following.of)(refusal.message)
+        connection.client_log.info("a resource of {} is followed no more: {}", following.of, why)
+    connection.context.outbox.flush()
+
+
+async def _settled(connection: ClientConnection, following: Following) -> RemoteError | None:
+    """Wake the resource's server, and return why it does not tell of updates; None if it does.
+
+    Raises:
+        UpstreamUnavailable: it does not come up.
+    """
+    context, server = connection.context, following.server
+    upstream = context.upstreams.get(server)
+    if upstream is None or not await wait_up(upstream):
+        text = "cannot be subscribed to just now" if upstream is None else upstream.outlook
+        raise UpstreamUnavailable(f"server {server}: {text}. Try again later.", server=server)
+    with trio.move_on_after(SETTLED_SECONDS):
+        return await context.audience.resources.wait_settled(following)
+    raise UpstreamTimeout(f"server {server} has not answered within {SETTLED_SECONDS:g} s", server=server)
+
+
+def _refuse(connection: ClientConnection, request: Request, error: CallError) -> None:
+    unknown = isinstance(error, UnknownResource | ResourceDisabled)
+    code = protocol.RESOURCE_NOT_FOUND if unknown else envelope.INTERNAL_ERROR
+    data = {"code": error.code, **error.details}
+    connection.peer.refuse(request.id, code, f"{error.code}: {error.message}", data)
+
+
+class _SetLevel(Struct):
+    level: Raw
+
+
+_decode = msgspec.json.Decoder(_SetLevel).decode
+
+
+def set_level(connection: ClientConnection, params: Raw | None, request: Request) -> None:
+    """Note from which level on the client gets the logs of its servers.
+
+    Raises:
+        msgspec.MsgspecError: its params name no level.
+    """
+    if request.modern:
+        text = "Method not found: logging/setLevel. Since 2026-07-28 each request names its level in _meta"
+        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
+        return
+    connection.calls.log_level = rank_of(_decode(params or b"{}").level)
+    connection.context.audience.levels.join(connection.told)
+    connection.tasks.later(_answer, connection, request)
+
+
+async def _answer(connection: ClientConnection, request: Request) -> None:
+    """Answer once servers that are up were asked for the level: the client's next call comes after that."""
+    # Whoever asks them waits for a change of the level, and is scheduled by now.
+    await trio.lowlevel.checkpoint()
+    connection.peer.answer(request.id, b"{}")
+    connection.context.outbox.flush()
 
 
 def listen(connection: ClientConnection, params: Raw | None, request: Request) -> None:

@@ -10,10 +10,8 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
-from daemon.clients.call import ClientCall
+from daemon.clients.call import ClientCall, ForwardedRequest, without_secrets
 from daemon.clients.dispatch import MAX_RETURNS
-from daemon.clients.forwarded import ForwardedRequest
-from daemon.clients.refusals import without_secrets
 from daemon.clients.tasks import renamed, renamed_result
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.ports import OwnCall

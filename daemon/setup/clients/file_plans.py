@@ -2,26 +2,323 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from contextlib import ExitStack
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from daemon.documents.files import DocumentError
-from daemon.documents.formats import read_document
-from daemon.setup.clients.installing import put_in, without_own
+from daemon.config.model import Server
+from daemon.config.redaction import names_credential, secrets_of
+from daemon.documents import files
+from daemon.documents.files import DocumentError, unified_diff
+from daemon.documents.formats import Format, read_document
+from daemon.errors import ConfigError
+from daemon.safety.escape import visible
+from daemon.safety.redact import Redactor
+from daemon.setup.clients.installing import at, is_own, put_in, without_own
 from daemon.setup.clients.programs import OWN_NAME
 from daemon.setup.clients.records import Record
-from daemon.setup.clients.uninstalling import take_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from daemon.documents.files import FoundFile
-    from daemon.documents.formats import Format
-    from daemon.setup.clients.installing import Installation
+    from daemon.documents.formats import Document
+    from daemon.setup.clients.installing import Installation, NamedEntry
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
     from daemon.setup.clients.records import Records
+
+
+ATTEMPTS = 5
+"""How often a file is read and changed anew because its client has written it in between: some do at every turn
+of a conversation, none all the time."""
+
+
+def preview(plans: Sequence[FilePlan]) -> list[FileChange]:
+    """What would change now.
+
+    Raises:
+        DocumentError: a file cannot be read, or mcpd cannot be put there.
+        ConfigError: a file is broken.
+    """
+    return [plan.change(files.look(plan.path)) for plan in plans]
+
+
+def apply(plans: Sequence[FilePlan], client: str, records: Records) -> list[FileChange]:
+    """Change a client's files, and keep what is needed to change them back.
+
+    Raises:
+        DocumentError: a file cannot be read or changed; what had been changed before is changed back.
+        ConfigError: a file is broken; likewise.
+    """
+    done: list[FileChange] = []
+    with records.locked(), ExitStack() as undoing:
+        for plan in plans:
+            change = _change_file(plan, client, records)
+            undoing.callback(_change_back, change, client, records)
+            done.append(change)
+        undoing.pop_all()
+    return done
+
+
+def _change_file(plan: FilePlan, client: str, records: Records) -> FileChange:
+    for left in reversed(range(ATTEMPTS)):
+        change = plan.change(files.look(plan.path))
+        # Before the file: whatever ends us in between, there is a way back.
+        if change.record is not None:
+            records.keep(client, change.record)
+        try:
+            _write(change)
+        except DocumentError:
+            records.restore(client, plan.path, change.former)
+            if left and files.look(plan.path).identity != change.found.identity:
+                continue
+            raise
+        if change.record is None and change.former is not None:
+            records.forget(client, plan.path, leave_backup=not change.exact)
+        return change
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _change_back(change: FileChange, client: str, records: Records) -> None:
+    now = files.look(change.found.path)
+    # What somebody has written since stays; the record then says what was done.
+    if now.text() == change.after:
+        _write(attrs.evolve(change, found=now, after=change.before))
+        records.restore(client, change.found.path, change.former)
+
+
+def _write(change: FileChange) -> None:
+    if not change.writes:
+        return
+    if change.after is not None:
+        files.replace(change.found, change.after.encode())
+    elif files.look(change.found.path).identity == change.found.identity:
+        try:
+            change.found.target.unlink()
+        except OSError as error:
+            raise DocumentError(f"{change.found.path} cannot be removed: {error.strerror}") from None
+    else:
+        raise DocumentError(f"{change.found.path} has just been written by somebody else: try again")
+
+
+MOST_LINES = 20_000
+"""Lines of a text that are compared: the comparison takes time with their square, and no client's file has more
+unless it is a database."""
+
+
+class _Hunk(NamedTuple):
+    """Lines of the common text that one side has replaced."""
+
+    first: int
+    last: int
+    lines: list[str]
+
+
+def merged_lines(common: str, one: str, other: str) -> str | None:
+    """`common` with what both texts have changed in it; None if they have changed the same place.
+
+    Changes that touch are changes of the same place: which of them comes first nobody knows.
+    """
+    lines = common.splitlines(keepends=True)
+    sides = [text.splitlines(keepends=True) for text in (one, other)]
+    if max(map(len, (lines, *sides))) > MOST_LINES:
+        return None
+    hunks = sorted(hunk for side in sides for hunk in _hunks(lines, side))
+    merged, at = list[str](), 0
+    for number, hunk in enumerate(hunks):
+        # Hunks of one side never touch: some line between them has stayed.
+        if number and hunk.first <= hunks[number - 1].last:
+            return None
+        merged += [*lines[at : hunk.first], *hunk.lines]
+        at = hunk.last
+    return "".join([*merged, *lines[at:]])
+
+
+def _hunks(lines: list[str], changed: list[str]) -> list[_Hunk]:
+    matcher = SequenceMatcher(None, lines, changed, autojunk=False)
+    return [
+        _Hunk(first, last, changed[start:end])
+        for tag, first, last, start, end in matcher.get_opcodes()
+        if tag != "equal"
+    ]
+
+
+EMPTY = frozenset({"", "{}"})
+"""What is left, without white space, of a file that held nothing but what mcpd wrote."""
+
+
+@attrs.frozen(kw_only=True)
+class TakenOut:
+    """A file without mcpd."""
+
+    text: str | None = attrs.field(repr=False)
+    """None: there is to be no file."""
+    exact: bool
+    """Whether it is byte for byte what it was."""
+    back: tuple[str, ...] = ()
+    """Servers that are there again."""
+    kept: tuple[str, ...] = ()
+    """Servers of which the file has another entry now, which stays."""
+
+
+def take_out(record: Record, current: str) -> TakenOut:
+    """What a file is to be without mcpd.
+
+    Args:
+        record: what was done to it.
+        current: what it holds now.
+
+    Raises:
+        ConfigError: it was changed since, and is not of its format.
+        DocumentError: it was changed so that a server cannot be put back where it was.
+    """
+    if current in {record.installed, record.original}:
+        names = _names(record) if current == record.installed else ()
+        return TakenOut(text=record.original, exact=True, back=names)
+    document = read_document(current, record.form, source=str(record.path))
+    original = read_document(record.original or "", record.form, source=str(record.path)).value()
+    installed = read_document(record.installed, record.form, source=str(record.path)).value()
+    back, kept = list[str](), list[str]()
+    for member in record.members:
+        before, then, now = (member.entry(value) for value in (original, installed, document.value()))
+        if before is None:
+            if is_own(now):
+                member.remove(document)
+        elif then is None and now is None:
+            assert isinstance(before, dict)
+            member.put(document, before)
+            back.append(member.name)
+        elif then is not None and is_own(now):
+            _write_back(document, member, before, then)
+            back.append(member.name)
+        elif now != before:
+            kept.append(member.name)
+        _drop_empty(document, member, original)
+    text = _as_written(record, current, document)
+    is_gone = record.original is None and "".join(text.split()) in EMPTY
+    return TakenOut(text=None if is_gone else text, exact=False, back=tuple(back), kept=tuple(kept))
+
+
+def _names(record: Record) -> tuple[str, ...]:
+    if record.original is None:
+        return ()
+    value = read_document(record.original, record.form, source=str(record.path)).value()
+    return tuple(member.name for member in record.members if member.entry(value) is not None)
+
+
+def _write_back(document: Document, member: NamedEntry, before: object, then: object) -> None:
+    """Undo in a rewritten entry what was rewritten: its other keys may have been changed since."""
+    place = member.place(document.value())
+    assert place is not None
+    assert isinstance(before, dict)
+    assert isinstance(then, dict)
+    for key in before.keys() | then.keys():
+        if before.get(key) == then.get(key):
+            continue
+        if key in before:
+            document.put((*place, key), before[key])
+        else:
+            document.remove((*place, key))
+
+
+def _drop_empty(document: Document, member: NamedEntry, original: object) -> None:
+    """Remove the objects that were made for an entry, once nothing is in them."""
+    for end in range(len(member.trail), 0, -1):
+        trail = member.trail[:end]
+        if at(document.value(), trail) not in ({}, []) or at(original, trail) is not None:
+            return
+        document.remove(trail)
+
+
+def _as_written(record: Record, current: str, document: Document) -> str:
+    """The document's text; the lines of the original instead where they say the same.
+
+    They have the comments and the order that a server had which is put back.
+    """
+    merged = merged_lines(record.installed, current, record.original or "")
+    if merged is not None:
+        try:
+            value = read_document(merged, record.form, source=str(record.path)).value()
+        except ConfigError:
+            return document.text()
+        if _in_no_order(value, record) == _in_no_order(copy.deepcopy(document.value()), record):
+            return merged
+    return document.text()
+
+
+def _in_no_order(value: object, record: Record) -> object:
+    """A file's value, which may be changed, with lists of servers sorted: which comes first says nothing."""
+    for trail in {member.trail for member in record.members if member.listed}:
+        servers = at(value, trail)
+        if isinstance(servers, list):
+            servers.sort(key=repr)
+    return value
+
+
+CONTEXT = 2
+"""Lines around a change: enough to see whose entry it is; more would show what has not changed."""
+
+_GIVEN = ("env", "environment", "envs", "headers", "http_headers")
+"""Members of a server's entry that have values by name, in any client."""
+
+
+def difference(path: Path, before: str | None, after: str | None, form: Format) -> str:
+    """The lines that change, with control characters made visible; empty if none do.
+
+    Args:
+        path: the file.
+        before: what it holds; None if there is none.
+        after: what it is to hold; None if there is to be none.
+        form: its format.
+    """
+    redact = Redactor(secret for text in (before, after) if text for secret in _secrets(_value(text, form)))
+    shown = unified_diff(path, before, after, context=CONTEXT)
+    return visible(redact(shown, len(shown)), lines=True)
+
+
+def _value(text: str, form: Format) -> object:
+    try:
+        return read_document(text, form, source="").value()
+    except ConfigError:
+        return None
+
+
+def _secrets(value: object) -> Iterator[str]:
+    """The values that must not be shown: of servers, and of whatever else has a telling name."""
+    if isinstance(value, dict):
+        yield from secrets_of(_as_server(value))[0]
+        for name, item in value.items():
+            # Codex names variables that hold tokens.
+            if isinstance(item, str) and names_credential(str(name)) and not name.endswith("_env_var"):
+                yield item
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in items:
+        yield from _secrets(item)
+
+
+def _as_server(entry: dict[str, Any]) -> Server:
+    """Any object as if it were a server's entry, with what such an entry is given."""
+    words = [entry.get("command"), entry.get("cmd"), *_items(entry.get("command")), *_items(entry.get("args"))]
+    urls = [entry.get(name) for name in ("url", "httpUrl", "serverUrl", "uri")]
+    given = {str(name): str(item) for key in _GIVEN for name, item in _members(entry.get(key))}
+    return Server(
+        name="",
+        args=tuple(word for word in [*words, *urls] if isinstance(word, str)),
+        headers=given,
+        env=given,
+    )
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _members(value: object) -> list[tuple[object, object]]:
+    return list(value.items()) if isinstance(value, dict) else []
 
 
 SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project", "workspace"})}

@@ -15,8 +15,7 @@ from daemon.config.translation import translated
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
-from daemon.setup.clients.members import at
-from daemon.setup.clients.own_entry import is_own
+from daemon.setup.clients.installing import at, is_own
 from daemon.setup.clients.programs import NotTaken
 from daemon.setup.moved_secrets import asked_as_variables, in_our_words
 

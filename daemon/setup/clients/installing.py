@@ -2,21 +2,151 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from itertools import pairwise
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from daemon.documents.files import DocumentError
 from daemon.documents.formats import read_document
-from daemon.setup.clients.members import NamedEntry, members
-from daemon.setup.clients.own_entry import is_own
+from daemon.errors import McpdError
 from daemon.setup.clients.programs import OWN_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from daemon.documents.edited import Trail
     from daemon.documents.formats import Document
     from daemon.setup.clients.programs import ClientPlace, Known
+
+
+class NoProgram(McpdError):
+    """There is no `mcpd` that others could start; the text says what to do."""
+
+
+def own_command(called: str) -> str:
+    """The absolute path of the `mcpd` that runs, links left as they are: an upgrade changes what they lead to.
+
+    Args:
+        called: how it was called: `sys.argv[0]`.
+
+    Raises:
+        NoProgram: it was not called as a program, and there is none beside the interpreter or on PATH.
+    """
+    named, beside = Path(called), Path(sys.executable).with_name(OWN_NAME)
+    if named.name == OWN_NAME and named.is_file():
+        return str(named.absolute())
+    found = str(beside) if beside.is_file() else shutil.which(OWN_NAME)
+    if found is None:
+        raise NoProgram("there is no program `mcpd` beside this interpreter or on PATH: install mcpd first")
+    return str(Path(found).absolute())
+
+
+def is_own(entry: object) -> bool:
+    """Whether a server, as any client writes it, is mcpd itself: `mcpd connect`, wherever the program lies.
+
+    Also behind a runner: `uvx … mcpd connect`.
+    """
+    if not isinstance(entry, dict):
+        return False
+    words = [*_words(entry.get("command", entry.get("cmd"))), *_words(entry.get("args"))]
+    return (OWN_NAME, "connect") in pairwise([PurePath(word).name for word in words[:1]] + words[1:])
+
+
+def _words(value: object) -> Iterator[str]:
+    """The texts of a command line, which some clients write in one list, and some in an object."""
+    match value:
+        case str():
+            yield value
+        case list():
+            yield from (word for word in value if isinstance(word, str))
+        case {"path": str(path), **more}:
+            yield path
+            yield from _words(more.get("args"))
+
+
+_NAME = "name"
+"""The key of an item of a list that is a server's name."""
+
+
+@attrs.frozen
+class NamedEntry:
+    """A server of a file, by its name."""
+
+    trail: tuple[str, ...]
+    """Where the servers stand, as in `ClientPlace`."""
+    name: str
+    listed: bool = False
+    """Whether they are a list whose items have a `name`, as in `ClientPlace`."""
+
+    def entry(self, value: object) -> object:
+        """Its entry in the value of a file; None if it has none."""
+        place = self.place(value)
+        return None if place is None else at(value, place)
+
+    def place(self, value: object) -> Trail | None:
+        """The trail to its entry in the value of a file; None if it has none."""
+        servers = at(value, self.trail)
+        if isinstance(servers, list):
+            named = (index for index, item in enumerate(servers) if _named(item) == self.name)
+            index = next(named, None)
+            return None if index is None else (*self.trail, index)
+        return (*self.trail, self.name) if isinstance(servers, dict) and self.name in servers else None
+
+    def put(self, document: Document, entry: Mapping[str, Any]) -> None:
+        """Set its entry, which replaces one that is there.
+
+        Raises:
+            DocumentError: something on the way to it is no object.
+        """
+        value = document.value()
+        written = {_NAME: self.name, **entry} if self.listed else dict(entry)
+        place = self.place(value)
+        if place is not None:
+            document.put(place, written)
+        elif not self.listed:
+            document.put((*self.trail, self.name), written)
+        elif isinstance(servers := at(value, self.trail), list) and servers:
+            document.put((*self.trail, len(servers)), written)
+        else:
+            document.put(self.trail, [written])
+
+    def remove(self, document: Document) -> None:
+        """Remove its entry; nothing if there is none."""
+        place = self.place(document.value())
+        if place is not None:
+            document.remove(place)
+
+
+def members(value: object, trail: tuple[str, ...], *, listed: bool) -> list[NamedEntry]:
+    """The servers at a place of a file."""
+    servers = at(value, trail)
+    names = [_named(item) for item in servers] if isinstance(servers, list) else servers
+    # What is neither holds no servers, whatever it is.
+    found = names if isinstance(names, dict | list) else ()
+    return [NamedEntry(trail, name, listed) for name in found if isinstance(name, str)]
+
+
+def at(value: object, trail: Trail) -> object:
+    """What stands at a trail of a value; None if nothing does."""
+    for step in trail:
+        match value, step:
+            case dict(), _:
+                value = value.get(step)
+            case list(), int() if step < len(value):
+                value = value[step]
+            case _:
+                return None
+    return value
+
+
+def _named(item: object) -> str | None:
+    name = item.get(_NAME) if isinstance(item, dict) else None
+    return name if isinstance(name, str) else None
+
 
 LAUNCH = frozenset({
     "args", "bearer_token_env_var", "cmd", "command", "cwd", "env", "envFile", "env_http_headers", "env_keys",

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import Format
 from daemon.kit.wording import quoted, suggestion
-from daemon.setup.clients.members import at
-from daemon.setup.clients.programs import ClientPlace, ClientProgram, RulePlace
-from daemon.setup.clients.shapes import (
+from daemon.setup.clients.installing import at
+from daemon.setup.clients.programs import (
     CLAUDE_CODE,
     CONTINUE,
     CONTINUE_JSON,
@@ -26,6 +25,9 @@ from daemon.setup.clients.shapes import (
     VSCODE,
     WINDSURF,
     ZED,
+    ClientPlace,
+    ClientProgram,
+    RulePlace,
 )
 
 if TYPE_CHECKING:

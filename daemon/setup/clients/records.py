@@ -21,7 +21,7 @@ import attrs
 from daemon.documents import files
 from daemon.documents.formats import Format
 from daemon.host import private_files
-from daemon.setup.clients.members import NamedEntry
+from daemon.setup.clients.installing import NamedEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

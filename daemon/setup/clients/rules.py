@@ -18,7 +18,7 @@ from daemon.config.translation import fold
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.setup.clients.file_plans import SCOPES, without_mcpd
-from daemon.setup.clients.members import NamedEntry, at, members
+from daemon.setup.clients.installing import NamedEntry, at, members
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

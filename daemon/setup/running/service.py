@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,24 +19,174 @@ import attrs
 from daemon.documents.files import keep_backup, look, replace
 from daemon.errors import McpdError
 from daemon.host import paths
-from daemon.setup.running.login_shell import login_path
-from daemon.setup.running.presence import EX_CONFIG, listener
-from daemon.setup.running.stopping import ACTIVE, end
-from daemon.setup.running.systemctl import (
-    HTTP_SOCKET,
-    SERVICE,
-    SHOW_JOURNAL,
-    SOCKET,
-    SystemdRefused,
-    systemctl,
-)
-from daemon.setup.running.units import DROP_IN, is_untouched, path_of, unit_directory, wanted_files
+from daemon.host.paths import home, xdg
+from daemon.setup.running.stopping import ACTIVE, EX_CONFIG, end, listener
+from daemon.setup.running.systemctl import HTTP_SOCKET, SERVICE, SHOW_JOURNAL, SOCKET, SystemdRefused, systemctl
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from importlib.resources.abc import Traversable
 
     from daemon.documents.files import FoundFile
     from daemon.setup.running.systemctl import Systemctl
+
+
+SHELL_SECONDS = 15.0
+"""How long the shell may take: nvm needs a second, a home on a network some; one that asks something waits."""
+
+MOST_BYTES = 256 * 1024
+"""Bytes that are read of what the shell prints, its greetings included."""
+
+USUAL = ("/usr/local/bin", "/usr/bin", "/bin")
+"""Directories that are in every PATH."""
+
+FLEETING = ("/tmp/", "/run/user/")  # noqa: S108
+"""Where directories are made for one session, as fnm does for each shell."""
+
+_MARK = "mcpd-path:"
+_COMMAND = f"printf '\\n{_MARK}%s:{_MARK}\\n' \"$PATH\""
+_KEPT = ("HOME", "USER", "LOGNAME", "LANG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR")
+
+
+def login_path(environ: Mapping[str, str]) -> tuple[str, str]:
+    """The PATH of a login shell that somebody types at, and where it is from, in words.
+
+    If the shell does not tell it, that of `environ`. Directories that do not exist, are not absolute, or are
+    made for one session (below the runtime directory and /tmp) are left out, the usual ones and ~/.local/bin
+    added.
+    """
+    shell = environ.get("SHELL") or _shell_of_user()
+    told = _asked(shell, environ)
+    source = (
+        f"the login shell {shell}" if told else f"this shell ({shell or 'no login shell'} did not tell its own)"
+    )
+    return _sound(told or environ.get("PATH", ""), environ), source
+
+
+def _shell_of_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_shell
+    except KeyError:
+        return ""
+
+
+def _asked(shell: str, environ: Mapping[str, str]) -> str:
+    """What a shell prints as its PATH; empty if it does not."""
+    if not shell.startswith("/"):
+        return ""
+    kept = {name: environ[name] for name in _KEPT if name in environ}
+    try:
+        process = subprocess.Popen(
+            [shell, "-lic", _COMMAND],
+            # What a login begins with: what stands in this PATH may be of one project or window.
+            # Where a login begins, too: version managers take what they find in a directory for its wish.
+            cwd=home(environ),
+            env={**kept, "SHELL": shell, "PATH": ":".join(USUAL), "TERM": "dumb"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # An interactive shell would take the terminal from us.
+            start_new_session=True,
+        )
+    except OSError:
+        return ""
+    with process:
+        try:
+            printed, _ = process.communicate(timeout=SHELL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return ""
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    said = printed[-MOST_BYTES:].decode(errors="replace")
+    return said.rpartition(f":{_MARK}")[0].rpartition(_MARK)[2]
+
+
+def _sound(path: str, environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME", "")
+    own = (f"{home}/.local/bin",) if home.startswith("/") else ()
+    return ":".join(dict.fromkeys([*_lasting(path, environ), *own, *USUAL]))
+
+
+def _lasting(path: str, environ: Mapping[str, str]) -> Iterator[str]:
+    fleeting = (*FLEETING, environ.get("XDG_RUNTIME_DIR", "/run/user").rstrip("/") + "/")
+    for each in path.split(":"):
+        if each.startswith("/") and each.isprintable() and not f"{each}/".startswith(fleeting):
+            with contextlib.suppress(OSError):
+                if Path(each).is_dir():
+                    yield each
+
+
+MARK = "# Written by `mcpd service install`; `mcpd service uninstall` removes it unless it is edited. sha256: "
+
+DROP_IN = "mcpd.service.d/mcpd.conf"
+"""What is of this machine: which program runs, and its PATH."""
+
+
+def unit_files() -> Traversable:
+    """The directory of the units: in the package, or beside it where mcpd runs from its repository."""
+    packaged = files("daemon").joinpath("units")
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "systemd"
+
+
+def unit_directory(environ: Mapping[str, str]) -> Path:
+    """Where a user's own units are (systemd.unit(5))."""
+    return xdg(environ, "XDG_CONFIG_HOME", ".config") / "systemd" / "user"
+
+
+def wanted_files(program: str, path: str) -> dict[str, bytes]:
+    """What is to be installed, by name below the directory of units.
+
+    Args:
+        program: the absolute path of mcpd.
+        path: the PATH that the daemon is to have, and its servers with it.
+    """
+    shipped = {
+        each.name: each.read_text(encoding="utf-8")
+        for each in unit_files().joinpath("user").iterdir()
+        if each.name.endswith((".service", ".socket"))
+    }
+    return {name: _marked(text) for name, text in {**shipped, DROP_IN: _drop_in(program, path)}.items()}
+
+
+def is_untouched(content: bytes) -> bool:
+    """Whether a file is as it was written here, by this version or another."""
+    first, _, rest = content.partition(b"\n")
+    return first == MARK.encode() + hashlib.sha256(rest).hexdigest().encode()
+
+
+def path_of(drop_in: bytes) -> str:
+    """The PATH that a drop-in sets; empty if it sets none."""
+    for line in drop_in.decode(errors="replace").splitlines():
+        if line.startswith('Environment="PATH='):
+            quoted = line.removeprefix('Environment="PATH=').removesuffix('"')
+            return quoted.replace("%%", "%").replace('\\"', '"').replace("\\\\", "\\")
+    return ""
+
+
+def _marked(text: str) -> bytes:
+    raw = text.encode()
+    return MARK.encode() + hashlib.sha256(raw).hexdigest().encode() + b"\n" + raw
+
+
+def _drop_in(program: str, path: str) -> str:
+    # Of a command line, systemd puts no variables into the program.
+    run = _quoted(program)
+    return (
+        "# Which program runs, and the PATH that the login shell had when this was installed.\n"
+        "[Service]\n"
+        "ExecStart=\n"
+        f'ExecStart="{run}" run\n'
+        "ExecReload=\n"
+        f'ExecReload="{run}" reload\n'
+        f'Environment="PATH={_quoted(path)}"\n'
+    )
+
+
+def _quoted(text: str) -> str:
+    """A text within double quotes of a unit (systemd.syntax(7)); `%` would begin a specifier."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+
 
 LINGER = Path("/var/lib/systemd/linger")
 """Holds a file named after each user whose units run without a login (loginctl(1), enable-linger)."""

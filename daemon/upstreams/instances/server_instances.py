@@ -16,7 +16,7 @@ from daemon.errors import NoSession, NoWorkspace, Overloaded, UpstreamUnavailabl
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.history.event import Event, EventKind
 from daemon.host.paths import abbreviated
-from daemon.kit.latest import keep_latest
+from daemon.kit.mailbox import keep_latest
 from daemon.safety.escape import visible
 from daemon.states import ServerState
 from daemon.upstreams.instances.own_lists import OwnLists

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
-from daemon.host.journal import Journal, entry, is_journal, line_of
+from daemon.host.logs import Journal, entry, is_journal, line_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.host.log_file import MOST_BYTES, previous
+from daemon.host.logs import MOST_BYTES, previous
 from tests.unit.cli.daemons import environment
 from tests.unit.host.test_private_files import place
 from tests.waiting import PATIENCE
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WRITES = f"""
 import os, pathlib, sys
-from daemon.host.log_file import LogFile
+from daemon.host.logs import LogFile
 log = LogFile(pathlib.Path(sys.argv[1]))
 for text in ("first\\n", "x" * {MOST_BYTES} + "\\n", "second\\n"):
     log.write(text)

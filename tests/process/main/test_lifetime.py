@@ -19,7 +19,7 @@ from loguru import logger
 
 from daemon.actors.registry import Registry
 from daemon.clients.doors.http.binding import bind_http
-from daemon.host.signals import Signals
+from daemon.host.notify import Signals
 from daemon.main import lifetime
 from daemon.main.run import ConfigFile
 from tests.houses import ECHO, House

@@ -12,7 +12,7 @@ import trio
 from daemon.config.parse import Plan, load
 from daemon.errors import InvalidArguments, McpdError
 from daemon.operators.config_changes import SummariesParams, summaries
-from daemon.summaries.asking import MAX_QUESTION, SummaryQuestions
+from daemon.summaries.endpoint import MAX_QUESTION, SummaryQuestions
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import FACTS, operator_context
 from tests.unit.summaries.endpoint_server import endpoint, saying, status, well

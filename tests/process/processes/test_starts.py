@@ -73,7 +73,7 @@ def test_a_file_is_kept_if_something_may_still_run(tmp_path: Path) -> None:
 def test_a_full_file_is_written_anew_with_the_servers_that_live(tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path
-from daemon.processes import starts
+from daemon.processes import leftovers as starts
 own.adopt_orphans()
 child = sleeper()
 begun = starts.Starts.begin(Path({str(tmp_path)!r}))

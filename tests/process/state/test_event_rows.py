@@ -17,7 +17,7 @@ from daemon.state.event_rows import (
     forget_events,
     last_life,
 )
-from daemon.state.values import Batch
+from daemon.state.sql import Batch
 
 if TYPE_CHECKING:
     from daemon.history.event import Detail

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from daemon.state.hour_rows import KEPT, SECONDS, read_hours
-from daemon.state.values import Batch
+from daemon.state.sql import Batch
 
 if TYPE_CHECKING:
     from daemon.state.store import Store

@@ -18,9 +18,8 @@ import pytest
 from daemon.config.state_url import parse
 from daemon.state import postgres as room
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.migrations import STEPS
-from daemon.state.store import Store, listen
-from daemon.state.values import Batch, Told
+from daemon.state.sql import Batch, Told
+from daemon.state.store import STEPS, Store, listen
 from tests.unit.state.places import LITTLE, SLACK
 from tests.unit.state.samples import server, session
 

@@ -18,9 +18,9 @@ import attrs
 import pytest
 
 from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.sql import Batch
 from daemon.state.sqlite import SqliteDatabase
 from daemon.state.store import Store, set_aside
-from daemon.state.values import Batch
 from tests.unit.state.places import LITTLE, Sqlite
 from tests.unit.state.samples import server, session
 
@@ -115,7 +115,7 @@ import resource, signal
 from daemon.state.store import Store
 from daemon.config.state_url import parse
 from daemon.state.faults import StoreFault
-from daemon.state.values import Batch
+from daemon.state.sql import Batch
 from tests.unit.state.samples import server, session
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = Store.open(parse("sqlite:///{sqlite_place.path}"), writer="child")
@@ -171,7 +171,7 @@ import os
 from daemon.state.store import Store
 from daemon.config.state_url import parse
 from daemon.state.faults import StoreFault
-from daemon.state.values import Batch
+from daemon.state.sql import Batch
 if os.geteuid() == 0:
     os.seteuid({pwd.getpwnam("nobody").pw_uid})
 try:

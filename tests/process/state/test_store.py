@@ -17,9 +17,9 @@ from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, anonymous_key
 from daemon.model import GivenName, Kind
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.name_notes import NAME_BYTES
+from daemon.state.server_notes import NAME_BYTES
+from daemon.state.sql import FORGOTTEN_AT_ONCE, Batch
 from daemon.state.store import set_aside
-from daemon.state.values import FORGOTTEN_AT_ONCE, Batch
 from tests.unit.catalog.samples import tool
 from tests.unit.state.samples import CHANGED, RENAMED, loading, server, session, summed, with_lists
 

@@ -7,7 +7,7 @@ import trio
 
 from daemon.config.model import Config, Summaries
 from daemon.errors import McpdError
-from daemon.summaries.asking import SummaryQuestions
+from daemon.summaries.endpoint import SummaryQuestions
 from tests.unit.summaries.endpoint_server import endpoint, well
 
 pytestmark = pytest.mark.process

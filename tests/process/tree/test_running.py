@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from daemon.causes import Cause
-from daemon.clients.draining import DRAIN_SECONDS
+from daemon.clients.waits import DRAIN_SECONDS
 from daemon.config.parse import Plan
 from daemon.config.redaction import secrets
 from daemon.host.notify import feed_watchdog

@@ -12,8 +12,8 @@ from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.registry import Registry
 from daemon.catalog.loaded import Loaded, SessionRecord, Source
 from daemon.facts import ServerStatus, StatusChanged
+from daemon.state.access import Opener
 from daemon.state.health import Condition
-from daemon.state.opening import Opener
 from tests.unit.catalog.samples import listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.state.scripted_store import WHERE, Disk

@@ -12,7 +12,7 @@ from loguru import logger
 from daemon.catalog.loaded import LoadedStatus
 from daemon.facts import Configured, Recalled, Switched
 from daemon.state.faults import StoreCause
-from daemon.state.values import Changes
+from daemon.state.sql import Changes
 from daemon.states import ServerState
 from tests.unit.actors.recording import DAY, START, Stage, begin, life, session, tools_of
 from tests.unit.catalog.samples import servers

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from loguru import logger
 
 from daemon.actors.session import MAX_FAULTS
-from daemon.clients.introducing import capabilities
-from daemon.clients.requests.lists import MAX_WAITING_LISTS
+from daemon.clients.requests.initialize import capabilities
+from daemon.clients.requests.tools import MAX_WAITING_LISTS
 from daemon.errors import UpstreamLost
 from daemon.protocol import (
     HANDSHAKE_VERSIONS,

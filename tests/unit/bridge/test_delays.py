@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.bridge.delays import doubled, jittered
+from daemon.bridge.starting import doubled, jittered
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(0, 1.0), (1, 2.0), (3, 8.0), (6, 60.0), (100_000, 60.0)])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.checks.examination import FULL, SCARCE, check, room
 from daemon.checks.findings import Level
-from daemon.checks.state import FULL, SCARCE, check, room
 from daemon.state.sqlite import hold
 from tests.unit.checks.scenes import as_somebody_else, levels, only, process
 

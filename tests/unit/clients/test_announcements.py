@@ -12,8 +12,15 @@ import trio.testing
 from daemon.catalog.kinds import LISTS
 from daemon.clients.attachments import MAX_KEYS
 from daemon.clients.client import Client
-from daemon.clients.list_changes import PATIENCE, TAKING_IN, Announcements, Habit, Habits, Subscriptions
-from daemon.clients.savings import MAX_LISTS
+from daemon.clients.list_changes import (
+    MAX_LISTS,
+    PATIENCE,
+    TAKING_IN,
+    Announcements,
+    Habit,
+    Habits,
+    Subscriptions,
+)
 from daemon.model import Kind
 from daemon.surfaces.table import SURFACES
 from daemon.wire.outbox import Outbox

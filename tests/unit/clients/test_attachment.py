@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.clients.context import SessionContext
-    from daemon.clients.session_state import SessionState
+    from daemon.clients.sessions import SessionState
 
 
 ECHO = ("alpha", "echo")

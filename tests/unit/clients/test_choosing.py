@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.clients.choosing import MAX_CHOSEN, fault_of_choice, read_choice
+from daemon.clients.client import MAX_CHOSEN, fault_of_choice, read_choice
 from tests.unit.catalog.samples import servers
 from tests.unit.config.reading import config_of
 

@@ -6,7 +6,7 @@ import attrs
 import trio
 import trio.testing
 
-from daemon.clients.draining import DRAIN_SECONDS, drain
+from daemon.clients.waits import DRAIN_SECONDS, drain
 from daemon.errors import CallError, UpstreamLost
 
 

@@ -12,7 +12,7 @@ from daemon import protocol
 from daemon.catalog.introduction import introduction_in
 from daemon.catalog.snapshot import fold
 from daemon.clients.client import Client
-from daemon.clients.introducing import (
+from daemon.clients.requests.initialize import (
     capabilities,
     declared_to,
     discover_result,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.clients.elicitations import UserAnswer
+from daemon.clients.server_requests import UserAnswer
 
 
 def test_a_result_is_kept_as_it_is_and_a_refusal_as_the_reason_why_there_is_none() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.clients.requests.lists import OTHERS, PATIENCE, patience_of
+from daemon.clients.requests.tools import OTHERS, PATIENCE, patience_of
 from daemon.surfaces.table import ClientInfo
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.clients.savings import MAX_LISTS, Savings
+from daemon.clients.list_changes import MAX_LISTS, Savings
 from tests.tallies import new_tally
 
 

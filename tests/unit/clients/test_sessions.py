@@ -12,8 +12,14 @@ import trio.testing
 
 from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, SessionRecord, Source, Verdict
 from daemon.clients.permissions.grants import GRACE
-from daemon.clients.session_state import SessionState, fault_of_key
-from daemon.clients.sessions import JUDGED_AT_ONCE, LOOKED_AT_ONCE, MAX_LEFT, RETRY_SECONDS
+from daemon.clients.sessions import (
+    JUDGED_AT_ONCE,
+    LOOKED_AT_ONCE,
+    MAX_LEFT,
+    RETRY_SECONDS,
+    SessionState,
+    fault_of_key,
+)
 from daemon.errors import McpdError
 from daemon.facts import Switched
 from tests.fakes_upstream import Stage, tool, tools_of

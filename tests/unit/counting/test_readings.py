@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.config.model import Config
 from daemon.config.parse import parse
-from daemon.counting.readings import OFF, RENDERING, read
+from daemon.counting.readings import OFF, RENDERING, Distribution, read
 from daemon.counting.rendering import METRICS
-from daemon.counting.running import Distribution
 from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
 from daemon.kit.mailbox import Watch

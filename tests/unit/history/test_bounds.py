@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from daemon.causes import Cause
-from daemon.history.bounds import DETAIL, DETAILS, NAMES, SHORTER, TEXT, bounded
 from daemon.history.event import Event, EventKind
+from daemon.history.journal import DETAIL, DETAILS, NAMES, SHORTER, TEXT, bounded
 
 if TYPE_CHECKING:
     from daemon.history.event import Detail

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.history.bounds import DETAIL
 from daemon.history.event import Event, EventKind
-from daemon.history.journal import KEPT, KEPT_BYTES, History
+from daemon.history.journal import DETAIL, KEPT, KEPT_BYTES, History
 
 if TYPE_CHECKING:
     from daemon.history.event import Detail

@@ -13,9 +13,8 @@ from loguru import logger
 
 from daemon.clients.client import Client
 from daemon.config.redaction import Redactors
-from daemon.counting.recent_calls import KEPT, RecentCall, RecentCalls
+from daemon.counting.recent_calls import EVERY_SECONDS, GATHERED, KEPT, CallLogger, RecentCall, RecentCalls
 from daemon.host import logs
-from daemon.host.call_log import EVERY_SECONDS, GATHERED, CallLogger
 from daemon.surfaces.table import SURFACES
 from tests.unit.config.reading import config_of
 from tests.waiting import until

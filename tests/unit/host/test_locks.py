@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.errors import DaemonRunning
-from daemon.host import locks
+from daemon.host import private_files
 from daemon.host.sockets import bind
 from daemon.state.sqlite import hold
 from tests.waiting import WAIT
@@ -72,14 +72,14 @@ def test_a_child_that_a_killed_daemon_was_starting_is_waited_for(
     path = tmp_path / "run" / "mcpd"
     with killed_while_forking(what, path) as exec_child:
         looked = threading.Event()
-        is_gone = locks.is_gone
+        is_gone = private_files.is_gone
         # The child begins its program once the newcomer has found the lock taken.
 
         def look(pid: str) -> bool:
             looked.set()
             return is_gone(pid)
 
-        monkeypatch.setattr(locks, "is_gone", look)
+        monkeypatch.setattr(private_files, "is_gone", look)
         child = threading.Thread(target=lambda: looked.wait(WAIT) and exec_child())
         child.start()
         begin(path)
@@ -91,7 +91,7 @@ def test_a_child_that_a_killed_daemon_was_starting_is_waited_for(
 def test_a_child_that_never_begins_its_program_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "FORK_SECONDS", 0.0)
+    monkeypatch.setattr(private_files, "FORK_SECONDS", 0.0)
     path = tmp_path / "run" / "mcpd"
     with killed_while_forking("socket", path) as exec_child:
         try:
@@ -108,10 +108,10 @@ def test_a_holder_that_lives_or_that_nobody_knows_is_named_at_once(
     path = tmp_path / "lock"
     first, second = (os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(2))
     try:
-        assert locks.take(first) is None
-        assert locks.take(second) == str(os.getpid())
+        assert private_files.take(first) is None
+        assert private_files.take(second) == str(os.getpid())
         os.ftruncate(first, 0)
-        assert locks.take(second) == "unknown"
+        assert private_files.take(second) == "unknown"
     finally:
         os.close(first)
         os.close(second)
@@ -121,6 +121,6 @@ def test_a_holder_that_lives_or_that_nobody_knows_is_named_at_once(
 def test_a_process_that_was_not_waited_for_is_gone() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert locks.is_gone(str(process.pid))
-    assert locks.is_gone(str(process.pid))
-    assert not locks.is_gone(str(os.getpid()))
+        assert private_files.is_gone(str(process.pid))
+    assert private_files.is_gone(str(process.pid))
+    assert not private_files.is_gone(str(os.getpid()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.host.signals import ENDING, HANDLED, Signals
+from daemon.host.notify import ENDING, HANDLED, Signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from daemon.facts import DefinitionsListed
 from daemon.model import Kind
 from daemon.operators.base import Refused
 from daemon.operators.switch import MAX_LISTED
-from daemon.state.name_notes import NAME_BYTES
+from daemon.state.server_notes import NAME_BYTES
 from tests.unit.operators.running import raw, running
 from tests.unit.state.samples import definition
 

@@ -39,7 +39,7 @@ time.sleep(600)
 DAEMON = """
 import json, os, subprocess, sys, time
 from pathlib import Path
-from daemon.processes import marks, own, starts
+from daemon.processes import leftovers as starts, marks, own
 
 state, program, servers, note = json.loads(sys.argv[1])
 own.take_charge({})

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.setup.clients.applying import apply
-from daemon.setup.clients.file_plans import install_plans, uninstall_plans
+from daemon.setup.clients.file_plans import apply, install_plans, uninstall_plans
 from daemon.setup.clients.installing import Installation
 from daemon.setup.clients.known_programs import PROGRAMS
 from daemon.setup.clients.records import Records

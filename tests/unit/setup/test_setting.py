@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.setup.setting import UNSET, Setting
+from daemon.setup.settings import UNSET, Setting
 
 
 def test_no_value_is_something_else_than_null() -> None:

@@ -16,12 +16,11 @@ import trio
 import trio.testing
 
 from daemon.catalog.loaded import is_anonymous
-from daemon.state import migrations, sqlite
+from daemon.state import sqlite, store
 from daemon.state.event_rows import put_events
 from daemon.state.faults import StoreCause, StoreFault
-from daemon.state.sql import Transaction
+from daemon.state.sql import Batch, Changes, Recollection, Transaction, Written
 from daemon.state.store import Store
-from daemon.state.values import Batch, Changes, Recollection, Written
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -238,7 +237,7 @@ def tables() -> Transaction:
     memory = sqlite3.connect(":memory:", check_same_thread=False)
     memory.row_factory = sqlite3.Row
     made = Transaction(memory.cursor(), sqlite.DIALECT)
-    migrations.migrate(made, WHERE)
+    store.migrate(made, WHERE)
     return made
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.catalog.loaded import anonymous_key
-from daemon.state.access import StoreAccess
-from daemon.state.expiry import (
+from daemon.state.access import Opener, StoreAccess
+from daemon.state.recalling import (
     ANONYMOUS_SECONDS,
     CLOCK_JUMP,
     FORGET_SECONDS,
@@ -17,9 +17,8 @@ from daemon.state.expiry import (
     SHORTEST_SECONDS,
     Expiry,
 )
-from daemon.state.opening import Opener
 from daemon.state.session_notes import SessionNotes
-from daemon.state.values import FORGOTTEN_AT_ONCE
+from daemon.state.sql import FORGOTTEN_AT_ONCE
 from tests.unit.actors.recording import START, session
 from tests.unit.state.scripted_store import WHERE, Disk
 

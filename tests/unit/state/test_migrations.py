@@ -17,9 +17,8 @@ from daemon.config.state_url import parse
 from daemon.safety.redact import Redactor
 from daemon.state import postgres
 from daemon.state.faults import StoreCause, StoreFault, translated
-from daemon.state.migrations import STEPS, complete, mend, migrate, version_of
-from daemon.state.store import Store
-from daemon.state.values import Batch
+from daemon.state.sql import Batch
+from daemon.state.store import STEPS, Store, complete, mend, migrate, version_of
 from tests.unit.state.places import SLACK, Sqlite, database_of
 from tests.unit.state.samples import server
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Claims, Names, assign
 from daemon.model import GivenName, Kind
-from daemon.state.name_notes import NAME_BYTES, NameNotes
+from daemon.state.server_notes import NAME_BYTES, NameNotes
 
 
 def claims(server: str, *tools: str, pending: bool = False) -> Claims:

@@ -26,8 +26,8 @@ from daemon.catalog.loaded import (
 )
 from daemon.config.state_url import of_file, parse
 from daemon.model import Summary, Tool
+from daemon.state.sql import Batch
 from daemon.state.store import Store
-from daemon.state.values import Batch
 from tests.unit.catalog.samples import tool
 from tests.unit.state.places import SLACK
 from tests.unit.state.samples import definition

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.state.migrations import migrate
-from daemon.state.stamping import StampedRows
+from daemon.state.store import migrate
+from daemon.state.writing import StampedRows
 from tests.unit.state.places import database_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.state.values import Batch
+from daemon.state.sql import Batch
 from tests.unit.state.samples import CHANGED, server, session, summed, with_lists
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.clients.choosing import fault_of_choice
+from daemon.clients.client import fault_of_choice
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.binding import LOOPBACK, address_of
 from daemon.clients.doors.http.server import HttpOffer, HttpServer

@@ -31,7 +31,7 @@ from daemon.clients.doors.http.replies import (
     UnknownEvent,
 )
 from daemon.clients.doors.http.sessions import HttpSession, HttpSessions, Place, RequestNames
-from daemon.clients.session_state import fault_of_key
+from daemon.clients.sessions import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope
 from daemon.wire.frames import as_line, mended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.setup.running.detached import handed_on
+from daemon.setup.running.starting import handed_on
 from tests.process.setup.users import User, user
 
 __all__ = ["user"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.setup.running.login_shell import login_path
+from daemon.setup.running.service import login_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ def at(home: Path, shell: str = "/bin/bash", **more: str) -> dict[str, str]:
 def test_what_profiles_add_is_taken_over_and_what_they_print_is_not(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.setup.running.login_shell.FLEETING", ("/run/user/",))
+    monkeypatch.setattr("daemon.setup.running.service.FLEETING", ("/run/user/",))
     (home / ".bash_profile").write_text(
         'echo "Welcome: $PATH"; exit_trap() { echo bye; }; trap exit_trap EXIT\n'
         f'export PATH="{home}/nvm:{home}/gone:relative:{home}/cargo:{home}/nvm:/run/user/1/x:$PATH"\n'
@@ -47,7 +47,7 @@ def test_a_shell_that_does_not_tell_is_replaced_by_this_one(home: Path, shell: s
 
 
 def test_a_shell_that_waits_for_somebody_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.setup.running.login_shell.SHELL_SECONDS", 0.2)
+    monkeypatch.setattr("daemon.setup.running.service.SHELL_SECONDS", 0.2)
     # Its child has our pipe, too, and ends with it.
     (home / ".bash_profile").write_text("sleep 1000\n")
     assert "did not tell" in login_path(at(home))[1]

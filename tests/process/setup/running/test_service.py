@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.setup.running import service
-from daemon.setup.running.units import DROP_IN, unit_directory
+from daemon.setup.running.service import DROP_IN, unit_directory
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.setup.running.units import DROP_IN, is_untouched, path_of, unit_directory, wanted_files
+from daemon.setup.running.service import DROP_IN, is_untouched, path_of, unit_directory, wanted_files
 from tests.unit.cli.daemons import ROOT
 
 STRANGE = '/opt/a b/100%/$HOME/"q"\\/mcpd'

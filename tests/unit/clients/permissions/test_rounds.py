@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.clients.permissions.rounds import MAX_AGREED, AgreedCalls
+from daemon.clients.permissions.grants import MAX_AGREED, AgreedCalls
 from daemon.clients.request_states import TTL
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from daemon.clients.requests.following import SETTLED_SECONDS
+from daemon.clients.requests.subscriptions import SETTLED_SECONDS
 from daemon.model import Kind
 from daemon.wire.requests import RemoteError
 from tests.fakes_upstream import MODERN, Client, Stage

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.clients.requests.lists import MAX_WAITING_LISTS
+from daemon.clients.requests.tools import MAX_WAITING_LISTS
 from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Stage
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.clients.requests.resources import MAX_URI
+from daemon.clients.requests.forwarding import MAX_URI
 from daemon.facts import Switched
 from daemon.model import Kind
 from daemon.states import ServerState

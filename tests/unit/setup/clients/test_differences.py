@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from daemon.documents.formats import Format
-from daemon.setup.clients.differences import difference
+from daemon.setup.clients.file_plans import difference
 
 SECRET = "bk-7Qm2xV9bT4Zr8Lw1"
 ENTRIES = {

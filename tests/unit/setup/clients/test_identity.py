@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.setup.clients.identity import ConfiguredServers, identity
+from daemon.setup.clients.importing import ConfiguredServers, identity
 from daemon.setup.clients.known_programs import PROGRAMS
 from tests.unit.setup.generated import MACHINE
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.documents.formats import read_document
-from daemon.setup.clients.installing import put_in
-from daemon.setup.clients.members import members
+from daemon.setup.clients.file_plans import take_out
+from daemon.setup.clients.installing import members, put_in
 from daemon.setup.clients.records import Record
-from daemon.setup.clients.uninstalling import take_out
 from tests.unit.setup.generated import NAMES, PLACES, entry, servers, text
 from tests.unit.setup.installs import MCPD, knows
 

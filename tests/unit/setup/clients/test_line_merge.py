@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.setup.clients import line_merge
-from daemon.setup.clients.line_merge import merged_lines
+from daemon.setup.clients import file_plans
+from daemon.setup.clients.file_plans import merged_lines
 
 
 def lines(letters: str) -> str:
@@ -35,5 +35,5 @@ def test_changes_of_different_places_come_together(
 
 
 def test_a_text_that_would_take_too_long_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_merge, "MOST_LINES", 3)
+    monkeypatch.setattr(file_plans, "MOST_LINES", 3)
     assert merged_lines(lines("abcd"), lines("abcd"), lines("abcd")) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.documents.formats import Format, read_document
-from daemon.setup.clients.members import NamedEntry, at, members
+from daemon.setup.clients.installing import NamedEntry, at, members
 
 OBJECT = {"a": {"servers": {"git": {"command": "g"}, "time": {}}}}
 LIST = {"a": {"servers": [{"name": "git", "command": "g"}, {"name": "time"}, {"uses": "x"}, 5]}}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.setup.clients.own_entry import NoProgram, is_own, own_command
+from daemon.setup.clients.installing import NoProgram, is_own, own_command
 from tests.unit.setup.generated import PLACES
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from daemon.documents import files
 from daemon.documents.files import DocumentError, replace
 from daemon.documents.formats import Format
-from daemon.setup.clients.members import NamedEntry
+from daemon.setup.clients.installing import NamedEntry
 from daemon.setup.clients.records import Record, Records
 
 if TYPE_CHECKING:

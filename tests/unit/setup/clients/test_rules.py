@@ -9,7 +9,7 @@ import pytest
 
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
-from daemon.setup.clients.identity import ConfiguredServers
+from daemon.setup.clients.importing import ConfiguredServers
 from daemon.setup.clients.installing import Installation
 from daemon.setup.clients.known_programs import PROGRAMS
 from daemon.setup.clients.records import Records

@@ -8,8 +8,7 @@ import pytest
 
 from daemon.config.translation import translated
 from daemon.setup.clients.known_programs import PROGRAMS
-from daemon.setup.clients.programs import Machine, NotTaken
-from daemon.setup.clients.shapes import CONTINUE, GEMINI, GOOSE, OPENCODE, ZED
+from daemon.setup.clients.programs import CONTINUE, GEMINI, GOOSE, OPENCODE, ZED, Machine, NotTaken
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from daemon.documents.formats import Format
-from daemon.setup.clients.members import NamedEntry
+from daemon.setup.clients.file_plans import take_out
+from daemon.setup.clients.installing import NamedEntry
 from daemon.setup.clients.records import Record
-from daemon.setup.clients.uninstalling import take_out
 
 OWN = {"command": "/opt/bin/mcpd", "args": ["connect"]}
 GIT = {"command": "git", "env": {"A": "1"}}
