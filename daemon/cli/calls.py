@@ -10,6 +10,7 @@ from daemon.cli.control import ask_with
 from daemon.cli.following import follow, news
 from daemon.cli.options import add_follow, add_last, count
 from daemon.kit.wording import called, span
+from daemon.operators.report_words import session_name
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def _follow(options: argparse.Namespace) -> int:
 
 def _line(call: Json) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(call["at"]))
-    who = call["client"] or "a client without a name"
-    where = "" if call["session"] is None else f" (session {call['key'] or '#' + str(call['session'])})"
+    who, session = call["client"] or "a client without a name", session_name(call)
+    where = f" (session {session})" if session else ""
     return visible(f"{clock} {call['ms']:9.1f} ms  {called(call)}  {call['outcome']}  {who}{where}")
 
 

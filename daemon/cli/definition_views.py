@@ -1,26 +1,125 @@
-"""Prompts, resources and templates as text for people; servers' words are escaped."""
+"""Tools, prompts, resources and templates in full as text for people; servers' words are escaped.
+
+Of a tool: what it does, its arguments in words, what it affects, and an example call.
+"""
 
 from __future__ import annotations
 
-import re
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
+from rich.table import Table
 from rich.text import Text
 
-from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
+from daemon.cli.terminal import Screen, draw, first_sentence, grid, paragraph, safe
 from daemon.kit.wording import short_size
-from daemon.safety.escape import visible
+from daemon.operators.report_words import change_in_words
+from daemon.operators.schema_words import arguments_of
+from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
-    from rich.table import Table
+
+    from daemon.operators.schema_words import Argument
+
 
 Json = dict[str, Any]
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s")
+EFFECTS = (
+    ("readOnlyHint", True, "only reads"),
+    ("readOnlyHint", False, "changes things"),
+    ("destructiveHint", True, "may destroy or overwrite"),
+    ("destructiveHint", False, "destroys nothing"),
+    ("idempotentHint", True, "the same call again changes nothing more"),
+    ("idempotentHint", False, "the same call again changes more"),
+    ("openWorldHint", True, "reaches the world beyond its server"),
+    ("openWorldHint", False, "stays within its server's own data"),
+)
+"""What each annotation of a tool means (MCP, `ToolAnnotations`)."""
+
+_READS = frozenset({"destructiveHint", "idempotentHint"})
+"""Annotations that say nothing of a tool that only reads."""
+
+
+def render_tool(answer: Json, screen: Screen) -> str:
+    """A tool as text.
+
+    Args:
+        answer: of the control method `tool`.
+        screen: where it is shown.
+    """
+    definition: Json = answer["definition"]
+    parts: list[RenderableType] = [_heading(answer, definition)]
+    for text in (definition.get("description"), *_effects(definition)):
+        if isinstance(text, str) and text.strip():
+            parts += [Text(""), *(paragraph(line, indent=2) for line in text.strip().splitlines())]
+    if change := answer["changed"]:
+        parts += [Text(""), paragraph(change_in_words(change), indent=2)]
+    arguments = arguments_of(definition.get("inputSchema"))
+    parts += [Text(""), Text("arguments" if arguments else "It takes no arguments.", style="bold")]
+    if arguments:
+        parts.append(_argument_table(arguments, screen))
+    # Never wrapped: it is there to be copied.
+    return draw(parts, screen) + "\n\n" + _example(answer)
+
+
+def example_call(answer: Json) -> str:
+    """A command line that calls the tool; empty if no arguments are known that fit."""
+    if answer["example"] is None:
+        return ""
+    name = shlex.quote(visible(f"{answer['server']}/{answer['tool']}"))
+    arguments = f" {shlex.quote(json_line(answer['example']))}" if answer["example"] else ""
+    return f"mcpd call {name}{arguments}"
+
+
+def _heading(answer: Json, definition: Json) -> Text:
+    title = definition.get("title") or (definition.get("annotations") or {}).get("title")
+    heading = safe(f"{answer['server']}/{answer['tool']}", "bold")
+    if isinstance(title, str) and title and title != answer["tool"]:
+        heading.append_text(safe(f"  {title}"))
+    if not answer["enabled"]:
+        heading.append_text(safe("  [disabled]", "yellow"))
+    elif not answer["available"]:
+        heading.append_text(safe(f"  [unavailable: {answer['server']} is {answer['state']}]", "yellow"))
+    return heading
+
+
+def _effects(definition: Json) -> list[str]:
+    annotations = definition.get("annotations")
+    if not isinstance(annotations, dict):
+        return []
+    reads = annotations.get("readOnlyHint") is True
+    said = [
+        words
+        for key, value, words in EFFECTS
+        if annotations.get(key) is value and not (reads and key in _READS)
+    ]
+    return [f"Its server says: {', '.join(said)}."] if said else []
+
+
+def _argument_table(arguments: list[Argument], screen: Screen) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    named = [f"{'  ' * each.depth}{visible(each.name)}" for each in arguments]
+    width = min(max(map(cell_len, named)), screen.width // 2)
+    table.add_column(width=0)
+    table.add_column(overflow="fold", width=width)
+    table.add_column(overflow="fold")
+    for name, each in zip(named, arguments, strict=True):
+        words = safe(each.kind)
+        if each.required:
+            words.append_text(Text(" (required)", style="bold"))
+        table.add_row("", Text(name), words)
+        if each.about:
+            table.add_row("", "", safe(each.about, "dim"))
+    return table
+
+
+def _example(answer: Json) -> str:
+    call = example_call(answer)
+    return f"example\n  {call}" if call else "No example: none was found that fits its schema."
 
 
 def render_prompts(answer: Json, screen: Screen) -> str:
@@ -58,11 +157,6 @@ def render_resources(answer: Json, screen: Screen) -> str:
     if not lines:
         lines.append("No server has listed a resource.")
     return "\n".join([*lines, draw([*_notes(answer)], screen)]).rstrip("\n")
-
-
-def first_sentence(text: object) -> str:
-    """The first sentence of what a server says, in one line."""
-    return _SENTENCE.split(" ".join(text.split()), maxsplit=1)[0] if isinstance(text, str) else ""
 
 
 def _table(rows: Sequence[tuple[str, str, list[str]]], screen: Screen) -> Table:

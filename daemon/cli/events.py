@@ -11,9 +11,10 @@ from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import ask_with, guarded
+from daemon.cli.command import CommandLine, argument
+from daemon.cli.control import ask_with
 from daemon.cli.following import follow, news, note
-from daemon.cli.options import add_control, add_follow, add_json, add_last, length_in, parser
+from daemon.cli.options import add_follow, add_last, length_in
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -33,59 +34,6 @@ LASTING = {"crashloop", "failed", "needs_auth"}
 GOOD = {"ready", "daemon-started"}
 
 _ANSI = {"red": "31", "yellow": "33", "green": "32", "dim": "2", "bold": "1"}
-
-
-def main(argv: list[str]) -> int:
-    """Show events, oldest first.
-
-    Returns:
-        0: shown, also if Ctrl-C ended it; 1: no such kind, server or session; 2: usage; 3: the daemon is
-            not reachable.
-    """
-    options = make_parser().parse_args(argv)
-    return guarded(lambda: _follow(options) if options.follow else _show(options))
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "events",
-        "Show what happened, oldest first: servers that started and ended, and why; tools that came, went and"
-        " changed; restarts, logins, switches, reloads; sessions; starts and stops of mcpd itself. Of SERVER"
-        " alone, or of one INSTANCE of it. Events are kept for 30 days, and no more than 10,000 of each server,"
-        " over restarts of mcpd. Changes nothing.",
-        examples=(
-            "mcpd events",
-            "mcpd events git --since 12h",
-            "mcpd events git -f",
-            "mcpd events --kind lists-changed --kind ended --since 2026-11-22",
-            "mcpd events --json | jq -r 'select(.cause == \"killed\") | .server'",
-        ),
-        exits={0: "shown, also if Ctrl-C ended it", 1: "no such kind of events, server or session"},
-    )
-    made.add_argument(
-        "server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` shows it"
-    )
-    add_follow(made, "go on with each new event, over restarts")
-    made.add_argument(
-        "--since",
-        metavar="WHEN",
-        type=moment,
-        help="only what happened since 90s, 30m, 1h or 2d ago, since today, yesterday or 22:00,"
-        " or a local time: 2026-11-22, 2026-11-22T22:00",
-    )
-    made.add_argument(
-        "--kind",
-        metavar="KIND",
-        action="append",
-        default=[],
-        help="only this kind, such as ended or lists-changed; may be given several times",
-    )
-    made.add_argument("--session", metavar="KEY", help="only of this session: its key, or 4 for connection 4")
-    add_last(made, f"no more than the last N (default: {SHOWN}; with --since {MOST:,})")
-    add_json(made)
-    add_control(made)
-    return made
 
 
 def moment(text: str) -> float:
@@ -134,9 +82,17 @@ def _last_time(now: float, clock: str) -> float | None:
     return at.timestamp() if at.timestamp() <= now else (at - timedelta(days=1)).timestamp()
 
 
-def _show(options: argparse.Namespace) -> int:
-    answer = ask_with(options, "events", _asked(options))
-    EventLines(options).show_all(answer["events"])
+def _events(options: argparse.Namespace) -> int:
+    """Print what there is, and with `-f` then each new event, until Ctrl-C."""
+    asked, lines = _asked(options), EventLines(options)
+    answer = ask_with(options, "events", asked)
+    if options.follow:
+        return follow(
+            answer,
+            lambda seen: news(options, "events", {**asked, "limit": MOST, "after": seen["next"]}),
+            lambda answer: lines.show_all(answer["events"]),
+        )
+    lines.show_all(answer["events"])
     if not answer["events"]:
         whom = f" to {options.server}" if options.server else ""
         note(f"nothing is known to have happened{whom}.")
@@ -153,16 +109,6 @@ def _asked(options: argparse.Namespace) -> Json:
         "people": not options.json,
         "limit": min(most, MOST),
     }
-
-
-def _follow(options: argparse.Namespace) -> int:
-    """Print what there is and then each new event, until Ctrl-C."""
-    asked, lines = _asked(options), EventLines(options)
-
-    def after(seen: Json) -> Json:
-        return news(options, "events", {**asked, "limit": MOST, "after": seen["next"]})
-
-    return follow(ask_with(options, "events", asked), after, lambda answer: lines.show_all(answer["events"]))
 
 
 class EventLines:
@@ -218,3 +164,41 @@ def _style(event: Json) -> str:
     if event["isBad"]:
         return "red" if event["details"].get("state") in LASTING else "yellow"
     return "green" if event["kind"] in GOOD else ""
+
+
+EVENTS = CommandLine(
+    "events",
+    "Show what happened, oldest first: servers that started and ended, and why; tools that came, went and"
+    " changed; restarts, logins, switches, reloads; sessions; starts and stops of mcpd itself. Of SERVER"
+    " alone, or of one INSTANCE of it. Events are kept for 30 days, and no more than 10,000 of each server,"
+    " over restarts of mcpd. Changes nothing.",
+    examples=(
+        "mcpd events",
+        "mcpd events git --since 12h",
+        "mcpd events git -f",
+        "mcpd events --kind lists-changed --kind ended --since 2026-11-22",
+        "mcpd events --json | jq -r 'select(.cause == \"killed\") | .server'",
+    ),
+    exits={0: "shown, also if Ctrl-C ended it", 1: "no such kind of events, server or session"},
+    arguments=(
+        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` shows it"),
+        lambda made: add_follow(made, "go on with each new event, over restarts"),
+        argument(
+            "--since",
+            metavar="WHEN",
+            type=moment,
+            help="only what happened since 90s, 30m, 1h or 2d ago, since today, yesterday or 22:00,"
+            " or a local time: 2026-11-22, 2026-11-22T22:00",
+        ),
+        argument(
+            "--kind",
+            metavar="KIND",
+            action="append",
+            default=[],
+            help="only this kind, such as ended or lists-changed; may be given several times",
+        ),
+        argument("--session", metavar="KEY", help="only of this session: its key, or 4 for connection 4"),
+        lambda made: add_last(made, f"no more than the last N (default: {SHOWN}; with --since {MOST:,})"),
+    ),
+    run=_events,
+)

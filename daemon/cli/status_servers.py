@@ -111,7 +111,7 @@ def legend(servers: Json, screen: Screen) -> Iterator[RenderableType]:
 
 
 def _headings(servers: Json, screen: Screen) -> list[str]:
-    is_divided = any(server.get("instances") for server in servers.values())
+    is_divided = any(server["instances"] for server in servers.values())
     idle = ["idle"] if is_divided and screen.width >= ROOMY else []
     beside = columns(servers, screen)
     numbers = ("open", "calls", "err", "p50/p95", "restarts", "memory", "pid")
@@ -119,26 +119,26 @@ def _headings(servers: Json, screen: Screen) -> list[str]:
 
 
 def _rows(name: str, server: Json, now: float, screen: Screen) -> Iterator[dict[str, str]]:
-    instances = server.get("instances") or ()
+    instances = server["instances"]
     state = f"{server['state']}{_number(len(instances), screen)}"
     yield {"server": name, **_cells(server, now), "state": state}
     for each in instances:
-        where = each.get("workspace") if "#" in each["name"] else None
+        where = each["workspace"] if "#" in each["name"] else None
         yield {"server": f"  {each['name']}{f' in {where}' if where else ''}", **_cells(each, now)}
 
 
 def _cells(server: Json, now: float) -> dict[str, str]:
-    """What the columns show of a server or an instance. An older daemon does not know the last minutes."""
-    recent, idle = server.get("recent") or {}, server.get("idleMs")
+    """What the columns show of a server or an instance."""
+    recent, idle = server["recent"], server.get("idleMs")
     return {
         "state": server["state"],
         "style": server["state"],
         "for": span(now - server["since"], parts=1),
         "tools": str(server["tools"]),
-        **{kind: "" if "name" in server else str(server.get(kind, 0)) for kind in KINDS},
+        **{kind: "" if "name" in server else str(server[kind]) for kind in KINDS},
         "open": str(server["inFlight"] or "-"),
-        "calls": str(recent.get("calls", "-")),
-        "err": str(recent.get("errors") or "-"),
+        "calls": str(recent["calls"]),
+        "err": str(recent["errors"] or "-"),
         "p50/p95": _latency(recent),
         "restarts": str(server["restarts"] or "-"),
         "memory": short_size(server["rssBytes"]),
@@ -148,7 +148,7 @@ def _cells(server: Json, now: float) -> dict[str, str]:
 
 
 def _latency(recent: Json) -> str:
-    if recent.get("p50Ms") is None:
+    if recent["p50Ms"] is None:
         return "-"
     return f"{milliseconds(recent['p50Ms'])}/{milliseconds(recent['p95Ms'])}"
 
@@ -183,12 +183,12 @@ def _number(instances: int, screen: Screen) -> str:
     return f", {instances} instance{'s' if instances > 1 else ''}"
 
 
-def remarks(servers: Json, starts: int | None = None) -> Iterator[RenderableType]:
+def remarks(servers: Json, starts: int) -> Iterator[RenderableType]:
     """What there is to say about servers and their instances beside their rows; nothing if all is well.
 
     Args:
         servers: by name, as `status` answers them.
-        starts: how many are started at a time; None if an older daemon does not say.
+        starts: how many are started at a time.
     """
     seen = list(_each(servers))
     coming = [name for name, server in seen if _is_coming(server)]
@@ -197,7 +197,7 @@ def remarks(servers: Json, starts: int | None = None) -> Iterator[RenderableType
         yield safe(_coming(coming, starts), "cyan")
     groups: dict[object, list[tuple[str, Json]]] = {}
     for name, server in seen:
-        alike = (server["state"], server.get("cause"), server["reason"], _told_of(name, server))
+        alike = (server["state"], server["cause"], server["reason"], _told_of(name, server))
         is_ill = server["state"] not in WELL and not _is_coming(server) and server["reason"]
         groups.setdefault(alike if is_ill else name, []).append((name, server))
     for group in groups.values():
@@ -206,30 +206,30 @@ def remarks(servers: Json, starts: int | None = None) -> Iterator[RenderableType
 
 def _each(servers: Json) -> Iterator[tuple[str, Json]]:
     for name, server in servers.items():
-        instances = server.get("instances") or ()
+        instances = server["instances"]
         yield name, {**server, **_OF_INSTANCES} if instances else server
         yield from ((each["name"], each) for each in instances)
 
 
-_OF_INSTANCES: Json = {"stderr": [], "noise": None, "oneClientAtATime": False}
+_OF_INSTANCES: Json = {"stderr": [], "noise": {"count": 0}, "oneClientAtATime": False}
 """What is said of each instance, and not of its server again."""
 
 
 def _is_coming(server: Json) -> bool:
     """Whether it is on its way and has not failed: that needs no reason."""
-    return server["state"] in COMING and not server.get("cause")
+    return server["state"] in COMING and not server["cause"]
 
 
-def _coming(names: list[str], starts: int | None) -> str:
+def _coming(names: list[str], starts: int) -> str:
     which = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     if len(names) == 1:
         return f"{which} is starting."
-    return f"{len(names)} servers are starting{f', {starts} at a time' if starts else ''}: {which}."
+    return f"{len(names)} servers are starting, {starts} at a time: {which}."
 
 
 def _told_of(name: str, server: Json) -> tuple[str, str]:
     """What happened and what helps, with a word in place of the server's name in commands."""
-    return _generic(name, server.get("happened") or ""), _generic(name, server.get("helps") or "")
+    return _generic(name, server["happened"]), _generic(name, server["helps"])
 
 
 def _generic(name: str, text: str) -> str:
@@ -276,7 +276,7 @@ def remark_lines(server: Json) -> Iterator[tuple[str, str]]:
     """The remarks about a server, each line with its style."""
     if server["state"] not in WELL and not _is_coming(server):
         yield server["reason"] or "no reason is known", ""
-        if server.get("happened"):
+        if server["happened"]:
             yield server["happened"], ""
             yield f"What helps: {server['helps']}", "bold"
         if outlook := _outlook(server):
@@ -288,7 +288,7 @@ def remark_lines(server: Json) -> Iterator[tuple[str, str]]:
 
 def _oddities(server: Json) -> Iterator[tuple[str, str]]:
     """What is unusual about a server whatever its state, each line with its style."""
-    if server["state"] == "ready" and server.get("tools") == 0 and server.get("others"):
+    if server["state"] == "ready" and server["tools"] == 0 and server["others"]:
         yield f"it has no tools, only {' and '.join(server['others'])}", "dim"
     if server.get("listingError"):
         yield f"its tools could not be listed: {server['listingError']}", "yellow"
@@ -305,10 +305,10 @@ def _oddities(server: Json) -> Iterator[tuple[str, str]]:
             "it lists something else than the other instances: calls to it are judged by its own list",
             "yellow",
         )
-    noise = server.get("noise") or {}
-    if noise.get("count"):
+    noise = server["noise"]
+    if noise["count"]:
         yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "yellow"
-    if server.get("oneClientAtATime"):
+    if server["oneClientAtATime"]:
         yield "it serves one client at a time: what it asks clients could be for any of them", "dim"
 
 
@@ -334,7 +334,7 @@ def columns(servers: Json, screen: Screen) -> list[str]:
     """The kinds that have a column in the table of servers: those that any server has, if there is room."""
     if screen.width < ROOMY:
         return []
-    return [kind for kind in KINDS if any(server.get(kind) for server in servers.values())]
+    return [kind for kind in KINDS if any(server[kind] for server in servers.values())]
 
 
 def below(servers: Json, screen: Screen) -> Iterator[RenderableType]:
@@ -349,18 +349,14 @@ def below(servers: Json, screen: Screen) -> Iterator[RenderableType]:
 def faults(server: Json) -> Iterator[tuple[str, str]]:
     """What is wrong with a server's lists beside its tools, each line with its style."""
     for kind, known in (server.get("lists") or {}).items():
-        if known.get("listingError"):
+        if known["listingError"]:
             yield f"its {kind} could not be listed: {known['listingError']}", "yellow"
-        yield from _names_of(kind, "is not offered: {}", "are not offered", known.get("quarantined") or {})
-        yield from _names_of(
-            kind, "has {}: spelt out for models", "have hidden characters", known.get("hidden") or {}
-        )
+        yield from _names_of(kind, "is not offered: {}", "are not offered", known["quarantined"])
+        yield from _names_of(kind, "has {}: spelt out for models", "have hidden characters", known["hidden"])
 
 
 def _numbers(server: Json) -> str:
-    return ", ".join(
-        f"{count} {kind if count > 1 else kind[:-1]}" for kind in KINDS if (count := server.get(kind))
-    )
+    return ", ".join(f"{count} {kind if count > 1 else kind[:-1]}" for kind in KINDS if (count := server[kind]))
 
 
 def _names_of(kind: str, one: str, more: str, found: Json) -> Iterator[tuple[str, str]]:

@@ -1,18 +1,24 @@
-"""The status as text for people: a table of servers, and below it everything that is not as it should be."""
+"""The status as text for people: a table of servers, and below it everything that is not as it should be.
+
+`mcpd status SERVER` shows one server, or one instance, with all that helps to judge it.
+"""
 
 from __future__ import annotations
 
 import textwrap
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli.status_servers import below, legend, remarks, table
-from daemon.cli.terminal import draw, grid, paragraph, safe
-from daemon.kit.wording import HOUR, bytes_in_words, counted, span
+from daemon.cli.status_servers import STYLES, below, legend, remark_lines, remarks, table
+from daemon.cli.terminal import Column, ago, draw, listing, milliseconds, numbers, paragraph, safe
+from daemon.cli.views import in_flight
+from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, span
 from daemon.operators.report_words import switches
 from daemon.safety.escape import visible
+from daemon.states import WELL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,21 +46,17 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts += [table(servers, now, screen), *legend(servers, screen), *below(servers, screen)]
     else:
         parts.append(Text("No servers are configured."))
-    parts += [Text(line, style="cyan") for line in lately_in_words(status.get("lately"), screen.width)]
-    parts += remarks(servers, status["daemon"].get("startsAtATime"))
-    if status.get("unresolved"):
-        parts += [Text(""), Text("Named in the configuration but offered by no server:", style="yellow")]
-        parts += [paragraph(str(name), indent=2) for name in status["unresolved"]]
-    if status.get("switchedOff"):
-        parts += [Text(""), Text("Switched off by operators (`mcpd enable` switches on):", style="yellow")]
-        parts += [paragraph(str(name), indent=2) for name in status["switchedOff"]]
-    if status.get("sessions"):
-        parts += [Text(""), _sessions(status["sessions"], now, screen), *_why(status["sessions"])]
-        parts += _deferring(status["sessions"])
-    if status.get("repairs"):
+    parts += [Text(line, style="cyan") for line in lately_in_words(status["lately"], screen.width)]
+    parts += remarks(servers, status["daemon"]["startsAtATime"])
+    for heading, key in _NAMES:
+        if names := status[key]:
+            parts += [Text(""), Text(heading, style="yellow"), *(paragraph(name, indent=2) for name in names)]
+    if sessions := status["sessions"]:
+        parts += [Text(""), _sessions(sessions, now, screen), *_why(sessions)]
+    if status["repairs"]:
         parts += [Text(""), *_repairs(status["repairs"])]
-    parts += [part for text in _sums(status.get("metrics") or {}, now) for part in (Text(""), Text(text))]
-    if turned_away := ", ".join(_refused(status.get("connections") or {})):
+    parts += [part for text in _sums(status["metrics"], now) for part in (Text(""), Text(text))]
+    if turned_away := ", ".join(_refused(status["connections"])):
         parts += [
             Text(""),
             safe(f"Connections refused since the start (the log says why): {turned_away}.", "yellow"),
@@ -64,15 +66,22 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
     return draw([*parts, Text(""), *_daemon(status["daemon"])], screen)
 
 
+_NAMES = (
+    ("Named in the configuration but offered by no server:", "unresolved"),
+    ("Switched off by operators (`mcpd enable` switches on):", "switchedOff"),
+)
+"""Lists of names in a status, each with its heading."""
+
+
 def _persistence(daemon: Json, now: float) -> Iterator[RenderableType]:
     """What is wrong with persistence; shown first, because what is not stored is lost with the daemon."""
-    if why := daemon.get("unrecorded"):
+    if why := daemon["unrecorded"]:
         yield safe(
             f"What is started is not written down ({why}): nobody ends what kill -9 would leave.", "yellow"
         )
         yield Text("")
-    kept = daemon.get("persistence") or {}
-    if not kept or (kept["state"] == "ok" and not kept["reason"]):
+    kept = daemon["persistence"]
+    if kept["state"] == "ok" and not kept["reason"]:
         return
     degraded = kept["state"] != "ok"
     text = f"persistence: {kept['state']}: {kept['reason'] or 'no reason is known'}"
@@ -90,18 +99,8 @@ def _refused(connections: Json) -> Iterator[str]:
             yield f"{count} of {name} ({reason.replace('_', ' ')})"
 
 
-_EXTRA = (
-    ("loadedTools", "loaded"),
-    ("repairedCalls", "repaired"),
-    ("estimatedTokensNotSent", "saved"),
-)
-"""Optional numbers of a session, each with its heading; a column that is empty for all sessions is left out."""
-
 _NAMED = 10
 """Sessions that are named before their common reason for a surface."""
-
-DOES_NOT_APPLY = "n/a"
-"""Shown in place of a number that does not apply."""
 
 
 def _repairs(repairs: Json) -> Iterator[RenderableType]:
@@ -115,14 +114,14 @@ def _sums(metrics: Json, now: float) -> Iterator[str]:
     """What was counted since the daemon started, and over all restarts."""
     if counted := "; ".join(_counted(metrics)):
         yield f"Since the start: {counted}."
-    totals: Json = metrics.get("inAll") or {}
-    if totals.get("since") and (counted := "; ".join(_counted(totals))):
+    totals: Json = metrics["inAll"]
+    if totals["since"] and (counted := "; ".join(_counted(totals))):
         day = time.strftime("%Y-%m-%d", time.localtime(totals["since"]))
         yield f"Since {day}, {span(now - totals['since'], parts=1)} ago: {counted}."
 
 
 def _counted(metrics: Json) -> Iterator[str]:
-    """What loading on demand has cost and saved; only numbers that are not zero."""
+    """What loading on demand has cost and saved. Of the sums a counter that was never raised is absent."""
     if loads := metrics.get("loads"):
         yield f"{counted(loads, 'tool')} loaded"
     hits, misses = metrics.get("loadHits", 0), metrics.get("loadMisses", 0)
@@ -135,7 +134,7 @@ def _counted(metrics: Json) -> Iterator[str]:
         yield f"{counted(sum(lost.values()), 'tool')} became invalid ({', '.join(whys)})"
     if trips := metrics.get("extraRoundTrips"):
         yield f"{trips:,} extra round trips"
-    if spared := metrics.get("estimatedTokensNotSent"):
+    if spared := metrics["estimatedTokensNotSent"]:
         if spared > 0:
             yield f"about {spared:,} tokens not sent (an estimate)"
         else:
@@ -161,43 +160,50 @@ def _summarized(summarizer: Json) -> Iterator[str]:
         yield f"the last question failed: {error.rstrip('.')}"
 
 
+def _word(name: str, told: Json) -> str:
+    return str(told[name] or "-")
+
+
+def _saved(tokens: int | None) -> str:
+    return "n/a" if tokens is None else f"{tokens:,}"
+
+
+_IF_ANY = (
+    Column("token", partial(_word, "token")),
+    Column("key", partial(_word, "key")),
+    numbers("loaded", lambda each: each["loadedTools"]),
+    numbers("repaired", lambda each: each["repairedCalls"]),
+    numbers("saved", lambda each: _saved(each["estimatedTokensNotSent"])),
+)
+"""Columns that are left out where they are empty for all sessions."""
+
+
 def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
-    table = grid(screen)
-    words = ["client", "protocol", "profile", "surface"]
-    words += [word for word in ("token", "key") if any(session.get(word) for session in sessions)]
-    for heading in ("session", *words):
-        table.add_column(heading, overflow="fold")
-    extra = [(key, name) for key, name in _EXTRA if any(session.get(key, 0) != 0 for session in sessions)]
-    for heading in ("since", "calls", "in flight", *(name for _, name in extra)):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for session in sessions:
-        if servers := session.get("servers"):
-            session = {**session, "surface": f"{session['surface']}: {', '.join(servers)}"}  # noqa: PLW2901
-        table.add_row(
-            f"#{session['number']}",
-            *(safe(session.get(word) or "-") for word in words),
-            span(now - session["since"], parts=1),
-            str(session["calls"]),
-            str(session["inFlight"]),
-            *(_number(session.get(key, 0)) for key, _ in extra),
-        )
-    return table
+    wanted = [each for each in _IF_ANY if any(each.cell(row) not in {"-", "0", 0} for row in sessions)]
+    columns = (
+        Column("session", lambda each: f"#{each['number']}"),
+        *(Column(word, partial(_word, word)) for word in ("client", "protocol", "profile")),
+        Column(
+            "surface", lambda each: ": ".join([each["surface"], *filter(None, [", ".join(each["servers"])])])
+        ),
+        *(each for each in wanted if not each.right),
+        numbers("since", lambda each: ago(now, each["since"])),
+        numbers("calls", lambda each: each["calls"]),
+        numbers("in flight", lambda each: each["inFlight"]),
+        *(each for each in wanted if each.right),
+    )
+    return listing(columns, sessions, screen)
 
 
 def _why(sessions: list[Json]) -> Iterator[RenderableType]:
-    """Why the sessions have their surfaces, each reason once."""
+    """Why the sessions have their surfaces, each reason once, and why some have saved nothing."""
     told: dict[tuple[str, str], list[str]] = {}
     for session in sessions:
-        if why := session.get("surfaceWhy"):  # absent from an older daemon
-            told.setdefault((session["surface"], why), []).append(f"#{session['number']}")
-    for (surface, why), numbers in told.items():
-        more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-        yield paragraph(f"{', '.join(numbers[:_NAMED])}{more} {surface}: {why}", indent=0)
-
-
-def _deferring(sessions: list[Json]) -> Iterator[RenderableType]:
-    """Why some sessions have saved nothing: their clients defer tools themselves."""
-    if clients := sorted({session.get("client", "") for session in sessions if session.get("defersTools")}):
+        told.setdefault((session["surface"], session["surfaceWhy"]), []).append(f"#{session['number']}")
+    for (surface, why), those in told.items():
+        more = f" and {len(those) - _NAMED} more" if len(those) > _NAMED else ""
+        yield paragraph(f"{', '.join(those[:_NAMED])}{more} {surface}: {why}", indent=0)
+    if clients := sorted({session["client"] for session in sessions if session["defersTools"]}):
         yield paragraph(
             f"saved (tokens, an estimate) does not apply to clients that defer tools themselves:"
             f" {', '.join(clients)}",
@@ -205,21 +211,15 @@ def _deferring(sessions: list[Json]) -> Iterator[RenderableType]:
         )
 
 
-def _number(value: int | None) -> str:
-    return DOES_NOT_APPLY if value is None else f"{value:,}"
-
-
 def _daemon(daemon: Json) -> Iterator[RenderableType]:
     up = span(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
-    if "surfaces" in daemon:  # absent from an older daemon
-        told = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
-        yield safe(f"{told[0].upper()}{told[1:]}.")
-    dormant = daemon.get("dormant")
+    told = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
+    yield safe(f"{told[0].upper()}{told[1:]}.")
+    dormant, off = daemon["dormant"], daemon["off"]
     asleep = f" ({dormant} dormant: started by the next call)" if dormant else ""
-    off = f", {daemon['off']} more switched off" if daemon.get("off") else ""
-    wanted = daemon["servers"] - daemon.get("off", 0)
-    available = f"{daemon['available']} of {counted(wanted, 'server')} available"
+    off = f", {off} more switched off" if off else ""
+    available = f"{daemon['available']} of {counted(daemon['servers'] - daemon['off'], 'server')} available"
     yield Text(f"{available}{asleep}{off}. {_shown(daemon)}")
 
 
@@ -238,16 +238,16 @@ def _shown(daemon: Json) -> str:
     )
 
 
-def lately_in_words(told: Mapping[str, Any] | None, width: int, lines: int = 2) -> list[str]:
-    """What is over, in a few lines; empty if there is nothing, or an older daemon does not say.
+def lately_in_words(told: Json, width: int, lines: int = 2) -> list[str]:
+    """What is over, in a few lines; empty if there is nothing.
 
     Args:
         told: `lately` of a `status` answer.
         width: the most characters of a line.
         lines: the most lines. What has no room is counted.
     """
-    servers: Mapping[str, Json] = (told or {}).get("servers") or {}
-    if told is None or not servers:
+    servers: Mapping[str, Json] = told["servers"]
+    if not servers:
         return []
     worst_first = sorted(servers.items(), key=lambda each: -each[1]["awaySeconds"])
     hours = round(told["seconds"] / HOUR)
@@ -279,3 +279,118 @@ def _where(servers: list[tuple[str, Json]], shown: int, hours: int) -> str:
     if len(servers) == shown == 1:
         return f" (mcpd events {visible(servers[0][0])})"
     return f" (mcpd events --since {hours}h)"
+
+
+def render_one(answer: Json, *, now: float, screen: Screen) -> str:
+    """An answer to `status` with a server as text.
+
+    Args:
+        answer: of the control method `status`, asked for one server.
+        now: seconds since the epoch, for ages.
+        screen: where it is shown.
+    """
+    return draw(parts_of_one(answer, now, screen), screen)
+
+
+def parts_of_one(answer: Json, now: float, screen: Screen) -> list[RenderableType]:
+    """The same as parts to be drawn one below another."""
+    server: Json = answer["server"]
+    parts: list[RenderableType] = [*_heading(answer["name"], server, now)]
+    parts += [paragraph(text, indent=2, style=style) for text, style in remark_lines(server)]
+    if instances := answer["server"].get("instances"):
+        parts += [Text(""), table({each["name"]: each for each in instances}, now, screen)]
+        for each in instances:
+            if each["state"] not in WELL:
+                parts += [Text(""), safe(f"{each['name']}: {each['state']}", STYLES.get(each["state"], ""))]
+                parts += [paragraph(text, indent=2, style=style) for text, style in remark_lines(each)]
+    return [*parts, *_below(answer, now, screen)]
+
+
+def _heading(name: str, server: Json, now: float) -> Iterator[RenderableType]:
+    title = server.get("title", "")
+    title = f" ({title})" if title not in {"", name} else ""
+    state = server["state"]
+    yield safe(f"{name}{title}: {state} for {span(now - server['since'])}", STYLES.get(state, "bold"))
+    for facts in (_program(server), _traffic(server), _pings(server, now)):
+        if facts:
+            yield paragraph(", ".join(facts), indent=2)
+
+
+def _program(server: Json) -> list[str]:
+    """What it is, and what runs of it."""
+    restarts = server["restarts"]
+    return [
+        *filter(None, (server.get("type"), server["serverInfo"])),
+        *([f"MCP {server['protocol']}"] if server["protocol"] else []),
+        *_processes(server),
+        *([bytes_in_words(server["rssBytes"])] if server["rssBytes"] is not None else []),
+        counted(server["tools"], "tool"),
+        *([f"started again {counted(restarts, 'time')}"] if restarts else []),
+    ]
+
+
+def _processes(server: Json) -> list[str]:
+    """Its pid; with that of its second process, where clients of both eras call it."""
+    if server["pid"] is None:
+        return []
+    pids = server["pids"]
+    return [f"{'pids' if len(pids) > 1 else 'pid'} {' and '.join(map(str, pids))}"]
+
+
+def _traffic(server: Json) -> list[str]:
+    """Its calls: now, lately and in all."""
+    recent: Json = server["recent"]
+    told = f"{recent['calls']:,} in the last {recent['minutes']} minutes"
+    if recent["errors"]:
+        told += f", {counted(recent['errors'], 'error')}"
+    if recent["p50Ms"] is not None:
+        told += f", p50 {milliseconds(recent['p50Ms'])} ms, p95 {milliseconds(recent['p95Ms'])} ms"
+    in_all = f"{server['calls']:,} since it was configured, {server['errors']:,} of them errors"
+    return [f"{counted(server['inFlight'], 'call')} in flight", told, in_all]
+
+
+def _pings(server: Json, now: float) -> list[str]:
+    pings = server["pings"]
+    if pings is None:
+        return []
+    told = [f"last heard {span(now - pings['lastHeardAt'], parts=1)} ago"]
+    if pings["lastMs"] is not None:
+        told.append(f"its last answer to a ping took {milliseconds(pings['lastMs'])} ms")
+    if pings["unanswered"]:
+        told.append(f"{counted(pings['unanswered'], 'ping')} without an answer since")
+    return told
+
+
+def _below(answer: Json, now: float, screen: Screen) -> Iterator[RenderableType]:
+    """The tables below: its calls in flight, their last errors, and its last events; none that is empty."""
+    name = answer["name"]
+    if calls := answer["calls"]:
+        yield from _headed("Calls in flight", in_flight(calls, screen))
+        if more := answer["moreCalls"]:
+            yield safe(f"and {more} more: `mcpd calls {name}`")
+    if errors := answer["lastErrors"]:
+        columns = [
+            numbers("ago", lambda each: ago(now, each["at"])),
+            Column("tool", partial(_word, "tool")),
+            Column("error", lambda each: f"{each['code']}: {each['text']}"),
+        ]
+        yield from _headed("Last errors of its calls", listing(columns, errors, screen))
+    if events := answer["events"]:
+        columns = [
+            numbers("when", lambda each: _when(each["at"], now)),
+            Column("what", lambda each: f"{_whom(each, name)}{each['text']}"),
+        ]
+        yield from _headed(f"Last events (`mcpd events {name}` has more)", listing(columns, events, screen))
+
+
+def _headed(heading: str, drawn: RenderableType) -> Iterator[RenderableType]:
+    yield from (Text(""), safe(heading, "bold"), drawn)
+
+
+def _whom(event: Json, name: str) -> str:
+    return "" if event["instance"] in {"", name} else f"{event['instance']}: "
+
+
+def _when(at: float, now: float) -> str:
+    far = "%Y-%m-%d " if now - at >= DAY else ""
+    return time.strftime(f"{far}%H:%M:%S", time.localtime(at))

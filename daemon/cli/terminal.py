@@ -6,18 +6,19 @@ Everything that a server said goes through `safety.escape.visible` into a `rich`
 from __future__ import annotations
 
 import io
+import re
 import shutil
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from daemon.kit.wording import TWO_DIGITS
+from daemon.kit.wording import TWO_DIGITS, span
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -75,6 +76,41 @@ def grid(screen: Screen, *, head: bool = True, folds: bool = False) -> Table:
     return Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_header=head, header_style="bold")
 
 
+class Column(NamedTuple):
+    """A column of a table: its heading, and what it shows of a row; words from outside are made safe."""
+
+    heading: str
+    cell: Callable[[Any], object]
+    right: bool = False
+    """Whether it stands at the right and is never wrapped, as numbers are."""
+    least: int | None = None
+    """Columns that it has at least: words of several lines are hard to read."""
+
+
+def numbers(heading: str, cell: Callable[[Any], object]) -> Column:
+    """A column of numbers."""
+    return Column(heading, cell, right=True)
+
+
+def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen) -> Table:
+    """A table with a row for each of some things."""
+    columns, drawn = tuple(columns), grid(screen)
+    for each in columns:
+        justify: Literal["left", "right"] = "right" if each.right else "left"
+        drawn.add_column(
+            each.heading, justify=justify, no_wrap=each.right, overflow="fold", min_width=each.least
+        )
+    for row in rows:
+        cells = (each.cell(row) for each in columns)
+        drawn.add_row(*(cell if isinstance(cell, Text) else safe(cell) for cell in cells))
+    return drawn
+
+
+def ago(now: float, at: float | None) -> str:
+    """How long ago a time was; `-` if there was none."""
+    return "-" if at is None else span(now - at, parts=1)
+
+
 def safe(text: object, style: str = "") -> Text:
     """A text from outside, made safe to show, in one line."""
     return Text(visible(str(text)), style=style)
@@ -94,3 +130,11 @@ def milliseconds(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.1f}" if value < TWO_DIGITS else f"{value:.0f}"
+
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s")
+
+
+def first_sentence(text: object) -> str:
+    """The first sentence of what a server says, in one line."""
+    return _SENTENCE.split(" ".join(text.split()), maxsplit=1)[0] if isinstance(text, str) else ""

@@ -108,10 +108,6 @@ def _show_server(options: argparse.Namespace) -> int:
         answer = ask_with(options, "tools", {"server": options.name})
     except RemoteFault as fault:
         return _show_instead(options, fault)
-    if "tools" not in answer:
-        # An older daemon knows categories only.
-        options.category = options.name
-        return _show_all(options)
     if answer["isCategory"]:
         words = f"mcpd: there is a category {options.name!r}, too: `mcpd tools --category {options.name}`"
         print(visible(words), file=sys.stderr)
@@ -143,7 +139,7 @@ def _show_tool(options: argparse.Namespace) -> int:
             raise
         options.category = options.name
         return _show_categories(options, known)
-    print(document(answer) if options.json else drawn("daemon.cli.tool_view:render_tool")(answer))
+    print(document(answer) if options.json else drawn("daemon.cli.definition_views:render_tool")(answer))
     return 0
 
 

@@ -11,10 +11,21 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from daemon.cli.definition_views import first_sentence
-from daemon.cli.terminal import Screen, draw, grid, milliseconds, paragraph, safe
+from daemon.cli.terminal import (
+    Column,
+    Screen,
+    ago,
+    draw,
+    first_sentence,
+    grid,
+    listing,
+    milliseconds,
+    numbers,
+    paragraph,
+    safe,
+)
 from daemon.kit.wording import called, counted, span
-from daemon.operators.report_words import SOURCES, STATUSES, advice, change_in_words
+from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, advice, change_in_words, session_name
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -183,29 +194,20 @@ def render_moved(answer: Json, *, screen: Screen) -> str:
 
 
 def _all_sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
-    table = grid(screen)
-    # A key is never cut: it could not be typed in again.
-    table.add_column("session", overflow="fold", min_width=8)
-    roomy = screen.width >= _ALL_OF_SESSIONS
-    headings = ("connected", "begun", "used", "loaded", "invalid") if roomy else ("used", "loaded", "invalid")
-    if roomy:
-        table.add_column("client", overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for session in sessions:
-        about = (
-            safe(session["client"] or "-"),
-            str(session["connections"] or "-"),
-            span(now - session["createdAt"], parts=1),
-        )
-        table.add_row(
-            safe(_named(session), "dim") if session["key"] is None else safe(session["key"]),
-            *(about if roomy else ()),
-            "-" if session["seenAt"] is None else span(now - session["seenAt"], parts=1),
-            str(session["loaded"]),
-            _invalid(session["invalid"]),
-        )
-    return table
+    about = (
+        Column("client", lambda each: each["client"] or "-"),
+        numbers("connected", lambda each: each["connections"] or "-"),
+        numbers("begun", lambda each: ago(now, each["createdAt"])),
+    )
+    columns = (
+        # A key is never cut: it could not be typed in again.
+        Column("session", lambda each: safe(_named(each), "" if each["key"] else "dim"), least=8),
+        *(about if screen.width >= _ALL_OF_SESSIONS else ()),
+        numbers("used", lambda each: ago(now, each["seenAt"])),
+        numbers("loaded", lambda each: each["loaded"]),
+        numbers("invalid", lambda each: _invalid(each["invalid"])),
+    )
+    return listing(columns, sessions, screen)
 
 
 def _named(session: Json) -> str:
@@ -218,40 +220,32 @@ def _invalid(count: int | None) -> Text:
 
 def _heading(session: Json, now: float) -> Iterator[RenderableType]:
     yield safe(f"session {_named(session)}", "bold")
-    begun = f"begun {span(now - session['createdAt'], parts=1)} ago"
+    begun = f"begun {ago(now, session['createdAt'])} ago"
     if session["seenAt"] is not None:
-        begun += f", used {span(now - session['seenAt'], parts=1)} ago"
+        begun += f", used {ago(now, session['seenAt'])} ago"
     connections = session["connections"]
     if connections:
         state = "connected" if connections == 1 else f"{connections} connections"
     else:
         state = f"nobody is connected; forgotten in {span(session['forgottenInSeconds'], parts=1)}"
     client = f" by {session['client']}" if session["client"] else ""
-    profile = f"; profile {session['profile']}" if session.get("profile") else ""
+    profile = f"; profile {session['profile']}" if session["profile"] else ""
     yield paragraph(f"{begun}{client}; {state}{profile}", indent=2)
-    if session.get("surfaceWhy"):
+    if session["surfaceWhy"]:
         yield paragraph(f"surface {session['surface']}: {session['surfaceWhy']}", indent=2)
 
 
 def _loaded_tools(loaded: list[Json], screen: Screen) -> Table:
-    table = grid(screen)
-    table.add_column("tool", overflow="fold", min_width=8)
-    table.add_column("status", overflow="fold")
-    table.add_column("loaded by", no_wrap=True)
-    table.add_column("age", justify="right", no_wrap=True)
-    for tool in loaded:
-        table.add_row(
-            safe(f"{tool['server']}/{tool['name']}"),
-            safe(_status(tool), "green" if tool["status"] == "valid" else "yellow"),
-            safe(SOURCES.get(tool["source"], tool["source"])),
-            span(tool["age"], parts=1),
-        )
-    return table
-
-
-def _status(tool: Json) -> str:
-    """Its status in words; the code of a newer daemon's as it is."""
-    return STATUSES.get(tool["status"], str(tool["status"]))
+    columns = (
+        Column("tool", lambda tool: f"{tool['server']}/{tool['name']}", least=8),
+        Column(
+            "status",
+            lambda tool: safe(STATUSES[tool["status"]], "green" if tool["status"] == "valid" else "yellow"),
+        ),
+        Column("loaded by", lambda tool: SOURCES[tool["source"]]),
+        numbers("age", lambda tool: span(tool["age"], parts=1)),
+    )
+    return listing(columns, loaded, screen)
 
 
 def _loss(tool: Json) -> Iterator[RenderableType]:
@@ -301,16 +295,6 @@ def _counts(counts: Mapping[str, int]) -> str:
     return f"{', '.join(reversed(told))}."
 
 
-AWAITED = {
-    "server": "its server",
-    "turn": "its turn",
-    "answer": "the answer",
-    "client": "its client",
-    "store": "the store",
-}
-"""What a call waits for, in words."""
-
-
 LEAST = 10
 """Columns that are left of a name at least."""
 
@@ -335,56 +319,56 @@ def render_calls(answer: Json, *, errors_only: bool, screen: Screen) -> str:
             parts.append(Text(f"and {more} more", style="dim"))
         parts.append(Text(""))
     nothing = "No call has ended with an error" if errors_only else "No call has ended"
-    parts.append(_ended(ended, screen) if ended else Text(f"{nothing} since the daemon began."))
+    parts.append(_call_table(_ENDED, ended, screen) if ended else Text(f"{nothing} since the daemon began."))
     return draw(parts, screen)
+
+
+def _caller(call: Json) -> str:
+    """Who has called: the client, and its session."""
+    return f"{call['client']} {session_name(call)}".strip()
+
+
+_IN_FLIGHT = (
+    numbers("CALL", lambda call: call["id"]),
+    numbers("AGE", lambda call: span(call["ageSeconds"], parts=1)),
+    Column("WAITS FOR", lambda call: AWAITED[call["waitsFor"]]),
+    Column("TOOL", lambda call: called({**call, "server": call["instance"] or call["server"]})),
+    Column("CLIENT", _caller),
+)
+
+_ENDED = (
+    Column("TIME", lambda call: time.strftime("%H:%M:%S", time.localtime(call["at"]))),
+    numbers("MS", lambda call: milliseconds(call["ms"])),
+    Column("OUTCOME", lambda call: safe(call["outcome"], "" if call["outcome"] == "ok" else "red")),
+    Column("TOOL", called),
+    Column("CLIENT", _caller),
+)
 
 
 def in_flight(calls: list[Json], screen: Screen) -> Table:
     """Calls without an answer: the number that `mcpd cancel` takes, what each waits for, and whose it is."""
-    rows = [
-        (
-            Text(str(call["id"])),
-            Text(span(call["ageSeconds"], parts=1)),
-            safe(AWAITED.get(call["waitsFor"], call["waitsFor"])),
-            safe(_tool_of_call(call)),
-            safe(_caller(call)),
-        )
-        for call in calls
-    ]
-    return _call_table(("CALL", "AGE", "WAITS FOR", "TOOL", "CLIENT"), rows, right={0, 1}, screen=screen)
+    return _call_table(_IN_FLIGHT, calls, screen)
 
 
-def _ended(calls: list[Json], screen: Screen) -> Table:
-    rows = [
-        (
-            Text(time.strftime("%H:%M:%S", time.localtime(call["at"]))),
-            Text(milliseconds(call["ms"])),
-            safe(call["outcome"], "" if call["outcome"] == "ok" else "red"),
-            safe(called(call)),
-            safe(_caller(call)),
-        )
-        for call in calls
-    ]
-    return _call_table(("TIME", "MS", "OUTCOME", "TOOL", "CLIENT"), rows, right={1}, screen=screen)
-
-
-def _call_table(
-    heads: tuple[str, ...], rows: Sequence[tuple[Text, ...]], *, right: set[int], screen: Screen
-) -> Table:
+def _call_table(columns: tuple[Column, ...], calls: list[Json], screen: Screen) -> Table:
     """A table whose last two columns get what room the others leave, and are cut to it.
 
     Columns before them are never cut: a number is typed in again, and an outcome is searched for. Where
     there is no room for both, the last one is left out.
     """
-    table, fixed = grid(screen), len(heads) - 2
-    taken = sum(max(len(heads[place]), *(row[place].cell_len for row in rows)) for place in range(fixed))
-    room = screen.width - taken - GAP * len(heads)
+    rows = [[_cell(each.cell(call)) for each in columns] for call in calls]
+    taken = sum(
+        max(len(each.heading), *(row[place].cell_len for row in rows))
+        for place, each in enumerate(columns[:-2])
+    )
+    room = screen.width - taken - GAP * len(columns)
     caller = max(LEAST, min(room // 3, max(row[-1].cell_len for row in rows)))
     widths = [room - caller, caller]
     if room < 2 * LEAST:
-        heads, rows, widths = heads[:-1], [row[:-1] for row in rows], [max(LEAST, room)]
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if place in right else "left", no_wrap=True)
+        columns, rows, widths = columns[:-1], [row[:-1] for row in rows], [max(LEAST, room)]
+    table, fixed = grid(screen), len(columns) - len(widths)
+    for each in columns:
+        table.add_column(each.heading, justify="right" if each.right else "left", no_wrap=True)
     for row in rows:
         for cell, width in zip(row[fixed:], widths, strict=True):
             cell.truncate(width, overflow="ellipsis")
@@ -392,13 +376,5 @@ def _call_table(
     return table
 
 
-def _tool_of_call(call: Json) -> str:
-    """As `called`, with the instance in place of its server."""
-    return called({**call, "server": call["instance"] or call["server"]})
-
-
-def _caller(call: Json) -> str:
-    """Who has called: the client, and its session."""
-    if call["session"] is None:
-        return str(call["client"])
-    return f"{call['client']} {call['key'] or '#' + str(call['session'])}".strip()
+def _cell(shown: object) -> Text:
+    return shown if isinstance(shown, Text) else safe(shown)

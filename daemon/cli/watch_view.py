@@ -16,9 +16,8 @@ from rich.style import Style
 from rich.text import Text
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault
-from daemon.cli.status_one import parts_of_one
 from daemon.cli.status_servers import remarks, table
-from daemon.cli.status_view import lately_in_words
+from daemon.cli.status_view import lately_in_words, parts_of_one
 from daemon.cli.terminal import Screen, paragraph, safe
 from daemon.kit.wording import counted, span
 from daemon.safety.escape import visible
@@ -49,20 +48,17 @@ class WatchPage(StrEnum):
 
 def _by_state(name: str, server: Json) -> tuple[object, ...]:
     # That of an instance counts, too: a server may be well while one of its instances cannot start.
-    states = [server["state"], *(each["state"] for each in server.get("instances") or ())]
+    states = [server["state"], *(each["state"] for each in server["instances"])]
     return min(_RANK.get(state, 0) for state in states), name
 
 
 def _most(field: str) -> Callable[[str, Json], tuple[object, ...]]:
-    """The order that has the servers with most of something first, and those of which it is not known last.
-
-    Of what is measured by the minute the last minutes count, as in the table; an older daemon has only sums.
-    """
-    return lambda name, server: (-((server.get("recent") or server).get(field) or 0), name)
+    """The order that has the servers with most of something in the last minutes first, as in the table."""
+    return lambda name, server: (-(server["recent"][field] or 0), name)
 
 
 def _by_memory(name: str, server: Json) -> tuple[object, ...]:
-    return -(server.get("rssBytes") or 0), name
+    return -(server["rssBytes"] or 0), name
 
 
 ORDERS: dict[str, Callable[[str, Json], tuple[object, ...]]] = {
@@ -371,9 +367,9 @@ def _table(status: Json, choices: WatchChoices, now: float, size: Size) -> list[
     shown = rows[choices.top : choices.top + choices.room]
     marked = [_marked(line, selected=name == current, first=at == 0) for at, name, line in _numbered(shown)]
     below: list[RenderableType] = [
-        Text(line, style="cyan") for line in lately_in_words(status.get("lately"), size.width, lines=1)
+        Text(line, style="cyan") for line in lately_in_words(status["lately"], size.width, lines=1)
     ]
-    below += remarks({name: servers[name] for name in names})
+    below += remarks({name: servers[name] for name in names}, status["daemon"]["startsAtATime"])
     left = choices.room - len(rows)
     # Cut where the screen ends: all of a server is a key away.
     more = _lines(below, size.width)[:left] if left > 1 and below else []
@@ -429,7 +425,8 @@ def _one(picture: Picture, choices: WatchChoices, now: float, width: int) -> lis
         return _lines([Text("It is not configured any more.")], width)
     screen = Screen(width=width, colour=True)
     one = picture.one if picture.one is not None and picture.one["name"] == name else None
-    return _lines(parts_of_one(one or {"name": name, "server": servers[name]}, now, screen), width)
+    shown = one or {"name": name, "server": servers[name], "calls": [], "lastErrors": [], "events": []}
+    return _lines(parts_of_one(shown, now, screen), width)
 
 
 def _help(width: int) -> list[Line]:

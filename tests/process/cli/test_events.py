@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.events import _style, main, moment
+from daemon.cli.events import EVENTS, _style, moment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def test_each_event_is_a_line_with_its_local_time(
 ) -> None:
     at = time.time()
     daemon = control({"events": answer(event("git: ready", at), event("git: ended\x1b[2J", at, "ended"))})
-    assert main(["git", "--kind", "ended", "--session", "#4", "-n", "7"]) == 0
+    assert EVENTS.main(["git", "--kind", "ended", "--session", "#4", "-n", "7"]) == 0
     clock = time.strftime("%H:%M:%S", time.localtime(at))
     assert capsys.readouterr() == (f"{clock}  git: ready\n{clock}  git: ended\\x1b[2J\n", "")
     [(method, asked)] = daemon.asked
@@ -50,7 +50,7 @@ def test_each_event_is_a_line_with_its_local_time(
 def test_another_day_is_said_where_it_begins(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     old = time.mktime((2025, 3, 4, 23, 0, 0, 0, 0, -1))
     control({"events": answer(event("one", old), event("two", old + 60), event("three", old + 7200))})
-    assert main([]) == 0
+    assert EVENTS.main([]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "Tuesday, 2025-03-04",
         "23:00:00  one",
@@ -63,7 +63,7 @@ def test_another_day_is_said_where_it_begins(control: Controls, capsys: pytest.C
 def test_json_is_an_object_a_line(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     told = answer(event("é\x7f"), event("b"))
     control({"events": told})
-    assert main(["--json"]) == 0
+    assert EVENTS.main(["--json"]) == 0
     out = capsys.readouterr().out
     assert [json.loads(line) for line in out.splitlines()] == told["events"]
     assert out.isascii()
@@ -74,7 +74,7 @@ def test_that_nothing_happened_is_said_beside_no_lines(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control({"events": answer()})
-    assert main(["git"]) == 0
+    assert EVENTS.main(["git"]) == 0
     assert capsys.readouterr() == ("", "mcpd: nothing is known to have happened to git.\n")
 
 
@@ -103,9 +103,9 @@ def test_an_unknown_kind_is_one_and_no_daemon_three(
     control: Controls, sockets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control({"events": {"error": {"code": -32602, "message": "there is no kind of events 'x'"}}})
-    assert main(["--kind", "x"]) == 1
+    assert EVENTS.main(["--kind", "x"]) == 1
     assert "no kind" in capsys.readouterr().err
-    assert main(["--control", str(sockets / "none")]) == 3
+    assert EVENTS.main(["--control", str(sockets / "none")]) == 3
 
 
 @pytest.mark.parametrize(

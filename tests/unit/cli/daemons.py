@@ -30,8 +30,12 @@ SERVER: dict[str, Any] = {
     "reason": "",
     "cause": None,
     "causeData": {},
+    "happened": "",
+    "helps": "",
+    "waits": False,
     "stderr": [],
     "pid": 4711,
+    "pids": [4711],
     "rssBytes": 50 * 1024**2,
     "tools": 12,
     "epoch": 3,
@@ -45,10 +49,19 @@ SERVER: dict[str, Any] = {
     "pings": {"unanswered": 0, "lastMs": 0.4, "lastHeardAt": 990.0},
     "type": "stdio",
     "protocol": "2025-11-25",
+    "others": [],
     "serverInfo": "git 1.0",
     "quarantined": {},
+    "completed": [],
+    "hidden": {},
     "noise": {"count": 0, "first": ""},
+    "oneClientAtATime": False,
     "listingError": "",
+    "prompts": 0,
+    "resources": 0,
+    "templates": 0,
+    "lists": {},
+    "instances": [],
 }
 """One server as `status` answers it, well."""
 
@@ -71,6 +84,12 @@ def diagnosed(seen: dict[str, Any]) -> dict[str, Any]:
     return {**seen, **known.diagnosis}
 
 
+def metrics_of(**changed: Any) -> dict[str, Any]:
+    """What was counted, as `status` answers it."""
+    nothing = {"loads": 0, "invalidations": {}, "estimatedTokensNotSent": 0}
+    return {**nothing, "inAll": {**nothing, "since": 0.0}, **changed}
+
+
 def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """A whole answer to `status`."""
     daemon = {
@@ -81,7 +100,13 @@ def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "socket": "/run/user/1/mcpd/mcpd.sock",
         "controlSocket": "/run/user/1/mcpd/control.sock",
         "config": "/home/me/.config/mcpd/mcpd.json",
-        "protocols": ["2025-11-25"],
+        "lazy": True,
+        "surfaces": {"default": "category"},
+        "startsAtATime": 4,
+        "dormant": 0,
+        "off": 0,
+        "unrecorded": "",
+        "persistence": {"state": "ok", "reason": "", "since": 1000.0, "where": "", "waiting": 0},
         "tools": 120,
         "schemaBytes": 204800,
         "offeredTools": 120,
@@ -91,7 +116,44 @@ def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         "servers": len(servers),
         "available": sum(entry["state"] == "ready" for entry in servers.values()),
     }
-    return {"daemon": daemon, "servers": dict(servers), "sessions": [], "unresolved": [], **more}
+    return {
+        "daemon": daemon,
+        "servers": dict(servers),
+        "sessions": [],
+        "repairs": {},
+        "unresolved": [],
+        "switchedOff": [],
+        "metrics": metrics_of(),
+        "connections": {},
+        "lately": {"seconds": 43_200.0, "servers": {}},
+        **more,
+    }
+
+
+def session_of(**changed: Any) -> dict[str, Any]:
+    """A connection as `status` answers it."""
+    known: dict[str, Any] = {
+        "number": 1,
+        "key": None,
+        "client": "agent 1.0",
+        "token": None,
+        "protocol": "2025-06-18",
+        "profile": "default",
+        "surface": "category",
+        "servers": [],
+        "surfaceGrounds": "profile",
+        "surfaceWhy": "the profile names it",
+        "workspace": None,
+        "instances": [],
+        "since": 1000.0,
+        "calls": 5,
+        "inFlight": 0,
+        "loadedTools": 0,
+        "repairedCalls": 0,
+        "estimatedTokensNotSent": 0,
+        "defersTools": False,
+    }
+    return {**known, **changed}
 
 
 def asked_for(asked: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
@@ -142,9 +204,25 @@ class FakeControl:
                 answer = self.answers.get(request["method"], {"error": METHOD_NOT_FOUND})
                 if answer is SILENCE:
                     continue
+                if request["method"] == "status" and isinstance(answer, dict) and "servers" in answer:
+                    answer = _status(answer, request["params"].get("server"))
                 link.sendall(answer if isinstance(answer, bytes) else _message(request["id"], answer))
                 if isinstance(answer, bytes):
                     return
+
+
+def _status(whole: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
+    """The answer about one server, if there is one of that name and it is asked for; else about all."""
+    if name is None or name not in whole["servers"]:
+        return whole
+    return {
+        "name": name,
+        "server": whole["servers"][name],
+        "events": [],
+        "calls": [],
+        "moreCalls": 0,
+        "lastErrors": [],
+    }
 
 
 METHOD_NOT_FOUND = {"code": -32601, "message": "Method not found"}

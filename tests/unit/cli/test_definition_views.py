@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.definition_views import first_sentence, render_prompts, render_resources
-from daemon.cli.terminal import Screen
+from daemon.cli.definition_views import render_prompts, render_resources
+from daemon.cli.terminal import Screen, first_sentence
 
 SCREEN = Screen(width=100, colour=False)
 WELL: dict[str, Any] = {"state": "ready", "reason": "", "known": True, "problem": "", "quarantined": {}}

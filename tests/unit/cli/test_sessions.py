@@ -24,7 +24,8 @@ def loaded(**changed: Any) -> dict[str, Any]:
 def session(**changed: Any) -> dict[str, Any]:
     """A session with a key as the daemon answers it."""
     known = {"key": "project", "number": None, "client": "agent 1", "connections": 1, "createdAt": 100.0}
-    return {**known, "seenAt": 950.0, "forgottenInSeconds": None, **changed}
+    more = {"profile": None, "surface": None, "surfaceWhy": None, "seenAt": 950.0, "forgottenInSeconds": None}
+    return {**known, **more, **changed}
 
 
 ALL: dict[str, Any] = {"sessions": [session(loaded=2, invalid=1)]}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.status import exit_status, main
+from daemon.cli.status import STATUS, exit_status
 from daemon.states import WELL, ServerState
 from tests.unit.cli.daemons import SILENCE, down, environment, fake_control, mcpd, server, status_of
 from tests.waiting import PATIENCE
@@ -34,7 +34,7 @@ def persistence(*, state: str = "ok", **changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("state", ServerState)
 def test_only_ready_dormant_and_disabled_are_well(state: ServerState) -> None:
     answer = status_of({"a": server(), "b": server(state=str(state))})
-    assert exit_status(answer) == (0 if state in FINE else 1)
+    assert exit_status(answer["servers"]) == (0 if state in FINE else 1)
 
 
 def test_the_states_that_are_well_exist() -> None:
@@ -42,7 +42,7 @@ def test_the_states_that_are_well_exist() -> None:
 
 
 def test_no_servers_is_well() -> None:
-    assert exit_status(status_of({})) == 0
+    assert exit_status({}) == 0
 
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("degraded", 1)])
@@ -52,14 +52,14 @@ def test_what_is_not_kept_is_not_well(
     answer = status_of({"git": server()})
     answer["daemon"]["persistence"] = persistence(state=state)
     control({"status": answer})
-    assert main([]) == code
+    assert STATUS.main([]) == code
     assert ("persistence: degraded: the disk is full" in capsys.readouterr().out) is bool(code)
 
 
 def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     answer = status_of({"git": server(), "time": down(None, reason="")})
     daemon = control({"status": answer})
-    assert main(["--json"]) == 1
+    assert STATUS.main(["--json"]) == 1
     assert json.loads(capsys.readouterr().out) == answer
     assert daemon.asked == [("status", {})]
 
@@ -67,7 +67,7 @@ def test_json_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFix
 def test_what_the_daemon_has_found_out_is_told(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     found = {"happened": "A Python module is missing: pg.", "helps": "Install it."}
     daemon = control({"status": status_of({"time": down(**found)})})
-    assert main([]) == 1
+    assert STATUS.main([]) == 1
     shown = capsys.readouterr().out
     assert "A Python module is missing: pg." in shown
     assert "What helps: Install it." in shown
@@ -76,25 +76,25 @@ def test_what_the_daemon_has_found_out_is_told(control: Controls, capsys: pytest
 
 def test_people_get_a_table(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     control({"status": status_of({"git": server()})})
-    assert main([]) == 0
+    assert STATUS.main([]) == 0
     shown = capsys.readouterr().out
     assert "git" in shown
     assert "\x1b" not in shown
 
 
 def test_no_daemon_is_three(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--control", str(sockets / "none")]) == 3
+    assert STATUS.main(["--control", str(sockets / "none")]) == 3
     assert "mcpd run" in capsys.readouterr().err
 
 
 def test_a_daemon_that_hangs_is_three(control: Controls) -> None:
     control({"status": SILENCE})
-    assert main(["--timeout", "0.1"]) == 3
+    assert STATUS.main(["--timeout", "0.1"]) == 3
 
 
 def test_a_method_that_an_older_daemon_lacks_is_one(control: Controls) -> None:
     control({})
-    assert main([]) == 1
+    assert STATUS.main([]) == 1
 
 
 @pytest.mark.process
@@ -128,7 +128,7 @@ def test_a_server_in_the_place_of_seconds_is_refused_with_what_to_type(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
-        main(["--watch", "notes"])
+        STATUS.main(["--watch", "notes"])
     assert "mcpd status NAME --watch" in capsys.readouterr().err
 
 
@@ -140,7 +140,7 @@ def test_an_older_daemon_is_told_as_such_whatever_its_answer_lacks(
     answer = status_of({"git": server()})
     del answer["daemon"][lost]
     control({"status": answer})
-    code, said = main(words), capsys.readouterr()
+    code, said = STATUS.main(words), capsys.readouterr()
     if words:
         assert code == 0
     else:
@@ -155,5 +155,5 @@ def test_an_older_daemons_server_is_told_as_such(
     seen = down()
     del seen[lost]
     control({"status": {"name": "git", "server": seen}, "logs": {"lines": []}})
-    assert main(["git"]) == 1
+    assert STATUS.main(["git"]) == 1
     assert f"lacks '{lost}'" in capsys.readouterr().err

@@ -43,6 +43,5 @@ def test_what_has_no_room_is_counted() -> None:
     assert told(many, width=20, lines=1) == []
 
 
-def test_of_a_quiet_night_and_by_an_older_daemon_nothing_is_said() -> None:
+def test_of_a_quiet_night_nothing_is_said() -> None:
     assert told({}) == []
-    assert lately_in_words(None, 80) == []

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.status import main
-from daemon.cli.status_one import render_one
+from daemon.cli.status import STATUS
+from daemon.cli.status_view import render_one
 from daemon.cli.terminal import Screen
-from tests.unit.cli.daemons import diagnosed, down, server, status_of
+from tests.unit.cli.daemons import diagnosed, down, server
 from tests.unit.cli.test_status_servers import instance
 from tests.unit.cli.test_status_view import ATTACK, NOW, SPELT
 
@@ -42,7 +42,15 @@ EVENT = {
 
 
 def answered(of: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    return {"name": "git", "server": of or server(), "events": [], "calls": [], "lastErrors": [], **more}
+    return {
+        "name": "git",
+        "server": of or server(),
+        "events": [],
+        "calls": [],
+        "moreCalls": 0,
+        "lastErrors": [],
+        **more,
+    }
 
 
 def shown(answer: dict[str, Any], width: int = 80) -> str:
@@ -107,7 +115,7 @@ def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemon = control({"status": answered(diagnosed(down("killed", causeData={"signal": "SIGKILL"})))})
-    assert main(["git"]) == 1
+    assert STATUS.main(["git"]) == 1
     out = capsys.readouterr().out
     assert "git: backoff" in out
     assert "What helps: " in out
@@ -116,15 +124,5 @@ def test_one_is_asked_for_by_name_and_its_state_is_the_exit_status(
 
 def test_programs_get_the_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     control({"status": answered()})
-    assert main(["git", "--json"]) == 0
+    assert STATUS.main(["git", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == answered()
-
-
-def test_an_older_daemon_answers_with_all_of_them(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    control({"status": status_of({"git": server()})})
-    assert main(["git"]) == 0
-    assert "git: ready" in capsys.readouterr().out
-    assert main(["nobody"]) == 1
-    assert "no server is named 'nobody'" in capsys.readouterr().err

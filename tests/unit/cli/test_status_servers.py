@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.status import exit_status, main
+from daemon.cli.status import STATUS, exit_status
 from tests.unit.cli.daemons import diagnosed, down, server, status_of
 from tests.unit.cli.test_status_view import NARROW, PIPE, shown
 
@@ -58,7 +58,7 @@ def test_an_instance_that_is_not_well_is_explained_under_its_name_and_only_there
 
 def test_the_exit_status_takes_instances_that_cannot_start_for_faults_and_none_for_none() -> None:
     def status(*instances: dict[str, Any], **changed: Any) -> int:
-        return exit_status(status_of({"web": divided(*instances, **changed)}))
+        return exit_status({"web": divided(*instances, **changed)})
 
     assert status(state="dormant") == 0
     assert status(instance("web#1"), instance("web#2", state="starting")) == 0
@@ -68,7 +68,7 @@ def test_the_exit_status_takes_instances_that_cannot_start_for_faults_and_none_f
 def test_what_helps_is_told_of_the_instance(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     ill = instance("web#7", **diagnosed(down("command-not-found", causeData={"command": "webb"})))
     control({"status": status_of({"web": divided(instance("web#3"), ill)})})
-    assert main([]) == 1
+    assert STATUS.main([]) == 1
     said = capsys.readouterr().out
     assert said.count("What helps: ") == 1
     assert "There is no program webb on the PATH" in said

@@ -11,11 +11,12 @@ from daemon.cli.status_servers import STYLES, shorten
 from daemon.cli.status_view import render
 from daemon.cli.terminal import UNBOUNDED, Screen
 from daemon.states import ServerState
-from tests.unit.cli.daemons import down, server, status_of
+from tests.unit.cli.daemons import down, metrics_of, server, session_of, status_of
 from tests.unit.cli.test_status import persistence
 
 RECENT = {"minutes": 5, "calls": 12, "errors": 2, "p50Ms": 5.0, "p95Ms": 120.0}
 NARROW = Screen(width=80, colour=False)
+WORDS = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
 PIPE = Screen(width=UNBOUNDED, colour=False)
 NOW = 1000.0 + 2 * 3600 + 5 * 60
 
@@ -49,11 +50,6 @@ def test_where_there_is_room_the_headings_need_no_legend() -> None:
     assert "in flight  calls 5m  errors 5m  p50/p95 ms" in text
     assert text.splitlines()[1].split()[4:8] == ["3", "12", "2", "5.0/120"]
     assert "open:" not in text
-
-
-def test_an_older_daemon_does_not_know_the_last_minutes() -> None:
-    text = shown({"git": {key: value for key, value in server().items() if key not in {"recent", "pings"}}})
-    assert text.splitlines()[1].split()[3:] == ["12", "-", "-", "-", "-", "-", "50M", "4711"]
 
 
 LONG = "a-server-with-a-name-as-long-as-names-may-be-" + "x" * 19
@@ -244,8 +240,7 @@ def test_what_operators_switched_off_is_listed() -> None:
 
 
 def test_keys_of_sessions_are_shown_where_there_is_any() -> None:
-    words = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
-    session = {**words, "number": 1, "since": NOW, "calls": 5, "inFlight": 0}
+    session = session_of(**WORDS, since=NOW)
     text = shown({}, sessions=[{**session, "key": "/home/me/project"}, {**session, "number": 2, "key": None}])
     assert re.search(r"surface +key +since", text)
     assert re.search(r"#1 +x +x +x +x +/home/me/project +0s", text)
@@ -253,16 +248,7 @@ def test_keys_of_sessions_are_shown_where_there_is_any() -> None:
 
 
 def test_sessions_are_listed() -> None:
-    session = {
-        "number": 3,
-        "client": "agent 1.0",
-        "protocol": "2025-06-18",
-        "profile": "default",
-        "surface": "category",
-        "since": NOW - 42,
-        "calls": 7,
-        "inFlight": 1,
-    }
+    session = session_of(number=3, since=NOW - 42, calls=7, inFlight=1)
     text = shown({"git": server()}, sessions=[session, {**session, "number": 4, "client": ""}])
     assert re.search(r"#3 +agent 1.0 +2025-06-18 +default +category +42s +7 +1\n", text)
     assert re.search(r"#4 +- +2025", text)
@@ -270,16 +256,7 @@ def test_sessions_are_listed() -> None:
 
 
 def test_what_sessions_have_loaded_and_what_was_repaired_is_shown_where_there_is_any() -> None:
-    keys = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
-    session = {
-        **keys,
-        "number": 1,
-        "since": NOW,
-        "calls": 5,
-        "inFlight": 0,
-        "loadedTools": 3,
-        "repairedCalls": 0,
-    }
+    session = session_of(**WORDS, since=NOW, loadedTools=3)
     text = shown({}, sessions=[session], repairs={"agent 1": {"flattened": 2, "stringified": 1}, "": {"x": 1}})
     assert re.search(r"in flight +loaded\n", text)
     assert re.search(r"#1 .* 5 +0 +3\n", text)
@@ -300,22 +277,22 @@ def test_what_loading_cost_and_saved_is_told_in_words() -> None:
         "Since the start: 7 tools loaded; 1,200 of 1,234 calls found theirs loaded;"
         " 3 tools became invalid (2 changed, 1 renamed); 99 extra round trips;"
         " about 1,234,567 tokens not sent (an estimate).\n"
-    ) in shown({}, PIPE, metrics=counted)
+    ) in shown({}, PIPE, metrics=metrics_of(**counted))
     kept = {**counted, "loads": 70, "since": NOW - 3 * 24 * 3600}
-    text = shown({}, PIPE, metrics={**counted, "inAll": kept})
+    text = shown({}, PIPE, metrics=metrics_of(**counted, inAll=kept))
     assert re.search(r"\nSince \d{4}-\d\d-\d\d, 3d ago: 70 tools loaded; 1,200 of 1,234 ", text)
-    assert "ago" not in shown({}, PIPE, metrics={**counted, "inAll": {**kept, "since": 0.0}})
+    assert "ago" not in shown({}, PIPE, metrics=metrics_of(**counted, inAll={**kept, "since": 0.0}))
 
 
 def test_that_more_was_sent_than_all_tools_have_is_told_as_it_is() -> None:
-    text = shown({}, PIPE, metrics={"estimatedTokensNotSent": -1_200})
+    text = shown({}, PIPE, metrics=metrics_of(estimatedTokensNotSent=-1_200))
     assert "Since the start: loading on demand has cost about 1,200 tokens more than it saved" in text
     assert "`mcpd lazy off` is cheaper.\n" in text
 
 
 def test_that_nothing_was_counted_yet_needs_no_words() -> None:
-    nothing = {"loads": 0, "loadHits": 0, "loadMisses": 0, "invalidations": {}, "extraRoundTrips": 0}
-    assert "Since the start" not in shown({}, metrics={**nothing, "estimatedTokensNotSent": 0})
+    nothing = {"loadHits": 0, "loadMisses": 0, "extraRoundTrips": 0}
+    assert "Since the start" not in shown({}, metrics=metrics_of(**nothing))
 
 
 def test_how_the_model_does_is_told_in_words() -> None:
@@ -359,10 +336,8 @@ def test_what_saves_nothing_is_not_said_to(daemon: dict[str, object], said: str)
 
 def test_sessions_say_what_they_were_spared_unless_that_does_not_apply() -> None:
     def session(number: int, spared: int | None) -> dict[str, Any]:
-        words = dict.fromkeys(("client", "protocol", "profile", "surface"), "x")
-        numbers = {"number": number, "since": NOW, "calls": 5, "inFlight": 0}
         savings = {"estimatedTokensNotSent": spared, "defersTools": spared is None}
-        return {**words, **numbers, **savings, "client": f"client {number}"}
+        return session_of(number=number, client=f"client {number}", since=NOW, **savings)
 
     text = shown({}, PIPE, sessions=[session(1, 17_272), session(2, None), session(3, -40)])
     lines = [line.split() for line in text.splitlines() if line.startswith("#")]
@@ -378,7 +353,6 @@ def test_whether_tools_are_shown_on_demand_is_said() -> None:
     status["daemon"] |= {"lazy": True, "surfaces": {"default": "category", ATTACK: "full"}}
     text = render(status, now=NOW, screen=PIPE)
     assert f"Lazy loading is on; by profile: default shows category, {SPELT} shows full.\n" in text
-    assert "Lazy loading" not in shown({"git": server()})
 
 
 def test_no_servers_is_said() -> None:
@@ -410,14 +384,14 @@ def test_nothing_that_a_server_says_reaches_the_terminal_unescaped() -> None:
         {ATTACK: evil},
         unresolved=[ATTACK],
         switchedOff=[ATTACK],
-        sessions=[{**session, "key": ATTACK, "number": 1, "since": 1.0, "calls": 0, "inFlight": 0}],
+        sessions=[session_of(**session, key=ATTACK)],
     )
     status["daemon"]["persistence"] = persistence(state="degraded", reason=ATTACK)
     text = render(status, now=NOW, screen=PIPE)
     assert text.replace("\n", "").isprintable()
     # Name (table, heading), reason, stderr, tool and its reason, one completed, listing, noise, unresolved,
-    # session (5), what is switched off, persistence.
-    assert text.count(SPELT) == 17
+    # session (5), its surface once more, what is switched off, persistence.
+    assert text.count(SPELT) == 18
 
 
 def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from daemon.cli.definition_views import example_call, render_tool
 from daemon.cli.terminal import Screen
-from daemon.cli.tool_view import example_call, render_tool
 from daemon.cli.use import parse_arguments
 
 SCREEN = Screen(width=100, colour=False)
@@ -39,6 +39,7 @@ def answer(**changed: Any) -> dict[str, Any]:
         "state": "ready",
         "reason": "",
         "definition": definition,
+        "changed": None,
         "example": {"path": "it's"},
     }
     return {**known, **changed}

@@ -52,14 +52,6 @@ def test_one_category_can_be_asked_for(control: Controls, capsys: pytest.Capture
     assert "read" not in shown
 
 
-def test_an_older_daemon_answers_for_a_server_with_its_category(
-    control: Controls, capsys: pytest.CaptureFixture[str]
-) -> None:
-    control({"tools": ANSWER})
-    assert main(["history"]) == 0
-    assert "git/git_log" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("word", "hint"), [("histroy", "did you mean 'history'?"), ("zzz", "known are history, files")]
 )
@@ -181,6 +173,7 @@ ONE: dict[str, Any] = {
     "available": True,
     "state": "ready",
     "reason": "",
+    "changed": None,
     "definition": {"name": "git_log", "inputSchema": {"type": "object"}},
     "example": {},
 }

@@ -106,10 +106,6 @@ def test_a_tool_that_is_lost_is_explained_with_what_to_do(status: LoadedStatus) 
     assert "\ngit/git_show\n" not in text
 
 
-def test_a_status_of_a_newer_daemon_is_shown_as_it_is() -> None:
-    assert "git/git_log invalid_odd " in shown_one(loaded(status="invalid_odd", reason="why"))
-
-
 def test_colour_is_only_for_terminals() -> None:
     screen = Screen(width=80, colour=True)
     assert "\x1b[33mits server no longer has it" in shown_one(loaded(status="invalid_deleted"), screen=screen)
