@@ -88,7 +88,7 @@ async def by_hypercorn(listener: socket.socket) -> None:
 
 
 async def by_door(listener: socket.socket) -> None:
-    """The daemon's own connection: h11 in the poll of all links."""
+    """The daemon's own connection: llhttp in the poll of all links."""
     outbox = Outbox()
 
     def answer(exchange: HttpExchange) -> None:

@@ -524,8 +524,14 @@ class Stage:
         theirs.sendall(b"".join(line + b"\n" for line in first))
         ours.setblocking(False)
         fd = ours.detach()
-        limits = {"max_line": 1 << 20, "max_queue": 8 << 20, **link}
-        fd_link = FdLink(fd, fd, outbox=self.outbox, **limits)
+        fd_link = FdLink(
+            fd,
+            fd,
+            outbox=self.outbox,
+            max_line=link.get("max_line", 1 << 20),
+            max_queue=link.get("max_queue", 8 << 20),
+            pause_at=link.get("pause_at"),
+        )
         if not self._sessions:
             nursery.start_soon(self.sessions.run)
             nursery.start_soon(self.context.states.run, self.outbox.flush)

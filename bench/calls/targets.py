@@ -32,7 +32,7 @@ NAIVE_HTTP, BARE_HTTP = "naive http", "bare http"
 
 WAYS, OVER_TCP = (DIRECT, SOCKET, CATEGORY, CONNECT, NAIVE), (HTTP, WS, NAIVE_HTTP)
 
-DOOR = "h11 in our own poll: the door"
+DOOR = "llhttp in our own poll: the door"
 """Of the servers of `bench.http_servers`, the daemon's own."""
 
 FEW_TOOLS = 10

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # --- version ----------------------------------------------------------------------------------------------
 
-LIBRARIES = ("trio", "httpx2", "h11", "msgspec", "google-re2", "jsonschema-rs")
+LIBRARIES = ("trio", "httpx2", "httptools", "msgspec", "google-re2", "jsonschema-rs")
 """Whose versions are told: the event loop, and what reads what others send."""
 
 EXTRAS = {

@@ -1,9 +1,9 @@
 """Lazy imports: modules that are loaded on first use, which in most daemons never comes.
 
     if TYPE_CHECKING:
-        import h11
+        import cryptography
     else:
-        h11 = later("h11")
+        cryptography = later("cryptography")
 
 A daemon starts faster and stays smaller without what it does not use. This is for modules that take at least
 5 ms or 1 MB; everything else is imported at the top.

@@ -55,6 +55,9 @@ class Framing(Protocol):
     def feed(self, chunk: bytes) -> list[Line]:
         """Add a chunk; return the lines that it completed, oldest first."""
 
+    def next_read(self, most: int) -> int:
+        """How much is read at once, where that is not `most`."""
+
     def drop(self) -> None:
         """Forget the unfinished line."""
 
@@ -99,6 +102,10 @@ class LineBuffer:
     def held(self) -> int:
         """Bytes of the unfinished line in memory."""
         return self._held
+
+    def next_read(self, most: int) -> int:
+        """As much as the link likes: lines cost no more together than apart."""
+        return most
 
     def drop(self) -> None:
         """Forget the unfinished line; what is left of it is taken for a line of its own."""

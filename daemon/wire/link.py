@@ -26,12 +26,15 @@ import trio
 
 from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
-from daemon.wire.outbox import IN, OUT
+from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT
 from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Framing, Line
-    from daemon.wire.outbox import Outbox, Receiver
+    from daemon.wire.outbox import Outbox, Receiver, Watching
 
 READ_BYTES = 256 * 1024
 """Size of one read: larger than the default buffer of a pipe or unix socket, so one usually drains it."""
@@ -65,7 +68,7 @@ class LinkStatistics(msgspec.Struct, frozen=True):
     """Whether the kernel takes no more bytes for the peer."""
 
 
-class FdLink(FdWriter):
+class FdLink:
     """A link over two non-blocking descriptors, or over one twice (a socket). Owns them."""
 
     def __init__(
@@ -77,6 +80,8 @@ class FdLink(FdWriter):
         max_line: int,
         max_queue: int,
         pause_at: int | None = None,
+        framing: Framing | None = None,
+        is_guest: bool = False,
     ) -> None:
         """Take over the descriptors.
 
@@ -88,63 +93,90 @@ class FdLink(FdWriter):
             max_queue: bytes that may wait for the peer before it counts as behind.
             pause_at: bytes waiting for the peer above which it is not read from; None: it is always read from,
                 and never has other links held.
+            framing: makes lines of what is read; None: a newline ends each.
+            is_guest: whether the peer is anybody who could connect, and has its turns after all others.
         """
-        super().__init__(write_fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
-        self._is_socket = read_fd == write_fd
+        self.writer = FdWriter(self, write_fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
+        """Has what waits for the peer."""
         self.turns = 0
         self.is_held = False
+        self.after_lines: Callable[[], None] | None = None
+        """Called when what one read brought was handed over."""
+        self._outbox = outbox
+        self._poll: Watching = outbox.poll.guests if is_guest else outbox.poll
+        self._is_socket = read_fd == write_fd
         self._read_fd = read_fd
-        self._turn_seconds = math.inf
+        self._turn_seconds = GUESTS_SECONDS if is_guest else math.inf
         """How long a turn may be, however few lines it has."""
-        self._lines: Framing = LineBuffer(max_line)
+        self._lines: Framing = framing or LineBuffer(max_line)
         self._rest: list[Line] = []
         self._reading = self._behind = self._turn_over = False
         self._receiver: Receiver | None = None
         self._closed = False
 
+    @property
+    def queued(self) -> int:
+        """Bytes that wait for the peer."""
+        return self.writer.queued
+
+    @property
+    def has_more(self) -> bool:
+        """Whether lines that were read wait for the next turn."""
+        return bool(self._rest)
+
+    def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
+        """Queue one frame and its newline. A frame of any size fits an empty queue."""
+        self.writer.send(frame)
+
     async def run(self, receiver: Receiver) -> None:
         """Read and write until the peer hangs up, breaks or is cut off."""
         self._receiver = receiver
         try:
-            self._rewatch()
-            await self._until_ended()
-            if self._deaf:
+            self.rewatch()
+            await self.writer.until_ended()
+            if self.writer.is_deaf:
                 await self._take_last_words(receiver)
         except OSError as error:
             raise ConnectionLost(f"waiting for it failed: {error.strerror}") from None
         finally:
             self._receiver = None
-            self._rewatch()
-        assert self._reason is not None
-        raise self._reason
+            self.rewatch()
+        assert self.writer.reason is not None
+        raise self.writer.reason
+
+    def close_write(self) -> None:
+        """End our direction only: a child sees EOF on its stdin. Only for links over two descriptors."""
+        if not self._is_socket:
+            self.writer.close()
 
     def close(self) -> None:
         """Close the descriptors. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        self._fail("the connection was closed here")
+        self.writer.fail("the connection was closed here")
         self._lines.drop()
         self._rest.clear()
         self._outbox.forget(self)
-        fds = {self._read_fd} if self._write_closed else {self._read_fd, self._write_fd}
-        self._read_fd = self._write_fd = CLOSED
-        self._write_closed = True
-        for fd in fds:
-            os.close(fd)
+        self.close_write()
+        self.writer.is_closed, self.writer.fd = True, CLOSED
+        os.close(self._read_fd)
+        self._read_fd = CLOSED
 
     def statistics(self) -> LinkStatistics:
         """A snapshot of the link."""
-        return LinkStatistics(self.queued, self._lines.held, self.turns, self._reading, self._blocked)
+        return LinkStatistics(
+            self.writer.queued, self._lines.held, self.turns, self._reading, self.writer.is_blocked
+        )
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
         """Bytes that wait for the peer: all of its requests share one queue (`wire.outbox.Link.waiting`)."""
-        return self.queued
+        return self.writer.queued
 
     def resume(self) -> None:
         """Read again: the links that were behind have caught up (`wire.outbox.Pausable`)."""
         self.is_held = False
-        self._rewatch()
+        self.rewatch()
 
     # --- called by the poll --------------------------------------------------------------------------------
 
@@ -152,21 +184,21 @@ class FdLink(FdWriter):
         try:
             if self._reading and ready & ~OUT:
                 self._read_on()
-            if self._blocked and ready & ~IN:
-                self._note(not self._write())
+            if self.writer.is_blocked and ready & ~IN:
+                self.writer.note(not self.writer.write())
         except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
-            self._end(error)
+            self.writer.end(error)
 
-    def _rewatch(self) -> None:
+    def rewatch(self) -> None:
         """Have the poll watch for what is wanted now: reading, writing, both or neither."""
-        runs = self._receiver is not None and self._reason is None
-        self._reading = runs and not (self._behind or self._paused or self.is_held or self._rest)
-        reads, writes = IN if self._reading else 0, OUT if self._blocked else 0
+        runs = self._receiver is not None and self.writer.reason is None
+        self._reading = runs and not (self._behind or self.writer.is_paused or self.is_held or self._rest)
+        reads, writes = IN if self._reading else 0, OUT if self.writer.is_blocked else 0
         if self._is_socket:
             self._poll.watch(self._read_fd, reads | writes, self._on_ready)
         else:
             self._poll.watch(self._read_fd, reads, self._on_ready)
-            self._poll.watch(self._write_fd, writes, self._on_ready)
+            self._poll.watch(self.writer.fd, writes, self._on_ready)
 
     # --- reading -------------------------------------------------------------------------------------------
 
@@ -178,7 +210,7 @@ class FdLink(FdWriter):
             self._outbox.slow.clear()
         most, until = SHORT_READ, perf_counter() + self._turn_seconds
         for _ in range(READS_PER_TURN):
-            chunk = self._read(most)
+            chunk = self._read(self._lines.next_read(most))
             if chunk:
                 self._hand_over(self._lines.feed(chunk))
             if len(chunk) < SHORT_READ:
@@ -186,10 +218,10 @@ class FdLink(FdWriter):
                 return
             if not self._reading:
                 return
-            if self.queued > self._pause_at or perf_counter() >= until:
+            if self.writer.queued > self.writer.pause_at or perf_counter() >= until:
                 break
             most = READ_BYTES
-        self._look_again()
+        self.look_again()
 
     def _read(self, most: int) -> bytes:
         """Read what there is now, which may be nothing; raises `ConnectionLost` at the end of the stream."""
@@ -208,24 +240,29 @@ class FdLink(FdWriter):
             raise ConnectionLost("the peer closed the connection")
         return chunk
 
-    def _look_again(self) -> None:
+    def look_again(self) -> None:
         """Read after every other link's turn, even if nothing more has come, which ends the turn."""
         if not self._behind:
             self._behind = True
             self._poll.soon(self._catch_up)
-        self._rewatch()
+        self.rewatch()
 
     def _catch_up(self) -> None:
         self._behind = False
-        self._paused = self._paused or self.queued > self._pause_at
-        if self._rest and not self._paused and self._receiver is not None and self._reason is None:
+        self.writer.is_paused = self.writer.is_paused or self.writer.queued > self.writer.pause_at
+        if (
+            self._rest
+            and not self.writer.is_paused
+            and self._receiver is not None
+            and self.writer.reason is None
+        ):
             rest, self._rest = self._rest, []
             self._outbox.slow.clear()
             try:
                 self._hand_over(rest)
             except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
-                self._end(error)
-        self._rewatch()
+                self.writer.end(error)
+        self.rewatch()
         self._on_ready(IN)
 
     def _hand_over(self, lines: list[Line]) -> None:
@@ -233,13 +270,13 @@ class FdLink(FdWriter):
         receiver = self._receiver
         assert receiver is not None
         start, until = 0, perf_counter() + self._turn_seconds
-        if 0 < len(lines) <= LINES_AT_ONCE and self.queued <= self._pause_at:
+        if 0 < len(lines) <= LINES_AT_ONCE and self.writer.queued <= self.writer.pause_at:
             receiver.on_lines(lines)
             start = len(lines)
         while start < len(lines):
-            if start >= LINES_PER_TURN or self.queued > self._pause_at or perf_counter() >= until:
+            if start >= LINES_PER_TURN or self.writer.queued > self.writer.pause_at or perf_counter() >= until:
                 self._rest = lines[start:]
-                self._look_again()
+                self.look_again()
                 break
             receiver.on_lines(lines[start : start + LINES_AT_ONCE])
             start += LINES_AT_ONCE
@@ -247,9 +284,11 @@ class FdLink(FdWriter):
             for head in self._lines.oversized:
                 receiver.on_oversized(head)
             self._lines.oversized.clear()
-        if self._outbox.slow and not self._holds_others and self._outbox.hold(self):
+        if self._outbox.slow and not self.writer.holds_others and self._outbox.hold(self):
             self.is_held = True
-            self._rewatch()
+            self.rewatch()
+        if self.after_lines is not None:
+            self.after_lines()
 
     async def _take_last_words(self, receiver: Receiver) -> None:
         """Read what the peer sent before it stopped reading: an answer may be among it."""

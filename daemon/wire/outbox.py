@@ -135,8 +135,9 @@ class Guests(Watching):
         """Call this once when the other guests had a turn."""
         self.later.append(call)
 
-    def serve(self, is_over: Callable[[], bool]) -> None:
-        """Give turns, in order, until no guest is ready or it is over; at least one."""
+    def serve(self, is_over: Callable[[], bool]) -> bool:
+        """Give turns, in order, until it is over or no guest is ready. Returns whether one had a turn."""
+        served = False
         while self.epoll is not None:
             ready = self.epoll.poll(0, 1)
             for fd, events in ready:
@@ -144,9 +145,11 @@ class Guests(Watching):
             if self.later:
                 contain(self.later.popleft())
             elif not ready:
-                return
+                break
+            served = True
             if is_over():
-                return
+                break
+        return served
 
     def _start(self) -> select.epoll:
         self._poll.start()
@@ -217,8 +220,7 @@ class Poll(Watching):
                 # It may have been closed between becoming ready and our step.
                 if not both.closed:
                     self._turns = True
-                    self._take_turn(epoll, others)
-                    self._serve_guests(epoll, others)
+                    self._take_turn(epoll, both, others)
                     self._turns = False
                     self.close_if_idle()
         except trio.ClosedResourceError:
@@ -230,27 +232,35 @@ class Poll(Watching):
                     each.clear()
                 self._close()
 
-    def _take_turn(self, epoll: select.epoll, others: _Others) -> None:
+    def _take_turn(self, epoll: select.epoll, both: select.epoll, others: _Others) -> None:
+        """Serve what is ready, guests when nobody else is, and wait a moment for what follows from it."""
         soon, self._soon = self._soon, []
         for call in soon:
             contain(call)
-        until = perf_counter() + TURN_SECONDS
-        linger = 0.0
+        until, guests_served = perf_counter() + TURN_SECONDS, False
         while True:
-            events = epoll.poll(linger, EVENTS_AT_ONCE)
+            events = epoll.poll(0, EVENTS_AT_ONCE)
             for fd, ready in events:
                 self.call(fd, ready)
             contain(self._after)
-            if linger:
-                self._learn(paid=bool(events))
-            if not events or self._soon or others.woken or perf_counter() >= until:
-                return
+            served = not events and self._serve_guests(epoll, others)
+            guests_served = guests_served or not events
+            if not (events or served) or self._soon or others.woken or perf_counter() >= until:
+                break
             linger = self._next_linger()
+            more = bool(both.poll(linger, 1))
+            if linger:
+                self._learn(paid=more)
+            if not more and not self.guests.later:
+                return
+        if not guests_served:
+            self._serve_guests(epoll, others)
 
-    def _serve_guests(self, epoll: select.epoll, others: _Others) -> None:
+    def _serve_guests(self, epoll: select.epoll, others: _Others) -> bool:
         until = perf_counter() + GUESTS_SECONDS
-        self.guests.serve(lambda: others.woken or bool(epoll.poll(0, 1)) or perf_counter() >= until)
+        served = self.guests.serve(lambda: others.woken or bool(epoll.poll(0, 1)) or perf_counter() >= until)
         contain(self._after)
+        return served
 
     def _next_linger(self) -> float:
         if self._skips:
@@ -316,12 +326,17 @@ class Receiver(Protocol):
 class Link(Protocol):
     """A frame-by-frame connection to a peer, whatever carries it."""
 
-    queued: int
-    turns: int
-    """How often everything that the peer had sent was read: lines of one turn were written before any of them
-    was answered."""
-    is_held: bool
-    """Whether reading is suspended because another link is behind: its silence is then our doing."""
+    @property
+    def queued(self) -> int:
+        """Bytes that wait for the peer."""
+
+    @property
+    def turns(self) -> int:
+        """How often all was read that the peer had sent: it wrote lines of one turn before any was answered."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether reading is suspended because another link is behind: its silence is then our doing."""
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one frame. Never blocks: the next `Outbox.flush`, or a task, writes it.

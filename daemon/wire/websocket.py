@@ -24,7 +24,6 @@ from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire.envelope import is_utf8
 from daemon.wire.frames import LineBuffer, as_line
 from daemon.wire.link import LINES_AT_ONCE, READ_BYTES, SHORT_READ, FdLink
-from daemon.wire.outbox import GUESTS_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,6 +173,10 @@ class MessageBuffer:
         """Bytes of the unfinished message in memory."""
         return self._pieces.held + len(self._head)
 
+    def next_read(self, _most: int) -> int:
+        """Much at once only within a message: a read may hold as many messages as it has room for."""
+        return max(min(self.missing, READ_BYTES), SHORT_READ)
+
     def drop(self) -> None:
         """Forget the unfinished message."""
         self._head = b""
@@ -297,7 +300,7 @@ MARK_BYTES = 64 * 1024
 """Bytes between ends of frames that are noted while the peer does not read: only one of them is needed."""
 
 
-class WebSocketLink(FdLink):
+class WebSocketLink:
     """A link over an open WebSocket. A frame of ours is one text message."""
 
     def __init__(
@@ -324,35 +327,69 @@ class WebSocketLink(FdLink):
             place: what texts call the peer.
             unread: bytes that were read from the peer together with its handshake: they come first.
         """
-        super().__init__(fd, fd, outbox=outbox, max_line=max_message, max_queue=max_queue, pause_at=pause_at)
         self.closing: Closing | None = None
         """Why it is closed, as far as that was decided here or by the peer."""
         self.was_heard = False
         """Whether anything has come from the peer since this was last cleared."""
         self._is_client = is_client
-        if not is_client:
-            self._poll, self._turn_seconds = outbox.poll.guests, GUESTS_SECONDS
         self._place = place
         self._unread = unread
-        self._messages = self._lines = MessageBuffer(max_message, is_client=is_client)
+        self._messages = MessageBuffer(max_message, is_client=is_client)
+        self._link = FdLink(
+            fd,
+            fd,
+            outbox=outbox,
+            max_line=max_message,
+            max_queue=max_queue,
+            pause_at=pause_at,
+            framing=self._messages,
+            is_guest=not is_client,
+        )
+        self._link.after_lines = self._after_lines
+        self._writer = self._link.writer
+        self._writer.on_stuck = self._cut_off
+        self._outbox = outbox
         self._written = 0
         """Bytes queued, ever."""
         self._ends: list[int] = []
         """While the peer does not read: values of `_written` between two frames."""
 
     @property
+    def queued(self) -> int:
+        """Bytes that wait for the peer."""
+        return self._writer.queued
+
+    @property
+    def turns(self) -> int:
+        """How often everything that the peer had sent was read (`wire.outbox.Link`)."""
+        return self._link.turns
+
+    @property
+    def is_held(self) -> bool:
+        """Whether reading is suspended because another link is behind (`wire.outbox.Link`)."""
+        return self._link.is_held
+
+    @property
     def is_read(self) -> bool:
         """Whether the peer is read from now."""
-        return self._reading
+        return self._link.statistics().is_read
+
+    def waiting(self, _request_id: bytes | None = None, /) -> float:
+        """Bytes that wait for the peer (`wire.outbox.Link.waiting`)."""
+        return self._writer.queued
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one message. A message of any size fits an empty queue."""
         self._queue(framed(tuple(frame), masked=self._is_client))
 
+    def close(self) -> None:
+        """Close the descriptor. Idempotent."""
+        self._link.close()
+
     def ping(self) -> None:
         """Have the peer show that it is there."""
         self._queue((control(PING, b"", masked=self._is_client),))
-        self.flush()
+        self._writer.flush()
 
     async def run(self, receiver: Receiver) -> None:
         """Read and write until the peer hangs up, breaks, is cut off, or either side closes the WebSocket."""
@@ -363,63 +400,58 @@ class WebSocketLink(FdLink):
             self._outbox.flush()
             await trio.lowlevel.checkpoint()
         self._obey()
-        await super().run(receiver)
+        await self._link.run(receiver)
 
     def give_up(self, closing: Closing) -> None:
         """End the link from here."""
         self.closing = closing
-        self._end(ConnectionLost(f"closed here: {closing}"))
+        self._writer.end(ConnectionLost(f"closed here: {closing}"))
 
     async def leave(self, closing: Closing) -> None:
         """Say why we go, with `closing` if nothing else was decided, and wait a moment for the peer to hang up.
 
         Shielded: a stop is no reason to leave without a word. The caller closes the link afterwards.
         """
-        if self._failure is not None or self._closed:
+        if self._writer.failure is not None or self._writer.is_closed:
             return
         hurried = trio.current_effective_deadline() == -math.inf
         with trio.move_on_after(HURRIED_SECONDS if hurried else GOODBYE_SECONDS, shield=True):
             why = self._why()
-            if isinstance(self._reason, ConnectionLost) and why is None:
+            if isinstance(self._writer.reason, ConnectionLost) and why is None:
                 return
             self._queue(((why or closing).frame(masked=self._is_client),))
-            self.flush()
-            while self.queued and self._failure is None:
-                await trio.lowlevel.wait_writable(self._write_fd)
-                self._note(not self._write())
-            if self._failure is None:
-                await _until_hung_up(self._read_fd)
+            self._writer.flush()
+            while self._writer.queued and self._writer.failure is None:
+                await trio.lowlevel.wait_writable(self._writer.fd)
+                self._writer.note(not self._writer.write())
+            if self._writer.failure is None:
+                await _until_hung_up(self._writer.fd)
 
     def _why(self) -> Closing | None:
         """Why the link has ended, as far as it knows."""
-        if self.closing is None and isinstance(self._reason, ProtocolFault):
-            return Closing(POLICY, str(self._reason))
-        if self.closing is None and self._reason is not None and not isinstance(self._reason, ConnectionLost):
+        if self.closing is None and isinstance(self._writer.reason, ProtocolFault):
+            return Closing(POLICY, str(self._writer.reason))
+        if (
+            self.closing is None
+            and self._writer.reason is not None
+            and not isinstance(self._writer.reason, ConnectionLost)
+        ):
             return Closing(OUR_FAULT, "a fault of the program's own")
         return self.closing
 
     def _queue(self, frame: tuple[Buffer, ...]) -> None:
-        if self._failure is not None or self._write_closed:
+        if self._writer.failure is not None or self._writer.is_closed:
             return
-        if self._blocked:
+        if self._writer.is_blocked:
             if not self._ends or self._written - self._ends[-1] >= MARK_BYTES:
                 self._ends.append(self._written)
         elif self._ends:
             self._ends.clear()
-        size = sum(map(len, frame))
-        self._out += frame
-        self.queued += size
-        self._written += size
-        self._note_queued()
+        self._written += sum(map(len, frame))
+        self._writer.queue(frame)
 
-    def _read(self, most: int) -> bytes:
-        """Read much at once only within a message: a read may hold as many messages as it has room for."""
-        missing = min(self._messages.missing, READ_BYTES)
-        return super()._read(max(missing, SHORT_READ))
-
-    def _hand_over(self, lines: list[Line]) -> None:
+    def _after_lines(self) -> None:
         self.was_heard = True
-        super()._hand_over(lines)
         self._obey()
 
     def _obey(self) -> None:
@@ -428,7 +460,7 @@ class WebSocketLink(FdLink):
         if messages.ping is not None:
             self._queue((control(PONG, messages.ping, masked=self._is_client),))
             messages.ping = None
-        if messages.closing is not None and not self._rest:
+        if messages.closing is not None and not self._link.has_more:
             self.closing = messages.closing
             raise self._farewell(messages.closing, by_peer=messages.is_closed_by_peer)
 
@@ -443,30 +475,13 @@ class WebSocketLink(FdLink):
         cause = Cause.WEBSOCKET_REFUSED if closing.code == POLICY else Cause.CONNECTION_LOST
         return ConnectionLost(text, cause, place=self._place)
 
-    def _fail(self, reason: str, cause: Cause = Cause.CONNECTION_LOST) -> None:
-        """End the link; a peer that is cut off still gets the rest of the frame that it has begun to read."""
-        if cause is not Cause.NOT_READING:
-            super()._fail(reason, cause)
-            return
-        taken = self._written - self.queued
+    def _cut_off(self, reason: str) -> None:
+        """End the link to a peer that does not read, which still gets the rest of the frame it has begun."""
+        taken = self._written - self._writer.queued
         end = next((end for end in self._ends if end >= taken), self._written)
-        self._cut(end - taken)
+        self._written -= self._writer.keep(end - taken)
         self.closing = Closing(POLICY, "you do not read what you are sent")
-        self._end(ConnectionLost(reason, cause))
-
-    def _cut(self, size: int) -> None:
-        """Keep so many bytes of the queue."""
-        kept: list[Buffer] = []
-        for each in self._out:
-            if size <= 0:
-                break
-            kept.append(memoryview(each)[:size])
-            size -= len(each)
-        dropped = self.queued - sum(map(len, kept))
-        self._out[:] = kept
-        self.queued -= dropped
-        self._written -= dropped
-        self._outbox.catch_up(self)
+        self._writer.end(ConnectionLost(reason, Cause.NOT_READING))
 
 
 async def _until_hung_up(fd: int) -> None:

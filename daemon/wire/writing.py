@@ -1,8 +1,10 @@
 """The writing half of a link: a queue of frames, written as fast as the peer reads.
 
+A link, or a connection over HTTP, owns its writer and is told what the poll has to watch for.
+
 Invariants.
 - A frame is queued whole, in order, without an await in the middle, so none is ever torn.
-- While the kernel takes no more (`_blocked`), only the poll's callback writes.
+- While the kernel takes no more (`is_blocked`), only the poll's callback writes.
 - After a failure, and after the descriptor is closed, nothing is queued or written.
 """
 
@@ -10,8 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -19,10 +20,10 @@ from daemon.causes import Cause
 from daemon.errors import ConnectionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from daemon.wire.envelope import Buffer
-    from daemon.wire.outbox import Outbox, Watching
+    from daemon.wire.outbox import Outbox
 
 JOIN_BELOW = 64 * 1024
 """Small queues are joined and written by one `write`; larger ones go through `writev` uncopied."""
@@ -37,16 +38,26 @@ CLOSED = -1
 """Stands in place of a closed descriptor."""
 
 
-class FdWriter(ABC):
-    """Writes frames to a non-blocking descriptor; the subclass reads, and says what the poll watches for."""
+class WriterOwner(Protocol):
+    """The link, or the connection over HTTP, that a writer belongs to."""
 
-    _is_socket: bool
-    """Whether the same descriptor is read from."""
+    def rewatch(self) -> None:
+        """Have the poll watch for what is wanted now."""
 
-    def __init__(self, fd: int, *, outbox: Outbox, max_queue: int, pause_at: int | None) -> None:
+    def look_again(self) -> None:
+        """Read again, after every other link's turn: the peer has caught up."""
+
+
+class FdWriter:
+    """Writes frames to a non-blocking descriptor; its owner reads."""
+
+    def __init__(
+        self, owner: WriterOwner, fd: int, *, outbox: Outbox, max_queue: int, pause_at: int | None
+    ) -> None:
         """Take over the descriptor.
 
         Args:
+            owner: reads, and watches for what is wanted.
             fd: where frames go.
             outbox: the daemon's one outbox.
             max_queue: bytes that may wait for the peer before it counts as behind.
@@ -55,30 +66,38 @@ class FdWriter(ABC):
         """
         self.queued = 0
         self.max_queue = max_queue
-        self._write_fd = fd
-        self._outbox = outbox
-        self._poll: Watching = outbox.poll
-        """Watches the descriptor; another one before `run`, where a guest is at the other end."""
-        self._pause_at = math.inf if pause_at is None else pause_at
-        self._holds_others = pause_at is not None
-        self._out: list[Buffer] = []
-        self._taken = 0
+        self.fd = fd
+        self.pause_at = math.inf if pause_at is None else pause_at
+        self.holds_others = pause_at is not None
+        self.out: list[Buffer] = []
+        """What waits for the peer, oldest first."""
+        self.taken = 0
         """Bytes that the peer took in partial writes, ever."""
-        self._touched = self._blocked = self._paused = False
-        self._deaf = False
+        self.is_blocked = self.is_paused = False
+        self.is_deaf = False
         """Whether the peer no longer reads; it may have sent something before."""
-        self._failure: str | None = None
-        self._write_closed = False
+        self.is_closed = False
+        self.failure: str | None = None
+        self.reason: Exception | None = None
+        """Why the connection has ended; None while it has not."""
+        self.on_written: Callable[[], None] | None = None
+        """Told that something was written, or that the kernel takes nothing."""
+        self.on_ended: Callable[[], None] | None = None
+        """Told once that the connection has ended."""
+        self.on_stuck: Callable[[str], None] | None = None
+        """Ends the connection of a peer that does not read, in place of `fail`."""
+        self._owner = owner
+        self._outbox = outbox
+        self._touched = False
         self._woken = trio.Event()
         """Set when the peer falls behind or the link ends."""
         self._ended = trio.Event()
-        self._reason: Exception | None = None
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one frame and its newline. A frame of any size fits an empty queue."""
-        if self._failure is not None or self._write_closed:
+        if self.failure is not None or self.is_closed:
             return
-        out = self._out
+        out = self.out
         if len(frame) == 1:
             out += frame[0], b"\n"
             self.queued += len(frame[0]) + 1
@@ -92,8 +111,8 @@ class FdWriter(ABC):
 
     def queue(self, parts: Sequence[Buffer]) -> None:
         """Queue bytes that are framed already."""
-        if self._failure is None and not self._write_closed:
-            self._out += parts
+        if self.failure is None and not self.is_closed:
+            self.out += parts
             self.queued += sum(map(len, parts))
             self._note_queued()
 
@@ -104,60 +123,55 @@ class FdWriter(ABC):
             self._outbox.touch(self)
         if self.queued > self.max_queue:
             self._woken.set()
-            if self._holds_others:
+            if self.holds_others:
                 self._outbox.fall_behind(self)
 
     def flush(self) -> None:
         """Write without waiting; what the kernel does not take now is written when it does."""
         self._touched = False
         try:
-            self._note(self._blocked or (bool(self._out) and not self._write()))
+            self.note(self.is_blocked or (bool(self.out) and not self.write()))
         except OSError as error:  # not raised: the other links are still to be flushed
-            self._fail(f"waiting for it failed: {error.strerror}")
+            self.fail(f"waiting for it failed: {error.strerror}")
 
-    def close_write(self) -> None:
-        """End our direction only: a child sees EOF on its stdin. Only for links over two descriptors."""
-        if not self._write_closed and not self._is_socket:
+    def close(self) -> None:
+        """Close the descriptor, which nothing is read from. Idempotent."""
+        if not self.is_closed:
             self._clear()
-            self._write_closed = True
-            os.close(self._write_fd)
-            self._write_fd = CLOSED
+            self.is_closed = True
+            os.close(self.fd)
+            self.fd = CLOSED
 
-    @abstractmethod
-    def _rewatch(self) -> None:
-        """Have the poll watch for what is wanted now."""
-
-    @abstractmethod
-    def _look_again(self) -> None:
-        """Read again, after every other link's turn."""
-
-    def _note(self, blocked: bool) -> None:  # noqa: FBT001 - its only argument
-        paused = self.queued > self._pause_at
-        if blocked is not self._blocked or paused is not self._paused:
-            resumes = self._paused and not paused
-            self._blocked, self._paused = blocked, paused
+    def note(self, blocked: bool) -> None:  # noqa: FBT001 - its only argument
+        """Take note of whether the kernel takes no more, and tell the owner and all whose turn it is now."""
+        paused = self.queued > self.pause_at
+        if blocked is not self.is_blocked or paused is not self.is_paused:
+            resumes = self.is_paused and not paused
+            self.is_blocked, self.is_paused = blocked, paused
             if resumes:
-                self._look_again()
+                self._owner.look_again()
             else:
-                self._rewatch()
+                self._owner.rewatch()
         if self._outbox.behind:
             self._outbox.catch_up(self)
+        if self.on_written is not None:
+            self.on_written()
 
-    def _write(self) -> bool:
+    def write(self) -> bool:
         """Write once; the poll calls for the next. Returns whether the queue is empty."""
-        out = self._out
+        out = self.out
         try:
             if self.queued < JOIN_BELOW:
                 whole = out[0] if len(out) == 1 else b"".join(out)
                 out[:] = (whole,)
-                written = os.write(self._write_fd, whole)
+                written = os.write(self.fd, whole)
             else:
-                written = os.writev(self._write_fd, out[:IOV_MAX])
+                written = os.writev(self.fd, out[:IOV_MAX])
         except BlockingIOError:
             return False
         except OSError as error:
-            self._deaf = True
-            self._fail(f"writing failed: {error.strerror}")
+            self.is_deaf = True
+            self.fail(f"writing failed: {error.strerror}")
             return True
         if written == self.queued:
             out.clear()
@@ -168,8 +182,8 @@ class FdWriter(ABC):
 
     def _consume(self, written: int) -> None:
         self.queued -= written
-        self._taken += written
-        out = self._out
+        self.taken += written
+        out = self.out
         done = 0
         while written and written >= len(out[done]):
             written -= len(out[done])
@@ -178,38 +192,61 @@ class FdWriter(ABC):
         if written:
             out[0] = memoryview(out[0])[written:]
 
-    def _clear(self) -> None:
-        self._out.clear()
-        self.queued = 0
-        self._blocked = self._paused = False
+    def keep(self, size: int) -> int:
+        """Drop all but so many bytes of the queue; returns how many were dropped."""
+        kept: list[Buffer] = []
+        for each in self.out:
+            if size <= 0:
+                break
+            kept.append(memoryview(each)[:size])
+            size -= len(each)
+        dropped = self.queued - sum(map(len, kept))
+        self.out[:] = kept
+        self.queued -= dropped
         self._outbox.catch_up(self)
-        self._rewatch()
+        return dropped
 
-    def _fail(self, reason: str, cause: Cause = Cause.CONNECTION_LOST) -> None:
+    def _clear(self) -> None:
+        self.out.clear()
+        self.queued = 0
+        self.is_blocked = self.is_paused = False
+        self._outbox.catch_up(self)
+        self._owner.rewatch()
+
+    def fail(self, reason: str, cause: Cause = Cause.CONNECTION_LOST) -> None:
         """End the link, and write nothing from now on."""
-        self._failure = self._failure or reason
+        self.failure = self.failure or reason
         self._clear()
-        self._end(ConnectionLost(reason, cause))
+        self.end(ConnectionLost(reason, cause))
 
-    def _end(self, reason: Exception) -> None:
-        if self._reason is None:
-            self._reason = reason
+    def end(self, reason: Exception) -> None:
+        """End the link, for a reason that is not the writing: what is queued is still written."""
+        if self.reason is None:
+            self.reason = reason
             self._ended.set()
             self._woken.set()
-        self._rewatch()
+            if self.on_ended is not None:
+                self.on_ended()
+        self._owner.rewatch()
 
-    async def _until_ended(self) -> None:
+    async def until_ended(self) -> None:
         """Return when the link has ended; end it if the peer is behind and takes nothing, or too little."""
-        while self._reason is None:
+        while self.reason is None:
             await self._woken.wait()
             self._woken = trio.Event()
             moved = trio.current_time()
             while self.queued > self.max_queue and not self._ended.is_set():
-                before, held = self._taken, self in self._outbox.held
+                before, held = self.taken, self in self._outbox.held
                 with trio.move_on_after(LOOK_SECONDS):
                     await self._ended.wait()
-                taken, now = self._taken - before, trio.current_time()
+                taken, now = self.taken - before, trio.current_time()
                 moved = now if taken else moved
                 late = now - moved >= STUCK_SECONDS or (held and taken < HELD_BYTES)
                 if late and self.queued > self.max_queue:
-                    self._fail(f"the peer does not read: {self.queued} bytes wait for it", Cause.NOT_READING)
+                    self._cut_off(f"the peer does not read: {self.queued} bytes wait for it")
+
+    def _cut_off(self, reason: str) -> None:
+        if self.on_stuck is not None:
+            self.on_stuck(reason)
+        else:
+            self.fail(reason, Cause.NOT_READING)

@@ -29,7 +29,14 @@ main()
 """
 """`mcpd` that writes down what it has loaded whenever it is asked to."""
 
-OF_HTTP = ("h11", "wsproto", "trio_websocket", "daemon.clients.doors.http", "daemon.clients.doors.websocket")
+OF_HTTP = (
+    "h11",
+    "httptools",
+    "wsproto",
+    "trio_websocket",
+    "daemon.clients.doors.http",
+    "daemon.clients.doors.websocket",
+)
 
 OF_CONSOLE = ("starlette", "jinja2", "markupsafe", "daemon.console.")
 """What only a daemon has loaded whose console somebody has asked for."""
@@ -68,7 +75,7 @@ def test_without_http_not_one_module_of_it_is_loaded() -> None:
     assert sorted(name for name in without if name.startswith(OF_HTTP)) == []
     http = {"address": f"127.0.0.1:{free_port()}", "tokens": "mcpd_" + 43 * "0"}
     more = loaded({"http": http}) - without
-    assert {"h11", "daemon.clients.doors.http.server"} <= more
+    assert {"httptools", "daemon.clients.doors.http.server"} <= more
     assert sorted(name for name in without | more if name.startswith(OF_CONSOLE)) == []
     # Nor does HTTP itself need what is for TLS and WebSockets, before somebody has them.
     assert not {"ssl", "wsproto", "trio_websocket"} & more

@@ -9,7 +9,8 @@ import pytest
 from loguru import logger
 
 from daemon.clients.doors.http.admission import HttpAdmission
-from daemon.clients.doors.http.exchange import Head, Refusal
+from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.reading import Head
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.config.parse import parse
 from daemon.config.redaction import Redactors

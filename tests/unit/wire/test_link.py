@@ -431,7 +431,7 @@ async def test_after_close_nothing_is_written_and_nothing_waits() -> None:
         near.link.send((b"queued",))
         near.link.close()
         near.say(b"later")
-        near.link.flush()
+        near.link.writer.flush()
         near.link.close()
         assert near.link.queued == 0
         assert await receive_all(far) == b""

@@ -27,7 +27,7 @@ from daemon.safety.escape import visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daemon.clients.doors.http.exchange import Head
+    from daemon.clients.doors.http.reading import Head
     from daemon.clients.doors.http.tokens import Tokens
     from daemon.clients.identity import Principal
     from daemon.config.listen import HttpListen
@@ -214,6 +214,8 @@ class HttpAdmission:
         """The tokens that count."""
         self._count = count
         self._attempts = Attempts(clock)
+        self._last_host: str | None = None
+        """The Host that was let in last: most requests name the same one."""
 
     def greet(self, head: Head) -> None:
         """Look at Host and Origin, before the body is read.
@@ -222,8 +224,10 @@ class HttpAdmission:
             Refusal: 403, one of them is not ours.
         """
         host = head.headers.get("host", "")
-        if not self._is_ours(host):
-            raise self._forbidden(head, "host", f"Host {_shown(host)}", "listen.http.hosts")
+        if host != self._last_host:
+            if not self._is_ours(host):
+                raise self._forbidden(head, "host", f"Host {_shown(host)}", "listen.http.hosts")
+            self._last_host = host
         origin = head.headers.get("origin")
         if origin is not None and not self._may_use(origin) and not is_own_page(head, origin):
             raise self._forbidden(head, "origin", f"Origin {_shown(origin)}", "listen.http.origins")

@@ -21,7 +21,8 @@ from daemon.wire.writing import STUCK_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 
-    from daemon.clients.doors.http.exchange import Head, HttpExchange
+    from daemon.clients.doors.http.exchange import HttpExchange
+    from daemon.clients.doors.http.reading import Head
     from daemon.wire.outbox import Outbox
 
     Message = MutableMapping[str, Any]

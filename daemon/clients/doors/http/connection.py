@@ -1,8 +1,8 @@
 """An HTTP/1.1 connection over one descriptor: requests one at a time, and their responses.
 
-h11 parses and frames; the poll of all links says when there is something to read, and writes what is queued
-(`wire.writing`), so neither a connection nor a request has a task of its own to wake. What a request means is
-up to an application, which is shown each request as soon as its head is there, before its body is read.
+The poll of all links says when there is something to read, and writes what is queued (`wire.writing`), so
+neither a connection nor a request has a task of its own to wake. What a request means is up to an application,
+which is shown each request as soon as its head is there, before its body is read.
 
 Anybody may send, so a connection is a guest of the poll (`wire.outbox`): its turn ends with a request, after
 `EVENTS_PER_TURN` and after `GUESTS_SECONDS`, whichever comes first. What was read by then waits, and nothing
@@ -21,22 +21,22 @@ Source: RFC 9112.
 from __future__ import annotations
 
 import math
+import socket
 from http import HTTPStatus
 from select import EPOLLRDHUP
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
-import h11
 import trio
+from loguru import logger
 
-from daemon.clients.doors.http.exchange import HEAD_BYTES, PLAIN, HttpExchange, Refusal, head_of
-from daemon.clients.doors.http.responding import ResponseWriter
-from daemon.errors import ConnectionLost
+from daemon.clients.doors.http.exchange import CONTINUE, PLAIN, HttpExchange, Refusal, ResponseWriter
+from daemon.clients.doors.http.reading import HEAD_BYTES, BadRequest, RequestReader
+from daemon.errors import ConnectionLost, RunError
 from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT
-from daemon.wire.writing import CLOSED, STUCK_SECONDS
+from daemon.wire.writing import CLOSED, STUCK_SECONDS, FdWriter
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from daemon.wire.outbox import Outbox
@@ -45,14 +45,13 @@ PIPELINED_BYTES = HEAD_BYTES
 """Bytes of later requests that are read while a response is under way; clients of MCP send none."""
 
 READ_BYTES = 64 * 1024
-"""Bytes of one read of a body; outside of one it is `HEAD_BYTES`, as h11 takes a whole head of any length."""
+"""Bytes of one read of a body; outside of one it is `HEAD_BYTES`, so that later requests do not pile up."""
 
 READS_PER_TURN = 16
 """Reads before other links get a turn: a megabyte."""
 
 EVENTS_PER_TURN = 16
-"""Heads, ends and parts of bodies before other links get a turn: a request has three or four, and each costs 20
-to 100 us, however few bytes it has."""
+"""Heads and parts of bodies before other links get a turn: each costs 10 to 50 us, however few bytes it has."""
 
 HEAD_SECONDS = 10.0
 """Seconds from the first byte of a head, or from the connection, to its last."""
@@ -60,10 +59,18 @@ HEAD_SECONDS = 10.0
 BODY_SECONDS = 60.0
 """Seconds from the head to the end of the body: 4 MiB at 70 KB/s."""
 
+IDLE_SECONDS = 75.0
+"""Seconds without a request after which a kept connection is closed: longer than balancers keep theirs by
+default, so that it is they who close."""
+
+LINGER_SECONDS = 2.0
+"""Seconds that a client has to close after the last response was written: what it has sent meanwhile would make
+the kernel reset the connection, and could lose the response (RFC 9112, 9.6)."""
+
 V = TypeVar("V")
 
 
-class HttpConnection(ResponseWriter):
+class HttpConnection:
     """Serves the requests of one client. Owns its socket until `close` or `release`."""
 
     def __init__(
@@ -89,19 +96,21 @@ class HttpConnection(ResponseWriter):
             max_queue: bytes that may wait for the client before it is behind.
             pause_at: bytes waiting for it above which nothing more is read.
         """
-        super().__init__(
-            connection, outbox=outbox, head_bytes=HEAD_BYTES, max_queue=max_queue, pause_at=pause_at
-        )
-        self.received = b""
-        """What was read since the last response, while nothing but a head was: what an upgrade begins with."""
+        self.writer = FdWriter(self, connection.fileno(), outbox=outbox, max_queue=max_queue, pause_at=pause_at)
+        """Has what waits for the client."""
+        self.writer.on_written, self.writer.on_ended = self._on_written, self._on_ended
+        self._reader = RequestReader()
+        self.responses = ResponseWriter(self.writer, self._reader, self._on_response)
+        """Writes the response to the request that is under way."""
+        self._socket = connection
+        self._outbox = outbox
         self._serve = serve
         self._peer = peer
-        self._max_body = max_body
-        self._body: list[bytes] = []
-        self._body_bytes = 0
+        self._body = _RequestBody(max_body)
         self._deadline = trio.current_time() + HEAD_SECONDS
         self._seen = 0
         """What the client had taken when it was last looked at."""
+        self._is_idle = self._is_shut = self._is_released = False
         self._reads = self._piles_up = self._drops = False
         self._has_more = False
         """Whether something that was read waits for the next turn."""
@@ -109,26 +118,34 @@ class HttpConnection(ResponseWriter):
     def __repr__(self) -> str:
         return f"<HttpConnection from {self._peer}>"
 
+    @property
+    def exchange(self) -> HttpExchange | None:
+        """The request whose response is not complete."""
+        return self.responses.exchange
+
     async def run(self) -> None:
         """Serve until the connection ends: the client leaves, breaks a rule, or upgrades."""
         try:
-            self._rewatch()
-            await self._until_ended()
+            self.rewatch()
+            await self.writer.until_ended()
         except OSError as error:  # the kernel has no room to watch it
-            self._end(ConnectionLost(f"waiting for it failed: {error.strerror}"))
+            self.writer.end(ConnectionLost(f"waiting for it failed: {error.strerror}"))
         finally:
-            self._end(ConnectionLost("the connection was closed here"))
+            self.writer.end(ConnectionLost("the connection was closed here"))
             self._outbox.flush()
 
     def tick(self, now: float) -> None:
         """Do what is due: give up on a client that is too slow, call what waits for its time."""
         exchange = self.exchange
-        self._allow_for_reading(now)
+        if exchange is None and self.writer.queued and self.writer.taken != self._seen:
+            # It still takes a response, and what it has of it would be worth nothing.
+            self._seen = self.writer.taken
+            self._deadline = max(self._deadline, now + STUCK_SECONDS)
         try:
             if now >= self._deadline:
                 self._deadline = math.inf
-                if exchange is None or self._http.our_state is not h11.SEND_RESPONSE:
-                    self._end(ConnectionLost("no request came in time, or the response was not read"))
+                if exchange is None or self.responses.is_begun:
+                    self.writer.end(ConnectionLost("no request came in time, or the response was not read"))
                 else:
                     text = "the request was not complete in time\n"
                     exchange.respond(HTTPStatus.REQUEST_TIMEOUT, (text.encode(),), PLAIN)
@@ -138,26 +155,46 @@ class HttpConnection(ResponseWriter):
         except Exception as error:  # noqa: BLE001 - the boundary, as in `_on_ready`
             self._give_up(error)
 
-    def _allow_for_reading(self, now: float) -> None:
-        """Give a client time that still takes a response: what it has of it would be worth nothing."""
-        if self.exchange is None and self.queued and self._taken != self._seen:
-            self._seen = self._taken
-            self._deadline = max(self._deadline, now + STUCK_SECONDS)
-
     def close_when_done(self) -> None:
         """Serve the request that is under way, if any, as the last one: the daemon is stopping."""
-        self._is_last = True
-        if self.exchange is None and not self._out:
-            self._end(ConnectionLost("mcpd is stopping"))
+        self.responses.is_last = True
+        if self.exchange is None and not self.writer.queued:
+            self.writer.end(ConnectionLost("mcpd is stopping"))
 
-    # --- requests ------------------------------------------------------------------------------------------
+    def upgrade(self) -> None:
+        """End this connection's part: its socket goes on under another protocol."""
+        self.responses.exchange = None
+        self.writer.end(ConnectionLost("another protocol from here on"))
 
-    def flush(self) -> None:
-        """Write, and have the next request served, in its turn, if it has come already."""
-        super().flush()
-        if self._may_go_on() and self.exchange is None and self._http.trailing_data[0]:
-            self._has_more = True
-            self._rewatch()
+    def release(self) -> tuple[socket.socket, bytes]:
+        """Hand the socket over, and all that was sent since the last response, to whoever speaks on it."""
+        self.writer.fd, self._is_released = CLOSED, True
+        return self._socket, self._reader.raw_head + self._reader.held
+
+    def close(self) -> None:
+        """Close the socket, unless it was handed over. Idempotent."""
+        if not self._is_released:
+            self._is_released = True
+            self.writer.fail("the connection was closed here")
+            self.writer.is_closed, self.writer.fd = True, CLOSED
+            self._socket.close()
+
+    # --- called by the poll and the writer -----------------------------------------------------------------
+
+    def rewatch(self) -> None:
+        """Have the poll watch for what is wanted now (`wire.writing.WriterOwner`)."""
+        writer = self.writer
+        if writer.fd == CLOSED:
+            return
+        runs = writer.reason is None
+        waits = self.exchange is not None and len(self._reader.held) > PIPELINED_BYTES
+        self._piles_up = runs and not self._has_more and self.exchange is not None and (self._drops or waits)
+        self._reads = runs and not (writer.is_paused or self._piles_up or self._has_more)
+        reads = EPOLLRDHUP if self._piles_up else IN if self._reads else 0
+        writes = OUT if runs and (writer.is_blocked or self._has_more) else 0
+        self._outbox.poll.guests.watch(writer.fd, reads | writes, self._on_ready)
+
+    look_again = rewatch
 
     def _on_ready(self, ready: int) -> None:
         try:
@@ -167,14 +204,45 @@ class HttpConnection(ResponseWriter):
                 self._parse(perf_counter() + GUESTS_SECONDS)
             elif ready & ~OUT:
                 self._read_on(perf_counter() + GUESTS_SECONDS)
-            if self._blocked and ready & ~IN and self._reason is None:
-                self._note(not self._write())
+            if self.writer.is_blocked and ready & ~IN and self.writer.reason is None:
+                self.writer.note(not self.writer.write())
         except Exception as error:  # noqa: BLE001 - the boundary: a fault ends this connection alone
             self._give_up(error)
 
+    def _on_written(self) -> None:
+        """Go on when responses were written: with the next request if it has come already, or to the end."""
+        exchange, writer = self.exchange, self.writer
+        if not writer.queued and exchange is not None and exchange.on_written is not None:
+            exchange.on_written()
+        if exchange is not None or writer.reason is not None:
+            return
+        if not self.responses.is_last:
+            if self._reader.held and not self._has_more:
+                self._has_more = True
+                self.rewatch()
+        elif not writer.queued and not self._is_shut:
+            self._is_shut = True
+            self._deadline = trio.current_time() + LINGER_SECONDS
+            try:
+                self._socket.shutdown(socket.SHUT_WR)
+            except OSError as error:
+                writer.end(ConnectionLost(f"closing failed: {error.strerror}"))
+
+    def _on_ended(self) -> None:
+        exchange, self.responses.exchange = self.exchange, None
+        if exchange is not None and exchange.on_gone is not None:
+            exchange.on_gone()
+
+    def _on_response(self) -> None:
+        now = trio.current_time()
+        self._is_idle = not self.responses.is_last
+        self._deadline = now + (IDLE_SECONDS if self._is_idle else STUCK_SECONDS)
+
+    # --- requests ------------------------------------------------------------------------------------------
+
     def _read_on(self, until: float) -> None:
         for _ in range(READS_PER_TURN):
-            size = READ_BYTES if self._http.their_state is h11.SEND_BODY else HEAD_BYTES
+            size = HEAD_BYTES if self._reader.is_complete else READ_BYTES
             try:
                 chunk = self._socket.recv(size)
             except BlockingIOError:
@@ -187,69 +255,61 @@ class HttpConnection(ResponseWriter):
                 if self._is_idle:
                     self._is_idle = False
                     self._deadline = trio.current_time() + HEAD_SECONDS
-                if self.exchange is None:
-                    self.received += chunk
-                self._http.receive_data(chunk)
+                self._reader.feed(chunk)
                 self._parse(until)
             if len(chunk) < size or not self._reads or perf_counter() >= until:
                 return
 
     def _may_go_on(self) -> bool:
         """Whether anything that the client sends still counts."""
-        return self._reason is None and not self._drops and not (self._is_last and self.exchange is None)
+        is_over = self.responses.is_last and self.exchange is None
+        return self.writer.reason is None and not self._drops and not is_over
 
     def _parse(self, until: float) -> None:
         """Take what has come: to the end of a request at most, and no longer than a turn."""
         self._has_more = False
+        reader = self._reader
         for _ in range(EVENTS_PER_TURN):
             if not self._may_go_on():
                 break
-            if self.exchange is None and self.queued > self._pause_at:
+            if not reader.is_complete:
+                if (part := reader.body()) is None:
+                    break
+                self._body.take(part, self.exchange)
+            elif self.exchange is not None:
+                break
+            elif self.writer.queued > self.writer.pause_at:
                 # Nobody's answers pile up here: who does not read them is served on when they are read.
                 self._has_more = True
                 break
-            match self._http.next_event():
-                case h11.Request() as request:
-                    self._begin(request)
-                case h11.Data(data=data):
-                    self._take(data)
-                case h11.EndOfMessage():
-                    self._complete()
-                    break
-                case _:  # NEED_DATA, PAUSED, or the end
-                    break
+            elif (head := reader.head(self._peer)) is None:
+                break
+            else:
+                self._begin(HttpExchange(head, self, length=reader.length))
+            if reader.is_complete:
+                self._complete()
+                break
             if perf_counter() >= until:
                 self._has_more = True
                 break
         else:
             self._has_more = True
-        self._rewatch()
+        self.rewatch()
 
-    def _begin(self, request: h11.Request) -> None:
-        self._is_idle, self._is_head = False, request.method == b"HEAD"
-        self._deadline = trio.current_time() + BODY_SECONDS
-        head = head_of(request, self._peer)
-        length = head.headers.get("content-length", None if "transfer-encoding" in head.headers else "0")
-        exchange = self.exchange = HttpExchange(head, self, length=None if length is None else int(length))
+    def _begin(self, exchange: HttpExchange) -> None:
+        self._is_idle, self._deadline = False, trio.current_time() + BODY_SECONDS
+        self._body.clear()
+        self.responses.exchange = exchange
         if exchange.length == 0:
-            return  # Its end comes next, and only then may the response leave the connection open.
+            return  # It is complete, and only then may the response leave the connection open.
         _refusable(exchange, self._serve, exchange)
-        if exchange.on_body is not None and (exchange.length or 0) > self._max_body:
-            _refuse_body(exchange, self._max_body)
+        if exchange.on_body is not None and (exchange.length or 0) > self._body.most:
+            self._body.refuse(exchange)
         self._drops = exchange.on_body is None
         if self._drops:
             self._deadline = math.inf  # Of its body: whoever holds the response back says when it is due.
-        elif exchange.is_open and self._http.they_are_waiting_for_100_continue:
-            self.queue((self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"",))
-
-    def _take(self, data: bytes) -> None:
-        if self.exchange is None:
-            return
-        if self.exchange.on_body is not None:  # else it is refused already, in a moment
-            self._body.append(bytes(data))
-        self._body_bytes += len(data)
-        if self._body_bytes > self._max_body:
-            _refuse_body(self.exchange, self._max_body)
+        elif exchange.is_open and self._reader.is_awaited and not self._reader.held:
+            self.writer.queue((CONTINUE,))
 
     def _complete(self) -> None:
         self._deadline = math.inf
@@ -257,22 +317,56 @@ class HttpConnection(ResponseWriter):
         if exchange is not None and exchange.length == 0:
             _refusable(exchange, self._serve, exchange)
         if exchange is not None and exchange.is_open and exchange.on_body is not None:
-            body, self._body = b"".join(self._body), []
-            _refusable(exchange, exchange.on_body, body)
+            _refusable(exchange, exchange.on_body, self._body.whole())
 
-    def _rewatch(self) -> None:
-        if self._write_fd == CLOSED:
+    def _give_up(self, error: Exception) -> None:
+        """End the connection; what is no request, and a fault of ours, is answered if there is a way to."""
+        if isinstance(error, RunError):
+            self.writer.end(error)
             return
-        runs = self._reason is None
-        waits = self.exchange is not None and len(self._http.trailing_data[0]) > PIPELINED_BYTES
-        self._piles_up = runs and not self._has_more and self.exchange is not None and (self._drops or waits)
-        self._reads = runs and not (self._paused or self._piles_up or self._has_more)
-        reads = EPOLLRDHUP if self._piles_up else IN if self._reads else 0
-        writes = OUT if runs and (self._blocked or self._has_more) else 0
-        self._poll.watch(self._write_fd, reads | writes, self._on_ready)
+        if isinstance(error, BadRequest):
+            status, text, answers = error.status, error.text, True
+        else:
+            logger.opt(exception=error).error("a fault of mcpd's own while serving HTTP")
+            status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of mcpd's own: see its log\n"
+            answers = self.exchange is not None
+        self.responses.is_last = True
+        if answers and not self.responses.is_begun:
+            self.responses.respond(status, PLAIN, (text.encode(),))
+        else:
+            self.writer.end(ConnectionLost(text))
 
-    def _forget_request(self) -> None:
-        self._body, self._body_bytes, self.received = [], 0, self._http.trailing_data[0]
+
+class _RequestBody:
+    """The body of the request under way, as far as it has come."""
+
+    def __init__(self, most: int) -> None:
+        """Begin without one; `most` is how many bytes it may have."""
+        self.most = most
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def take(self, part: bytes, exchange: HttpExchange | None) -> None:
+        """Keep a part; a body that is too long is refused."""
+        self._size += len(part)
+        self._parts.append(part)
+        if self._size > self.most and exchange is not None:
+            self.refuse(exchange)
+
+    def whole(self) -> bytes:
+        """All of it, which is kept no longer."""
+        body = b"".join(self._parts)
+        self.clear()
+        return body
+
+    def clear(self) -> None:
+        """Begin again."""
+        self._parts, self._size = [], 0
+
+    def refuse(self, exchange: HttpExchange) -> None:
+        """Respond that it is too long."""
+        text = f"the body is longer than {self.most} bytes (limits.clientMessageBytes)\n"
+        exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)
 
 
 def _refusable(exchange: HttpExchange, act: Callable[[V], None], given: V) -> None:
@@ -281,8 +375,3 @@ def _refusable(exchange: HttpExchange, act: Callable[[V], None], given: V) -> No
         act(given)
     except Refusal as refusal:
         exchange.refuse(refusal)
-
-
-def _refuse_body(exchange: HttpExchange, most: int) -> None:
-    text = f"the body is longer than {most} bytes (limits.clientMessageBytes)\n"
-    exchange.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, (text.encode(),), PLAIN)

@@ -1,15 +1,16 @@
-"""A request over HTTP and the response to it, as its application sees them."""
+"""A request over HTTP and its response: as an application sees them, and as they go over the wire.
+
+Source: RFC 9112.
+"""
 
 from __future__ import annotations
 
 import math
-from functools import partial
+import re
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import unquote
 
-import attrs
-import h11
 import msgspec
 import trio
 
@@ -18,31 +19,9 @@ from daemon.config.listen import is_loopback, split_authority
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from daemon.clients.doors.http.reading import Head, RequestReader
     from daemon.wire.envelope import Buffer
-
-
-HEAD_BYTES = 16 * 1024
-"""Longest head of a request; agents send 500 bytes, browsers up to 8 KiB with cookies."""
-
-SCHEMES = ("http://", "https://")
-"""How a target begins that names the host, too (RFC 9112, 3.2.2)."""
-
-
-@attrs.frozen(kw_only=True)
-class Head:
-    """The head of a request."""
-
-    method: str
-    """As it was sent: `GET`, `POST`."""
-    path: str
-    """The path of its target without the query, percent-decoded but for its first part, which a proxy goes by
-    (`/%6detrics` is not `/metrics`)."""
-    headers: Mapping[str, str] = attrs.field(repr=False)
-    """By lower-case name; a header that was sent twice has both values, joined by a comma."""
-    target: str = attrs.field(default="", repr=False)
-    """Its target as it was sent, without the host: the path, percent-encoded, and the query."""
-    peer: str
-    """The address at the other end of the connection, without its port."""
+    from daemon.wire.writing import FdWriter
 
 
 class Refusal(Exception):
@@ -78,40 +57,6 @@ def require_loopback(head: Head) -> None:
         raise Refusal(HTTPStatus.FORBIDDEN, text)
 
 
-def head_of(request: h11.Request, peer: str) -> Head:
-    """What a request says of itself.
-
-    Raises:
-        RemoteProtocolError: it is longer than is read, of another version, or its body has two lengths: a proxy
-            might take the other one, and the rest for another request (RFC 9112, 6.1 and 11.2).
-    """
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in request.headers:
-        name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    if sum(len(name) + len(value) for name, value in request.headers) + len(request.target) > HEAD_BYTES:
-        status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-        raise h11.RemoteProtocolError(f"its head is longer than {HEAD_BYTES} bytes", error_status_hint=status)
-    if not request.http_version.startswith(b"1."):
-        status = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
-        raise h11.RemoteProtocolError("it is of another version", error_status_hint=status)
-    if "transfer-encoding" in headers and ("content-length" in headers or request.http_version == b"1.0"):
-        raise h11.RemoteProtocolError("its body has two lengths, or is chunked in HTTP/1.0")
-    target = request.target.decode("ascii")
-    if target.lower().startswith(SCHEMES):
-        headers["host"], slash, path = target.partition("//")[2].partition("/")
-        target = slash + path
-    raw = target.partition("?")[0]
-    first, slash, rest = raw[1:].partition("/")
-    return Head(
-        method=request.method.decode(),
-        path=raw[:1] + first + slash + unquote(rest),
-        headers=headers,
-        target=target,
-        peer=peer,
-    )
-
-
 PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
 """The content type of one-line refusals."""
 
@@ -119,22 +64,14 @@ PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
 class Responding(Protocol):
     """The connection of an exchange, which writes its response."""
 
-    exchange: HttpExchange | None
-    """The request whose response is not complete."""
-    queued: int
-    """Bytes that wait for the client."""
+    responses: ResponseWriter
+    """Writes the response."""
+    writer: FdWriter
+    """Has what waits for the client."""
 
-    def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
-        """Send a whole response."""
-
-    def open_stream(self, headers: Mapping[str, str]) -> None:
-        """Begin a response of unknown length."""
-
-    def send_part(self, parts: Sequence[Buffer]) -> None:
-        """Send a part of a response that was begun."""
-
-    def finish(self) -> None:
-        """End the response, and go on to the next request, or close."""
+    @property
+    def exchange(self) -> HttpExchange | None:
+        """The request whose response is not complete."""
 
     def close_when_done(self) -> None:
         """Serve the request that is under way, if any, as the last one."""
@@ -176,14 +113,14 @@ class HttpExchange(msgspec.Struct, eq=False):
     @property
     def waiting(self) -> int:
         """Bytes that wait for the client on its connection."""
-        return self.connection.queued
+        return self.connection.writer.queued
 
     def respond(
         self, status: HTTPStatus, parts: Sequence[Buffer] = (), headers: Mapping[str, str] | None = None
     ) -> None:
         """Send a whole response; nothing happens if there is one already, or the client has left."""
         if self.is_open:
-            self.connection.respond(status, {**self.headers, **(headers or {})}, parts)
+            self.connection.responses.respond(status, {**self.headers, **(headers or {})}, parts)
 
     def refuse(self, refusal: Refusal) -> None:
         """Send the response that says why the request is not served, after the refusal's delay."""
@@ -197,18 +134,108 @@ class HttpExchange(msgspec.Struct, eq=False):
     def open_stream(self, headers: Mapping[str, str]) -> None:
         """Begin a response of unknown length."""
         if self.is_open:
-            self.connection.open_stream({**self.headers, **headers})
+            self.connection.responses.open_stream({**self.headers, **headers})
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Send a part of a response that was begun."""
         if self.is_open:
-            self.connection.send_part(parts)
+            self.connection.responses.send_part(parts)
 
     def finish(self) -> None:
         """End a response that was begun."""
         if self.is_open:
-            self.connection.finish()
+            self.connection.responses.finish()
 
     def wait_until(self, due: float, on_due: Callable[[], None]) -> None:
         """Have `on_due` called at a time, in place of whatever was due before."""
         self.due, self.on_due = due, on_due
+
+
+KNOWN_HEADS = 256
+"""Heads of responses that are kept: most answers are of a few lengths."""
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""Has a client send the body that it holds back (RFC 9110, 10.1.1)."""
+
+_UNSAFE = re.compile(r"[\r\n\0]")
+"""What would end a header, and let its value be another one."""
+
+
+class ResponseWriter:
+    """Writes the responses of one connection, one at a time."""
+
+    def __init__(self, writer: FdWriter, reader: RequestReader, on_done: Callable[[], None]) -> None:
+        """Begin without a request.
+
+        Args:
+            writer: of the connection.
+            reader: of the connection: what a request says decides on the framing of its response.
+            on_done: told that a response is complete.
+        """
+        self.exchange: HttpExchange | None = None
+        """The request whose response is not complete."""
+        self.is_begun = False
+        """Whether a part of the response was queued."""
+        self.is_last = False
+        """Whether the connection ends with this response."""
+        self._writer = writer
+        self._reader = reader
+        self._on_done = on_done
+        self._is_chunked = False
+
+    def respond(self, status: HTTPStatus, headers: Mapping[str, str], parts: Sequence[Buffer]) -> None:
+        """Send a whole response."""
+        if status is not HTTPStatus.NO_CONTENT:  # RFC 9110, 8.6
+            headers = {**headers, "content-length": str(sum(map(len, parts)))}
+        out: list[Buffer] = [self._begun(status, headers)]
+        if not self._reader.is_head:
+            out += parts
+        self._writer.queue(out)
+        self.finish()
+
+    def open_stream(self, headers: Mapping[str, str]) -> None:
+        """Begin a response of unknown length."""
+        self._is_chunked = self._reader.takes_chunks
+        if self._is_chunked:
+            headers = {**headers, "transfer-encoding": "chunked"}
+        self._writer.queue((self._begun(HTTPStatus.OK, headers),))
+
+    def send_part(self, parts: Sequence[Buffer]) -> None:
+        """Send a part of a response that was begun."""
+        size = sum(map(len, parts))
+        if self._reader.is_head or not size:
+            return
+        self._writer.queue((b"%x\r\n" % size, *parts, b"\r\n") if self._is_chunked else parts)
+
+    def finish(self) -> None:
+        """End the response, and go on to the next request, or close."""
+        if self._is_chunked and not self._reader.is_head:
+            self._writer.queue((b"0\r\n\r\n",))
+        if (done := self.exchange) is not None:
+            # They hold the request, which would be garbage that only a collection of cycles finds.
+            done.on_body = done.on_due = done.on_gone = done.on_written = None
+        self.exchange = None
+        self.is_begun = self._is_chunked = False
+        self.is_last = self._ends
+        self._on_done()
+
+    @property
+    def _ends(self) -> bool:
+        return self.is_last or self._reader.is_last or not self._reader.is_complete
+
+    def _begun(self, status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
+        self.is_begun = True
+        if self._ends:
+            headers = {**headers, "connection": "close"}
+        # A cookie is a secret, and kept nowhere.
+        made = _response.__wrapped__ if "set-cookie" in headers else _response
+        return made(status, tuple(headers.items()))
+
+
+@lru_cache(KNOWN_HEADS)
+def _response(status: HTTPStatus, headers: tuple[tuple[str, str], ...]) -> bytes:
+    """The head of a response."""
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers)]
+    if any(_UNSAFE.search(line) for line in lines):
+        raise ValueError("a header of a response has an end of line in it")
+    return "\r\n".join((*lines, "", "")).encode("latin-1")

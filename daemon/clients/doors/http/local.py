@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.clients.doors.http.asgi import WebApplication
-    from daemon.clients.doors.http.exchange import Head, HttpExchange
+    from daemon.clients.doors.http.exchange import HttpExchange
+    from daemon.clients.doors.http.reading import Head
     from daemon.clients.identity import Principal
     from daemon.wire.outbox import Outbox
 

@@ -230,9 +230,10 @@ class HttpServer:
                 connection.close()
         if upgraded is not None:
             place, named = upgraded
+            released, head = connection.release()
             await serve_websocket(
-                connection.release(),
-                connection.received,
+                released,
+                head,
                 place.visitor,
                 place.hello(named),
                 self._serve,

@@ -11,8 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.connection import HttpConnection
-from daemon.clients.doors.http.responding import LINGER_SECONDS
+from daemon.clients.doors.http.connection import LINGER_SECONDS, HttpConnection
 from daemon.wire.outbox import Outbox
 from daemon.wire.writing import STUCK_SECONDS
 
@@ -64,7 +63,7 @@ async def asked(request: bytes) -> AsyncIterator[tuple[HttpConnection, trio.Sock
         async with trio.open_nursery() as nursery, stream:
             nursery.start_soon(run)
             await stream.send_all(request)
-            while not connection.queued:
+            while not connection.writer.queued:
                 await trio.testing.wait_all_tasks_blocked(0.01)
             yield connection, stream, ended
             nursery.cancel_scope.cancel()

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from daemon.clients.doors.http.admission import HttpAdmission
-from daemon.clients.doors.http.exchange import Head
+from daemon.clients.doors.http.reading import Head
 from daemon.clients.doors.http.tokens import Tokens
 from daemon.config.listen import AccessToken, HttpListen
 from daemon.config.redaction import Redactors

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.clients.doors.http.admission import FIRST_DELAY, LONGEST_DELAY, WANTED
-from daemon.clients.doors.http.exchange import Head, Refusal
+from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.reading import Head
 from daemon.clients.identity import Principal
 from daemon.counting.tally import HTTP_REFUSALS
 from daemon.safety.redact import Redactor

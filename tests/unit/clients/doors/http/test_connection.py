@@ -9,9 +9,15 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.connection import BODY_SECONDS, HEAD_SECONDS, PIPELINED_BYTES
-from daemon.clients.doors.http.exchange import HEAD_BYTES, PLAIN, Refusal
-from daemon.clients.doors.http.responding import IDLE_SECONDS, LINGER_SECONDS
+from daemon.clients.doors.http.connection import (
+    BODY_SECONDS,
+    HEAD_SECONDS,
+    IDLE_SECONDS,
+    LINGER_SECONDS,
+    PIPELINED_BYTES,
+)
+from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.reading import HEAD_BYTES
 from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.clients.doors.http.visiting import MAX_BODY, Visit, taking, visiting
 
@@ -273,10 +279,10 @@ async def test_a_client_that_reads_nothing_is_cut_off(autojump_clock: trio.testi
             assert visit.connection.exchange is not None
             visit.connection.exchange.send((bytes(10_000_000),))
             visit.outbox.flush()
-            assert visit.connection in visit.outbox.behind
+            assert visit.connection.writer in visit.outbox.behind
             await trio.sleep(STUCK_SECONDS * 2)
             assert visit.ended.is_set()
-            assert visit.connection not in visit.outbox.behind
+            assert visit.connection.writer not in visit.outbox.behind
 
 
 async def test_a_fault_of_the_application_is_answered_and_ends_its_connection(

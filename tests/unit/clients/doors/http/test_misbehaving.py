@@ -12,10 +12,9 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.connection import PIPELINED_BYTES
+from daemon.clients.doors.http.connection import LINGER_SECONDS, PIPELINED_BYTES
 from daemon.clients.doors.http.exchange import PLAIN, Refusal
 from daemon.clients.doors.http.replies import ExchangeLink
-from daemon.clients.doors.http.responding import LINGER_SECONDS
 from daemon.clients.doors.http.sessions import RequestNames
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
@@ -56,7 +55,7 @@ async def test_who_does_not_read_is_not_served_on(autojump_clock: trio.testing.M
         await visit.client.stream.send_all(GET * 50)
         await trio.testing.wait_all_tasks_blocked()
         assert len(served) == 1
-        assert visit.connection.queued <= LARGE + 1000
+        assert visit.connection.writer.queued <= LARGE + 1000
         with trio.fail_after(10):
             heard = 0
             while heard < 50 * LARGE:

@@ -1,0 +1,163 @@
+"""Requests from a byte stream: whatever two could read in two ways is refused, however it is cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.clients.doors.http.reading import HEAD_BYTES, BadRequest, Head, RequestReader
+
+HEAD = b"POST /mcp HTTP/1.1\r\nHost: h\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def head_of(raw: bytes) -> Head:
+    reader = RequestReader()
+    reader.feed(raw)
+    head = reader.head("::1")
+    assert head is not None
+    return head
+
+
+def read(pieces: list[bytes]) -> tuple[list[tuple[str, bytes]], bytes]:
+    """All requests in a stream, as paths and bodies, and what is left."""
+    reader, found, body, path = RequestReader(), [], b"", ""
+    for piece in pieces:
+        reader.feed(piece)
+        while True:
+            if not reader.is_complete:
+                if (part := reader.body()) is None:
+                    break
+                body += part
+            elif (head := reader.head("::1")) is None:
+                break
+            else:
+                path, body = head.path, b""
+            if reader.is_complete:
+                found.append((path, body))
+    return found, reader.held
+
+
+def status_of(raw: bytes) -> int:
+    with pytest.raises(BadRequest) as refused:
+        read([raw])
+    return refused.value.status
+
+
+STREAM = (
+    b"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n"
+    b"POST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\na\r\n\r\n"
+    + CHUNKED.replace(b"/mcp", b"/3")
+    + b"4\r\n\r\n\r\n\r\n3;x=y\r\nabc\r\n0\r\nHost: evil\r\n\r\n"
+    + b"GET /4 HTTP/1.1\r\nHost: h\r\n\r\n"
+    + CHUNKED.replace(b"/mcp", b"/5")
+    + b"0\r\n\r\n"
+    + b"GET /6 "
+)
+WHOLE = [("/1", b""), ("/2", b"a\r\n\r\n"), ("/3", b"\r\n\r\nabc"), ("/4", b""), ("/5", b"")]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, len(STREAM)])
+def test_requests_are_the_same_however_the_stream_is_cut(size: int) -> None:
+    pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
+    assert read(pieces) == (WHOLE, b"GET /6 ")
+
+
+def test_a_head_is_read_without_its_query_and_with_both_values_of_a_header() -> None:
+    head = head_of(b"GET /%7Eme/%7Eyou?a=%20 HTTP/1.1\r\nhost: h\r\nX: 1\r\nx:\t\xe9 \r\n\r\n")
+    assert (head.method, head.path, head.headers["x"], head.peer) == ("GET", "/%7Eme/~you", "1, \xe9", "::1")
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "path"),
+    [
+        (b"http://other.example:1/mcp?x", "other.example:1", "/mcp"),
+        (b"HTTPS://other.example", "other.example", ""),
+        (b"/http://other.example", "h", "/http://other.example"),
+    ],
+)
+def test_an_absolute_target_names_the_host(target: bytes, host: str, path: str) -> None:
+    head = head_of(b"POST " + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert (head.headers["host"], head.path) == (host, path)
+
+
+def test_another_protocol_is_asked_for_in_a_head_like_any_other() -> None:
+    assert read([HEAD + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}GET "]) == (
+        [("/mcp", b"{}")],
+        b"GET ",
+    )
+    upgrade = CHUNKED.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+    assert read([upgrade + b"2\r\n{}\r\n0\r\n\r\n"]) == ([("/mcp", b"{}")], b"")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505),
+        (b"GET / HTTP/1.9\r\nHost: h\r\n\r\n", 505),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"GET /\r\n\r\n", 400),
+        (b"GET / HTTP/1.1 \r\nHost: h\r\n\r\n", 400),
+        (b"GET  / HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"GET /\t HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"GET /\xe9 HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"get / HTTP/1.1\r\nHost: h\r\n\r\n", 501),
+        (b"\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"\x16\x03\x01", 400),
+        (b"GET / HTTP/1.1\nHost", 400),
+        (b"GET / HTTP/1.1\nHost: h\n\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: h\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: h\r\nX: a\rY: b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nX: 1\r\n\r\n", 400),
+        (HEAD + b"Host: h\r\n\r\n", 400),
+        (HEAD + b"X: " + b"x" * HEAD_BYTES, 431),
+        (HEAD + b"X: " + b"x" * HEAD_BYTES + b"\r\n\r\n", 431),
+        (b"GET /" + b"x" * HEAD_BYTES, 431),
+        (HEAD + b"X: folded\r\n over two lines\r\n\r\n", 400),
+        (HEAD + b"X : 1\r\n\r\n", 400),
+        (HEAD + b": 1\r\n\r\n", 400),
+        (HEAD + b"X\xe9: 1\r\n\r\n", 400),
+        (HEAD + b"X: a\0b\r\n\r\n", 400),
+        (HEAD + b"X: a\x01b\r\n\r\n", 400),
+        (HEAD + b"X: a\x7fb\r\n\r\n", 400),
+        (HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n", 400),
+        (HEAD + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
+        (HEAD + b"Content-Length: 2, 2\r\n\r\n{}", 400),
+        (HEAD + b"Content-Length: +2\r\n\r\n{}", 400),
+        (HEAD + b"Content-Length: 0x2\r\n\r\n{}", 400),
+        (HEAD + b"Content-Length: 1_0\r\n\r\n{}", 400),
+        (HEAD + b"Content-Length: -1\r\n\r\n{}", 400),
+        (HEAD + b"Content-Length: \r\n\r\n{}", 400),
+        (HEAD + b"Content-Length: 999999999999999999999\r\n\r\n{}", 400),
+        (HEAD + b"Content-Length: 9999999999999999999\r\n\r\n{}", 400),
+        (HEAD.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+        (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n", 501),
+        (HEAD + b"Transfer-Encoding: chunked, chunked\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: xchunked\r\n\r\n", 501),
+        (HEAD + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: chunked\r\nX : 1\r\n\r\n0\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n", 400),
+        (CHUNKED + b"zz\r\n", 400),
+        (CHUNKED + b"-1\r\n", 400),
+        (CHUNKED + b"0x2\r\n{}\r\n", 400),
+        (CHUNKED + b"2 \r\n{}\r\n", 400),
+        (CHUNKED + b"FFFFFFFFFFFFFFFFFF\r\n", 400),
+        (CHUNKED + b"2\n{}\n0\n\n", 400),
+        (CHUNKED + b"2;a\n{}\r\n0\r\n\r\n", 400),
+        (CHUNKED + b"2\r{}\r\n0\r\n\r\n", 400),
+        (CHUNKED + b"2\r\n{}XX0\r\n\r\n", 400),
+        (CHUNKED + b"2\r\n{}\r\n0\n\n", 400),
+        (CHUNKED + b"0\r\nX: " + b"x" * 2 * HEAD_BYTES, 400),
+        (CHUNKED + b"0\r\n" + b"X: x\r\n" * HEAD_BYTES, 400),
+        (CHUNKED + b"1;" + b"x" * 2 * HEAD_BYTES, 400),
+    ],
+)
+def test_what_two_could_read_in_two_ways_is_refused(sent: bytes, status: int) -> None:
+    assert status_of(sent) == status
+
+
+def test_a_refusal_repeats_nothing_of_the_request() -> None:
+    with pytest.raises(BadRequest) as refused:
+        head_of(HEAD + b"Authorization : Bearer s3cr3t\r\n\r\n")
+    assert "s3cr3t" not in refused.value.text
