@@ -34,7 +34,7 @@ from daemon.authorization.guarded_http import (
 )
 from daemon.authorization.logins import MAX_HEADER, DeviceCode, Login, LoginPage, NoLogin
 from daemon.config.listen import is_loopback
-from daemon.host.network_errors import reason
+from daemon.host.sockets import reason
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY
 
 if TYPE_CHECKING:

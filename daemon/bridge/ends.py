@@ -14,7 +14,7 @@ import select
 import stat
 
 from daemon.bridge.starting import doubled, jittered
-from daemon.host.trust import distrust
+from daemon.host.paths import distrust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,20 +24,16 @@ from daemon.facts import Configured, NamesRecalled, Recalled, Switched
 from daemon.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from daemon.config.model import Config, Server
     from daemon.facts import Fact, ServerFact
-    from daemon.model import ToolKey
-
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from daemon.model import Definition
+    from daemon.model import Definition, ToolKey
 
     Lists = Mapping[Kind, Mapping[str, Mapping[str, Definition]]]
+
     """Definitions by kind, server and name."""
+
 
 NO_LISTS: Lists = {kind: {} for kind in BESIDE_TOOLS}
 """The lists before any server has listed."""

@@ -26,8 +26,7 @@ from daemon.setup.drafts import read_present
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.checks.findings import Finding
-    from daemon.checks.scene import Running, Scene
+    from daemon.checks.findings import Finding, Running, Scene
     from daemon.config.listen import HttpListen
     from daemon.config.model import Config, Server
 

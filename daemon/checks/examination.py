@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from daemon.checks.findings import Finding
-    from daemon.checks.scene import Running, Scene
+    from daemon.checks.findings import Finding, Running, Scene
 
 
 FULL = 8 * MIB

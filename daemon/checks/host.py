@@ -21,8 +21,7 @@ from daemon.setup.running.systemctl import SCOPES, SERVICE, SOCKET, systemctl
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.checks.findings import Finding
-    from daemon.checks.scene import Scene
+    from daemon.checks.findings import Finding, Scene
     from daemon.config.model import Config
     from daemon.processes.leftovers import Leftover
     from daemon.processes.proc import Process

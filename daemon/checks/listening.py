@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from cryptography import x509
 
-    from daemon.checks.findings import Finding
-    from daemon.checks.scene import Running, Scene
+    from daemon.checks.findings import Finding, Running, Scene
     from daemon.config.listen import Tls
 else:
     x509 = later("cryptography.x509")

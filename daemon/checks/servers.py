@@ -20,8 +20,7 @@ from daemon.states import COMING, WELL
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from daemon.checks.findings import Finding
-    from daemon.checks.scene import Running, Scene
+    from daemon.checks.findings import Finding, Running, Scene
     from daemon.config.model import Server
 
 

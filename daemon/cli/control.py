@@ -15,8 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.bridge.unreachable import OPERATORS, explain
-from daemon.host.paths import control_socket
-from daemon.host.trust import distrust
+from daemon.host.paths import control_socket, distrust
 from daemon.kit.wording import span
 from daemon.safety.escape import document, visible
 

@@ -4,17 +4,190 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import attrs
+
+from daemon.checks.findings import Running, Scene
+from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
 from daemon.cli.options import add_json, parser
+from daemon.config.model import Listen
+from daemon.config.parse import load, load_with_notes
+from daemon.config.state_url import of_file, resolve
+from daemon.errors import ConfigError
+from daemon.host import paths
+from daemon.processes import proc
 from daemon.safety.escape import document, visible
+from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from daemon.config.model import Config
+    from daemon.config.state_url import StateUrl
+    from daemon.errors import Fault
+
     Told = Mapping[str, str]
+
+
+ASK_SECONDS = 3.0
+"""Timeout of the daemon's answer, which comes from memory in milliseconds."""
+
+UNKNOWN = "unknown"
+"""Stands for a variable that the daemon has but does not disclose, and that this command does not have."""
+
+Read = tuple["Config | None", "tuple[Fault, ...]", "tuple[Fault, ...]"]
+"""A configuration, its faults, and what else there is to say of it."""
+
+
+def gather(
+    named: Path | None,
+    environ: Mapping[str, str],
+    *,
+    socket: Path | None = None,
+    state: Path | None = None,
+    end_leftovers: bool = False,
+    seconds: float = ASK_SECONDS,
+) -> Scene:
+    """Gather everything that checks start from.
+
+    Args:
+        named: the configuration to look at; None: the running daemon's, else the one that `mcpd run` would use.
+        environ: the environment of the command.
+        socket: the clients' socket of the daemon to look at; None: wherever the configuration and the
+            environment say.
+        state: the state directory; None: the running daemon's, else the one that `mcpd run` would use.
+        end_leftovers: whether to end what killed daemons have left.
+        seconds: how long to wait for the daemon's answer.
+    """
+    usual = paths.config_file(environ)
+    path = named or usual
+    config, faults, notes = _read(path, environ)
+    running, silence = _daemon(_asked(config, environ, socket), environ, seconds)
+    if running is not None:
+        path = named or running.config
+        config, faults, notes = _read(path, environ if running.environ is None else running.environ)
+    state = _state(environ, running, state)
+    listen = Listen() if config is None else config.listen
+    front, control = paths.served_sockets(environ, socket, listen.socket, listen.control_socket)
+    return Scene(
+        environ=environ,
+        path=path,
+        usual=usual,
+        config=config,
+        faults=faults,
+        notes=notes,
+        running=running,
+        silence=silence,
+        front=front if running is None else _named(running, "socket"),
+        control=control if running is None else _named(running, "controlSocket"),
+        place=_place(config, state, running),
+        state=state,
+        end_leftovers=end_leftovers,
+    )
+
+
+def _read(path: Path, environ: Mapping[str, str]) -> Read:
+    try:
+        read = load_with_notes(path, environ, SURFACES)
+    except ConfigError as error:
+        return _sound(path, environ), error.faults, ()
+    return read.config, (), read.notes
+
+
+def _sound(path: Path, environ: Mapping[str, str]) -> Config | None:
+    """The configuration without the servers whose entries are faulty; None if it is faulty besides."""
+    try:
+        config = load(path, environ, SURFACES)
+    except ConfigError:
+        return None
+    sound = {name: server for name, server in config.mcp_servers.items() if not server.faults}
+    return attrs.evolve(config, mcp_servers=sound)
+
+
+def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | None) -> Path:
+    """The control socket to ask; the command line overrides the configuration."""
+    listen = Listen() if config is None else config.listen
+    if socket is None and (listen.socket or listen.control_socket):
+        _, control = paths.served_sockets(environ, None, listen.socket, listen.control_socket)
+        # systemd may have given it another one.
+        if os.path.lexists(control):
+            return control
+    return paths.control_socket(environ, socket)
+
+
+def _named(running: Running, key: str) -> Path:
+    """A path from the daemon's status, as seen from here."""
+    # What a daemon was told on its command line is relative to where it was started.
+    return (running.directory or Path.cwd()) / str(running.status["daemon"][key])
+
+
+def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[Running | None, str]:
+    """The daemon, or why it does not answer; the reason is empty if the socket does not exist."""
+    asked = partial(ask, path=str(control), timeout=seconds)
+    try:
+        return _running(asked("status", {}), environ), ""
+    except DaemonUnreachable as error:
+        # Without its advice, which is about options that the doctor does not have.
+        return None, error.problem if os.path.lexists(control) else ""
+    except (RemoteFault, KeyError, TypeError, ValueError) as error:
+        return None, f"what listens on {control} does not answer like a daemon of this version: {error}"
+
+
+def is_daemon(words: Sequence[str]) -> bool:
+    """Whether a command line is that of a daemon of ours: `mcpd run …` or `python -m daemon run …`."""
+    return any(
+        word == "run" and (Path(before).name == "mcpd" or (option, before) == ("-m", "daemon"))
+        for option, before, word in zip(["", *words], words, words[1:], strict=False)
+    )
+
+
+def _running(status: dict[str, Any], environ: Mapping[str, str]) -> Running:
+    daemon = status["daemon"]
+    pid = int(daemon["pid"])
+    # In another pid namespace the number would be another process.
+    ours = is_daemon(proc.command_line(pid))
+    directory = proc.directory(pid) if ours else None
+    if directory is None and daemon.get("directory"):
+        directory = Path(daemon["directory"])
+    known = proc.environment(pid) if ours else None
+    return Running(
+        status=status,
+        pid=pid,
+        config=(directory or Path.cwd()) / daemon["config"],
+        environ=_told(daemon, environ) if known is None else known,
+        directory=directory,
+        uid=proc.user(pid) if ours else None,
+    )
+
+
+def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
+    """The daemon's environment as far as it discloses it; other values are the command's, or unknown."""
+    if not daemon.get("variables"):
+        return None
+    names: list[str] = daemon["variables"]
+    return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]}
+
+
+def _state(environ: Mapping[str, str], running: Running | None, named: Path | None) -> Path:
+    """The state directory: as named here, as the daemon says, or where a daemon would have it."""
+    if named is not None:
+        return named
+    if running is not None and running.status["daemon"].get("stateDirectory"):
+        return Path(running.status["daemon"]["stateDirectory"])
+    known = environ if running is None or running.environ is None else running.environ
+    return paths.state_dir(known)
+
+
+def _place(config: Config | None, state: Path, running: Running | None) -> StateUrl:
+    where = running and (running.status["daemon"].get("persistence") or {}).get("where")
+    if where and where.startswith("/"):
+        return of_file(Path(where))
+    return resolve(config.state.url if config else None, state)
+
 
 EX_FAULT = 1
 """At least one fault was found."""
@@ -30,7 +203,6 @@ def main(argv: list[str]) -> int:
     # Here, so that `--help` does not pay for attrs and cattrs.
     from daemon.checks.examination import examine, told  # noqa: PLC0415
     from daemon.checks.findings import Level  # noqa: PLC0415
-    from daemon.cli.doctor_scene import gather  # noqa: PLC0415
 
     try:
         scene = gather(

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from daemon.cli.asking.person import Interrupted, Terminal, forget_typed, is_coloured
+from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
 from daemon.cli.control import EX_FAULT, ask_with, guarded
 from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
 from daemon.safety.escape import document, visible

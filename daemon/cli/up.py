@@ -111,7 +111,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
-    from daemon.cli.import_view import table  # noqa: PLC0415 - as above
+    from daemon.cli.import_servers import table  # noqa: PLC0415 - as above
     from daemon.cli.install import install, is_pending  # noqa: PLC0415
     from daemon.cli.terminal import Screen  # noqa: PLC0415
     from daemon.setup.drafts import drafted  # noqa: PLC0415

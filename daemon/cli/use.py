@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from daemon.cli.asking.companion import CallCompanion, add_conversation, converse
-from daemon.cli.asking.person import Declined, Interrupted
+from daemon.cli.asking.elicitation import Declined, Interrupted
 from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn
 from daemon.cli.control import EX_FAULT, RemoteFault, ask_with
 from daemon.cli.options import add_json

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import socket
+import ssl
 import stat
 import time
 from typing import TYPE_CHECKING
@@ -19,7 +20,38 @@ from daemon.errors import DaemonRunning
 from daemon.host.private_files import own_file, take
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+def reason(error: BaseException) -> str:
+    """The root of a failure in words: libraries wrap the one useful message in several others."""
+    text = ""
+    for cause in causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return cause.verify_message
+        if isinstance(cause, ssl.SSLError | socket.gaierror):
+            text = cause.strerror or text
+        elif isinstance(cause, OSError) and cause.errno:
+            # Not its strerror: trio puts the address in front, and our text has it already.
+            text = os.strerror(cause.errno)
+    return text or str(error) or type(error).__name__
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, its causes and contexts, outermost first."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        here = waiting.pop(0)
+        if id(here) in seen:
+            continue
+        seen.add(id(here))
+        yield here
+        if isinstance(here, BaseExceptionGroup):
+            waiting += here.exceptions
+        # Even a suppressed context: the HTTP library hides the cause behind `from None`.
+        waiting += [inner for inner in (here.__cause__, here.__context__) if inner is not None]
+
 
 BACKLOG = 512
 """Connections that the kernel queues while we start or are busy (listen(2))."""

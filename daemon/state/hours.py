@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daemon.state.hour_rows import SECONDS, first_hour, read_hours
+from daemon.state.event_rows import SECONDS, first_hour, read_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

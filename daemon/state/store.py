@@ -21,9 +21,8 @@ from daemon.catalog.loaded import ANONYMOUS, OTHERS
 from daemon.kit.later import later
 from daemon.safety.redact import Redactor
 from daemon.state import sqlite
-from daemon.state.event_rows import put_events
+from daemon.state.event_rows import add_hours, put_events
 from daemon.state.faults import StoreCause, StoreFault, translated
-from daemon.state.hour_rows import add_hours
 from daemon.state.reading import Reader
 from daemon.state.sql import (
     FORGOTTEN_AT_ONCE,

@@ -25,7 +25,7 @@ import openai
 import trio
 
 from daemon.errors import RunError
-from daemon.host.network_errors import reason
+from daemon.host.sockets import reason
 from daemon.protocol import IDENTITY
 from daemon.summaries.endpoint import Answered, EndpointFault, Failing, fault_of_status, read_retry_after
 from daemon.upstreams.transports.network import connect as reach

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from daemon.cli.asking.person import Interrupted, Terminal, forget_typed, is_coloured
+from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
 from daemon.cli.control import DaemonSilent, RemoteFault, ask_with
 from daemon.safety.escape import visible
 

@@ -14,7 +14,7 @@ import attrs
 
 from daemon.errors import McpdError
 from daemon.host import paths
-from daemon.host.trust import distrust
+from daemon.host.paths import distrust
 from daemon.processes import proc
 from daemon.setup.running.systemctl import HTTP_SOCKET, SCOPES, SERVICE, SOCKET, SystemdRefused, installed
 

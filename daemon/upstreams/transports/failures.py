@@ -31,7 +31,7 @@ from daemon.errors import (
     UpstreamLost,
     UpstreamUnavailable,
 )
-from daemon.host.network_errors import reason
+from daemon.host.sockets import reason
 from daemon.model import Era
 from daemon.upstreams.transports.network import is_untrusted, opening_error
 from daemon.wire import envelope

@@ -14,7 +14,7 @@ import trio
 from daemon.causes import Cause, of_errno, of_status
 from daemon.config.model import PORTS
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError
-from daemon.host.network_errors import causes, reason
+from daemon.host.sockets import causes, reason
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 

@@ -18,7 +18,7 @@ import trio
 from daemon.authorization.guarded_http import LoginOver, fresh
 from daemon.authorization.logins import INSUFFICIENT_SCOPE, LoginsTrouble, bearer_challenge, login_url
 from daemon.causes import Cause
-from daemon.host.network_errors import reason
+from daemon.host.sockets import reason
 from daemon.kit.wording import log_in
 from daemon.upstreams.transports.failures import Failure, LoginFailed
 from daemon.upstreams.transports.http_client import NETWORK_ERRORS, exchange, read_body

@@ -17,7 +17,7 @@ import trio.testing
 import trustme
 
 from daemon.authorization.guarded_http import ANSWER_SECONDS, GuardedTransport, UnsafeAddress, refuse_unsafe
-from daemon.host.network_errors import reason
+from daemon.host.sockets import reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

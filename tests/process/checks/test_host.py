@@ -12,7 +12,7 @@ import pytest
 
 from daemon.checks.findings import TABLE, Level
 from daemon.checks.host import CHILD_FILES, OWN_FILES, REMOTE_FILES, leavings, limits, units
-from daemon.cli.doctor_scene import gather
+from daemon.cli.doctor import gather
 from daemon.setup.running.service import LINGER
 from tests.unit.checks.scenes import levels, only, process
 from tests.unit.processes.dying import DyingDaemon

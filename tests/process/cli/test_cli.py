@@ -244,7 +244,6 @@ def test_connect_imports_only_the_standard_library(sockets: Path) -> None:
         "daemon.cli.connect",
         "daemon.cli.table",
         "daemon.host",
-        "daemon.host.trust",
         "daemon.host.paths",
     }
 

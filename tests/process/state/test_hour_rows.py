@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daemon.state.hour_rows import KEPT, SECONDS, read_hours
+from daemon.state.event_rows import KEPT, SECONDS, read_hours
 from daemon.state.sql import Batch
 
 if TYPE_CHECKING:

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon import version
-from daemon.cli.doctor_scene import gather
+from daemon.cli.doctor import gather
 from tests.unit.cli.daemons import fake_control, status_of
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from daemon.checks.findings import Finding, Level
-    from daemon.checks.scene import Scene
+    from daemon.checks.findings import Finding, Level, Scene
 
 NOBODY = 65534
 """A user who owns nothing."""

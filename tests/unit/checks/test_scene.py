@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.doctor_scene import UNKNOWN, gather, is_daemon
+from daemon.cli.doctor import UNKNOWN, gather, is_daemon
 from tests.unit.checks.scenes import listening, process
 from tests.unit.cli.daemons import SILENCE, fake_control, status_of
 

@@ -10,7 +10,7 @@ import pytest
 from daemon.checks.findings import Level
 from daemon.checks.listening import LONGEST
 from daemon.checks.listening import sockets as check
-from daemon.cli.doctor_scene import gather
+from daemon.cli.doctor import gather
 from daemon.host.sockets import bind, unbind
 from tests.unit.checks.scenes import NOBODY, as_somebody_else, levels, listening, only
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.import_view import data, table
+from daemon.cli.import_servers import data, table
 from daemon.cli.terminal import Screen
 from tests.unit.setup.clients.test_importing import planned_and_found
 

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 import trio
 
-from daemon.host.network_errors import reason
+from daemon.host.sockets import reason
 
 
 def wrapped(error: BaseException) -> Exception:

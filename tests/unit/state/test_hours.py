@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.state.hour_rows import SECONDS
+from daemon.state.event_rows import SECONDS
 from daemon.state.hours import WAITING, HourlyCounts
 
 HOUR = 500_000

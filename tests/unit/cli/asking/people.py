@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.cli.asking.person import Interrupted
+from daemon.cli.asking.elicitation import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

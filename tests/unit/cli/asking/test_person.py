@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.asking.person import Interrupted, Terminal, forget_typed, is_coloured
+from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
