@@ -189,19 +189,23 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def registry_and_servers(config: Config) -> tuple[Registry, Servers[UpstreamActor]]:
+def registry_and_servers(config: Config) -> tuple[Registry, Servers]:
     """A daemon's registry and servers, wired as the tree wires them; nothing is started."""
     registry, outbox, children = Registry(config, wall=time.time), Outbox(), Children()
 
     servers = Servers(
         config,
-        make=partial(
-            UpstreamActor,
-            outbox=outbox,
-            opening=partial(OpenContext, outbox=outbox, children=children),
-            wall=time.time,
-            audience=ConnectedClients(),
-            settle=registry.settle,
+        make=lambda server, tell, redact: (
+            UpstreamActor(
+                server,
+                tell,
+                redact,
+                outbox=outbox,
+                opening=partial(OpenContext, outbox=outbox, children=children),
+                wall=time.time,
+                audience=ConnectedClients(),
+                settle=registry.settle,
+            ).access
         ),
         catalog=registry.catalog,
         tell=registry.tell,

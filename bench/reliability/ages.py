@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from bench.reliability.promise import Scale
-    from daemon.actors.upstream import UpstreamActor
     from daemon.upstreams.servers import Servers
 
 DAY = 24 * 3600.0
@@ -135,7 +134,7 @@ def _answer(message: dict[str, object]) -> dict[str, object]:
             return {"error": {"code": -32601, "message": "Method not found"}}
 
 
-async def reach(servers: Servers[UpstreamActor], state: ServerState, name: str) -> None:
+async def reach(servers: Servers, state: ServerState, name: str) -> None:
     """Wait until a server is in a state."""
     with trio.fail_after(FOREVER):
         await servers.supervisor.children[name].status.wait_until(lambda status: status.state is state)

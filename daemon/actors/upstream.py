@@ -23,12 +23,14 @@ from daemon.errors import (
     leaf,
 )
 from daemon.model import Era
+from daemon.upstreams.access import UpstreamAccess
 from daemon.upstreams.admission import Admission, keep_expiring
-from daemon.upstreams.events import UpstreamEvents
+from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.handshake import Greeter, Greeting
 from daemon.upstreams.instances.own_lists import capabilities_of
 from daemon.upstreams.keepalive import Keepalive
 from daemon.upstreams.second import SecondConnection
+from daemon.upstreams.server_lists import ServerLists
 from daemon.upstreams.transports.opening import OpenContext, connector
 from daemon.upstreams.watched import WatchedServer
 
@@ -53,7 +55,7 @@ REASON_SECONDS = 0.5
 """Seconds that a lost request waits for the connection to say why it ended."""
 
 
-class UpstreamActor(UpstreamEvents):
+class UpstreamActor:
     """Opens a server's connections, and serves calls over them."""
 
     def __init__(
@@ -80,21 +82,22 @@ class UpstreamActor(UpstreamEvents):
             audience: the clients, for what belongs to no call.
             settle: returns once the registry has processed the facts it was told.
         """
-        super().__init__(
-            server,
-            tell=tell,
-            wall=wall,
-            redact=redact,
-            settle=settle,
-            start_limit=self._start_limit,
-            outbox=outbox,
-            audience=audience,
+        lists = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
+        self.access = UpstreamAccess(
+            server, lists, audience=audience, outbox=outbox, wall=wall, start_limit=self._start_limit
         )
-        self._context = opening(server=server, events=self)
+        """The server, as everybody else reaches it."""
+        self.access.run, self.access.end = self.run, self.end
+        self.events = ServerEvents(self.access, redact)
+        """Takes what the first connection reports."""
+        self._server = server
+        self._context = opening(server=server, events=self.events)
         self._second: SecondConnection | None = None
         if server.era is EraWish.AUTO:
-            self._second = SecondConnection(self, self._context, audience, self._start_limit, self._report)
-        self.second = self._second
+            self._second = SecondConnection(
+                self.access, self.events, self._context, self._start_limit, self._report
+            )
+        self.access.second = self._second
         self._greeter = Greeter()
         self._watched = WatchedServer(server.label, audience)
         self._may_install = Path(server.command or "").name in INSTALLERS
@@ -102,64 +105,26 @@ class UpstreamActor(UpstreamEvents):
         self._end_asked = trio.Event()
         self._end_reason = HEALTHY
 
-    @property
-    def has_calls(self) -> bool:
-        """Whether calls are in flight, over whichever connection."""
-        second = None if self._second is None else self._second.admission
-        return self.in_flight > 0 or (second is not None and len(second) > 0)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether somebody waits for it, follows a resource of it, or has a task there."""
-        return self.has_calls or self.waking.waiting > 0 or self._audience.uses(self.name)
-
-    def rest(self) -> None:
-        """End this run until the next call: nobody has used it for a while."""
-        self._shut()
-        self.child.rest()
-
-    def be_gone(self) -> None:
-        """Take no new calls any more; those under way go on. What clients want beside calls ends here."""
-        if not self.is_gone:
-            self.is_gone = True
-            self._audience.gone(self.name)
-
-    def be_replaced(self) -> None:
-        """Take no new calls any more: another actor has its name and its child."""
-        self._audience.lost(self.name)
-        self.is_gone = True
-
-    def restart_drained(self) -> None:
-        """End the run that a restart leaves to its calls."""
-        if self._lifecycle is not None:
-            self._lifecycle.restart_now()
-
-    def be_forgotten(self) -> None:
-        """Note that nobody has its name any more: what clients want of it is kept no longer."""
-        self._audience.gone(self.name)
-
-    # --- one incarnation -----------------------------------------------------------------------------------
-
     async def run(self, lifecycle: Lifecycle) -> None:
         """Connect, and serve until the connection is lost.
 
         Raises:
             RunError: why the run ended, for the supervisor.
         """
-        self._lifecycle = lifecycle
-        self.log.begin(failing=self.child.status.value.attempt > 0)
-        last = self.child.status.last.cause
-        self._greeter.begin(self.server.era, self._context.introduced(self.of), last=last)
+        self.access.lifecycle = lifecycle
+        self.access.log.begin(failing=self.access.child.status.value.attempt > 0)
+        last = self.access.child.status.last.cause
+        self._greeter.begin(self._server.era, self._context.introduced(self.access.of), last=last)
         await self._connect(lifecycle)
 
     def end(self, reason: Reason) -> None:
         """End this run for a reason of the daemon's, which its open calls are told."""
-        if self._connection is None or self._lifecycle is None or self._end_asked.is_set():
+        if self._connection is None or self.access.lifecycle is None or self._end_asked.is_set():
             return
         self._end_reason = reason
         self._end_asked.set()
-        self._lifecycle.ending(reason)
-        self._shut()
+        self.access.lifecycle.ending(reason)
+        self.access.shut()
         for _key, exchange in self._connection.expire(idle=0.0, total=0.0):
             exchange.lost(UpstreamLost(f"{reason.text}; whether the call ran is unknown"))
         self._context.outbox.flush()
@@ -167,11 +132,11 @@ class UpstreamActor(UpstreamEvents):
     async def _connect(self, lifecycle: Lifecycle) -> None:
         self._end_asked = trio.Event()
         # Until the server has said which era it speaks, calls wait for both connections.
-        self.second = self._second
+        self.access.second = self._second
         try:
             async with await connector(self._context) as connection:
                 self._connection = connection
-                connection.capabilities = capabilities_of(self.server)
+                connection.capabilities = capabilities_of(self._server)
                 try:
                     await self._live(connection, lifecycle)
                 except Exception as error:
@@ -180,9 +145,10 @@ class UpstreamActor(UpstreamEvents):
                     lifecycle.ending(error.reason if isinstance(error, RunError) else ours)
                     raise
                 finally:
-                    self._shut()
-                    self.pings = self._connection = None
-                    self.children.clear()
+                    self.access.shut()
+                    self.access.pings = self._connection = None
+                    self.access.pid = None
+                    self.access.children.clear()
         except Busy as busy:
             lifecycle.hold_off(busy.wait)
             raise
@@ -194,10 +160,10 @@ class UpstreamActor(UpstreamEvents):
                 nursery.start_soon(connection.run)
                 nursery.start_soon(self._await_end)
                 try:
-                    self.greeting = await self._greeter.greet(
-                        connection, self.server.timeouts, installs=self._may_install
+                    self.access.greeting = await self._greeter.greet(
+                        connection, self._server.timeouts, installs=self._may_install
                     )
-                    await self._serve(connection, self.greeting, lifecycle)
+                    await self._serve(connection, self.access.greeting, lifecycle)
                 except* UpstreamLost:
                     # The receiving task is about to raise the reason, with the exit status.
                     await trio.sleep(REASON_SECONDS)
@@ -211,52 +177,57 @@ class UpstreamActor(UpstreamEvents):
         raise ConnectionLost(why.text, why.cause, **why.data)
 
     def _start_limit(self) -> float:
-        return self._greeter.limit(self.server.timeouts, installs=self._may_install)
+        return self._greeter.limit(self._server.timeouts, installs=self._may_install)
 
     async def _serve(self, connection: UpstreamConnection, greeting: Greeting, lifecycle: Lifecycle) -> None:
-        self.is_modern = greeting.era is Era.MODERN
-        if not self.is_modern:
-            self.second = None
-        self.has_resources = "resources" in greeting.others
-        self.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
+        self.access.is_modern = greeting.era is Era.MODERN
+        if not self.access.is_modern:
+            self.access.second = None
+        self.access.has_resources = "resources" in greeting.others
+        self.access.log.say("INFO", f"speaks MCP {greeting.version}: {greeting.server_info}")
         async with trio.open_nursery() as nursery:
             if greeting.era is Era.MODERN:
                 # Before the first listing: a change between the two would be missed.
-                await nursery.start(self.subscription.keep, connection, greeting.wishes)
+                await nursery.start(self.events.subscription.keep, connection, greeting.wishes)
             else:
                 nursery.start_soon(self._watched.keep, connection, greeting)
-            self.listing.begin(connection, lifecycle.incarnation, greeting)
-            listed = await self.listing.tools.list_now()
+            self.access.listing.begin(connection, lifecycle.incarnation, greeting)
+            listed = await self.access.listing.tools.list_now()
             with trio.move_on_after(QUESTIONS_SECONDS):
                 await connection.wait_answered()
-            connection.given_up.seconds = self.server.timeouts.call
-            self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
+            connection.given_up.seconds = self._server.timeouts.call
+            self.access.admission = Admission(
+                self.access.name, connection, self._server.limits, apart=self.access.apart
+            )
             self._may_install = False
             self._greeter.is_up()
-            if self._second is not None and self.is_modern:
+            if self._second is not None and self.access.is_modern:
                 nursery.start_soon(self._second.keep)
-            self.pings = pings = Keepalive(connection, self.server.timeouts, self._report)
-            nursery.start_soon(self._keep_alive, self.pings, greeting.era)
+            self.access.pings = pings = Keepalive(connection, self._server.timeouts, self._report)
+            nursery.start_soon(self._keep_alive, self.access.pings, greeting.era)
             flush = self._context.outbox.flush
             nursery.start_soon(
-                keep_expiring, self._admission, self.server.timeouts, flush, lambda: pings.problem.text
+                keep_expiring, self.access.admission, self._server.timeouts, flush, lambda: pings.problem.text
             )
-            await nursery.start(self.listing.keep, listed, self._report)
+            await nursery.start(self.access.listing.keep, listed, self._report)
             if not self._end_asked.is_set():
                 self._report()
 
     def _report(self, _changed: Reason = HEALTHY) -> None:
         """Report how it is, whatever has changed: silence says more than what is wrong with its list."""
-        if self._lifecycle is None or self._admission is None:
+        if self.access.lifecycle is None or self.access.admission is None:
             return
         second = None if self._second is None else self._second.pings
-        problems = (*(pings.problem for pings in (self.pings, second) if pings), self.standing.problem)
+        problems = (
+            *(pings.problem for pings in (self.access.pings, second) if pings),
+            self.access.standing.problem,
+        )
         problem = next((each for each in problems if each.cause), HEALTHY)
         if problem.cause:
-            self._lifecycle.degraded(problem)
+            self.access.lifecycle.degraded(problem)
         else:
-            self._lifecycle.ready()
-            self.log.ready()
+            self.access.lifecycle.ready()
+            self.access.log.ready()
 
     async def _keep_alive(self, pings: Keepalive, era: Era) -> None:
         self.end(await pings.run(era))

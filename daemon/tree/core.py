@@ -86,16 +86,21 @@ def _history(around: Surroundings) -> History:
     return history
 
 
-def _servers(core: Core, config: Config) -> Servers[UpstreamActor]:
+def _servers(core: Core, config: Config) -> Servers:
+    opening = partial(core.around.opening(core.outbox), introduced=core.registry.introduced)
     return Servers(
         config,
-        make=partial(
-            UpstreamActor,
-            outbox=core.outbox,
-            opening=partial(core.around.opening(core.outbox), introduced=core.registry.introduced),
-            wall=time.time,
-            audience=core.audience,
-            settle=core.registry.settle,
+        make=lambda server, tell, redact: (
+            UpstreamActor(
+                server,
+                tell,
+                redact,
+                outbox=core.outbox,
+                opening=opening,
+                wall=time.time,
+                audience=core.audience,
+                settle=core.registry.settle,
+            ).access
         ),
         catalog=core.registry.catalog,
         tell=core.registry.tell,

@@ -7,6 +7,7 @@ for a server that is down longer than a request for what the server offers.
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,27 +15,32 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.config.labels import server_of
-from daemon.counting.measures import CallStats
+from daemon.config.model import Share
+from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
 from daemon.supervision.starts import HOLD_SECONDS, LOOK_SECONDS, Rank
 from daemon.surfaces.answers import told, what_helps
 from daemon.upstreams.attribution import Apart
-from daemon.upstreams.server_actors import LastUse, last_use_of
-from daemon.upstreams.server_lists import ServerLists
+from daemon.upstreams.instances.own_lists import roots_of
+from daemon.upstreams.runlog import RunLog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from daemon.catalog.snapshot import Catalog
+    from daemon.causes import Reason
     from daemon.config.model import Server
     from daemon.config.tuning import Timeouts
-    from daemon.facts import Fact, ServerStatus
-    from daemon.ports import CallToSend, Instances, Upstream
-    from daemon.safety.redact import Redactor
+    from daemon.facts import ServerStatus
+    from daemon.ports import Audience, CallToSend, Instances, Upstream
     from daemon.supervision.child import Child
+    from daemon.supervision.lifecycle import Lifecycle
     from daemon.upstreams.admission import Admission
-    from daemon.upstreams.instances.own_lists import OwnLists
-    from daemon.upstreams.server_lists import ListingStatus
+    from daemon.upstreams.handshake import Greeting
+    from daemon.upstreams.keepalive import Keepalive
+    from daemon.upstreams.server_lists import ListingStatus, ServerLists
+    from daemon.wire.outbox import Outbox
     from daemon.wire.requests import Exchange
 
 LINE_SECONDS = HOLD_SECONDS + 2 * LOOK_SECONDS
@@ -152,75 +158,140 @@ def outlook(server: str, status: ServerStatus) -> str:
     return f"server {server} is {status.state}" + (f": {status.reason}" if status.reason else "")
 
 
+INSTANCE_IDLE = 600.0
+"""Seconds without use after which an instance is ended if its server's `idle` does not say: an agent at work
+calls again within minutes, and a browser that nobody looks at holds hundreds of megabytes."""
+
+
+def idle_seconds(server: Server) -> float:
+    """Seconds without use after which a server, or an instance of it, is ended; infinite for never."""
+    if server.idle is not None:
+        return server.idle
+    return math.inf if server.shared_by is Share.ALL else INSTANCE_IDLE
+
+
+class LastUse:
+    """The last use of one server: a call that was sent or has ended."""
+
+    def __init__(self, seconds: float) -> None:
+        """Begin unused.
+
+        Args:
+            seconds: seconds without use after which it is ended.
+        """
+        self.seconds = seconds
+        self.at = -math.inf
+        """When it was, on trio's clock."""
+
+    def note(self) -> None:
+        """Note that it is used now."""
+        self.at = trio.current_time()
+
+    def counted(self, seconds: Sequence[float], *, ok: bool, stats: tuple[CallStats, ...]) -> None:
+        """Count calls that have ended, in each of these."""
+        self.note()
+        for each in stats:
+            each.record(seconds, ok=ok)
+
+    @property
+    def due(self) -> float:
+        """When it has been unused for long enough, on trio's clock."""
+        return self.at + self.seconds
+
+
+def last_use_of(server: Server) -> LastUse | None:
+    """What notes the last use of a server; None if nothing depends on it."""
+    seconds = idle_seconds(server)
+    return LastUse(seconds) if server.instance is not None or seconds < math.inf else None
+
+
 class UpstreamAccess:
-    """Access to one server: `ports.Upstream`, and what operators ask of it."""
+    """One server, as clients (`ports.Upstream`), operators and its supervisor reach it."""
 
     child: Child
-    """Set once the supervisor knows it."""
+    """The supervisor's view of it; set once it is added there."""
+    run: Callable[[Lifecycle], Awaitable[None]]
+    """Runs one incarnation; the exception that ends it is the reason. Set by its actor (`actors.upstream`)."""
+    end: Callable[[Reason], None]
+    """Ends the run under way for a reason of the daemon's, which its open calls are told. Set by its actor."""
 
     def __init__(
         self,
         server: Server,
+        listing: ServerLists,
         *,
-        tell: Callable[[Fact], None],
+        audience: Audience,
+        outbox: Outbox,
         wall: Callable[[], float],
-        redact: Redactor,
-        settle: Callable[[], Awaitable[None]],
         start_limit: Callable[[], float],
     ) -> None:
         """Start with the server down.
 
         Args:
             server: the server's configuration.
-            tell: leaves a fact with the registry.
+            listing: its lists.
+            audience: the clients, for what belongs to no call.
+            outbox: the daemon's outbox.
             wall: seconds since the epoch.
-            redact: takes secrets out of what the server says about itself.
-            settle: returns once the registry has processed the facts it was told.
             start_limit: seconds that the handshake under way, or the next one, may take.
         """
-        self.name = server.label
-        self.of = server.name
+        self.server, self.name, self.of = server, server.label, server.name
+        self.listing, self.audience, self.wall = listing, audience, wall
         self.instances: Instances | None = None
-        self.is_gone = False
-        self.has_resources = False
-        self.second: Upstream | None = None
-        self.server = server
+        self.is_gone = self.has_resources = False
         self.is_modern = False
         """Whether it speaks MCP 2026-07-28 (`ports.Upstream`)."""
-        self.tell = tell
-        self.stats = CallStats()
+        self.roots = roots_of(server)
+        self.second: Upstream | None = None
+        self.admission: Admission | None = None
+        """The way to its first connection while that takes calls."""
+        self.second_admission: Admission | None = None
+        """The way to its second connection while that takes calls (`upstreams.second`)."""
+        self.stats, self.noise, self.stderr = CallStats(), Noise(), StderrTail()
         self.apart = Apart(server.label)
         """Whether calls are made one client at a time."""
-        self.listing = ServerLists(server, tell=tell, wall=wall, redact=redact, settle=settle)
+        self.log = RunLog(server.label, stable_after=server.restart.stable_after, wall=wall)
+        self.greeting: Greeting | None = None
+        self.pings: Keepalive | None = None
+        self.lifecycle: Lifecycle | None = None
+        """The run under way, or the last one."""
+        self.pid: int | None = None
+        """The process of its first connection; None while it has none."""
+        self.children: dict[int, int] = {}
+        """The marks of the server's processes by pid: that of the first connection, then that of the second."""
+        self.own_catalog: Callable[[Catalog], Catalog] = lambda catalog: catalog
+        """The catalog by which its clients' calls are judged: an instance may list something of its own."""
+        self.wait_current = listing.tools.wait_current
         self.record: Callable[..., None] = self.stats.record
-        self.wait_current = self.listing.tools.wait_current
-        self.own: OwnLists | None = None
-        """What it lists, if other instances of its server may list something else."""
         self.use: LastUse | None = last_use_of(server)
         """When it was last used; None if nothing depends on it."""
         if self.use is not None:
             self.record = partial(self.use.counted, stats=(self.stats,))
-        self._wall = wall
         self.waking = Waking(server.timeouts, start_limit)
-        self._admission: Admission | None = None
+        self._outbox = outbox
 
     def __repr__(self) -> str:
-        return f"<Upstream {self.name}: {'up' if self._admission else 'down'}, {self.stats.calls} calls>"
+        return f"<Upstream {self.name}: {'up' if self.admission else 'down'}, {self.stats.calls} calls>"
 
     @property
     def in_flight(self) -> int:
         """Calls that wait for the server's answer or are in line for the server."""
-        return 0 if self._admission is None else len(self._admission)
+        return 0 if self.admission is None else len(self.admission)
 
     @property
     def queued(self) -> int:
         """Calls in line for the server."""
-        return 0 if self._admission is None else self._admission.queued
+        return 0 if self.admission is None else self.admission.queued
 
     @property
-    def is_up(self) -> bool:
-        """Whether calls are taken."""
-        return self._admission is not None
+    def has_calls(self) -> bool:
+        """Whether calls are in flight, over whichever connection."""
+        return any(len(each) for each in (self.admission, self.second_admission) if each is not None)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for it, follows a resource of it, or has a task there."""
+        return self.has_calls or self.waking.waiting > 0 or self.audience.uses(self.name)
 
     @property
     def can_wake(self) -> bool:
@@ -240,35 +311,40 @@ class UpstreamAccess:
 
     @property
     def standing(self) -> ListingStatus:
-        """The state of its list of tools (`upstreams.listing.Listing.standing`)."""
+        """The state of its list of tools (`upstreams.server_lists.Listing.standing`)."""
         return self.listing.tools.standing
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a client's call now (`ports.Upstream.send`)."""
         if self.use is not None:
             self.use.note()
-        if self._admission is None:
+        if self.admission is None:
             raise self._unavailable()
-        return self._admission.admit(call, exchange, client)
+        return self.admission.admit(call, exchange, client)
 
     def cancel(self, key: int, reason: str) -> None:
         """Give up a call; a call of an earlier connection has ended already."""
-        if self._admission is not None:
-            self._admission.cancel(key, reason)
+        if self.admission is not None:
+            self.admission.cancel(key, reason)
+
+    def notify(self, method: str) -> None:
+        """Tell the server something that needs no params (`ports.Upstream.notify`)."""
+        if self.admission is not None:
+            self.admission.notify(method)
 
     async def wake(self) -> bool:
         """Cut a backoff short and wait for the server to come up (`ports.Upstream.wake`)."""
-        if self._admission is None and self.can_wake:
+        if self.admission is None and self.can_wake:
             with self.waking.counted():
                 await self.waking.for_call(self.child)
-        return self._admission is not None
+        return self.admission is not None
 
     async def wake_to_list(self, *, wholly: bool = False) -> bool:
         """As `wake`, for a caller that wants to know what it offers (`ports.Upstream.wake_to_list`)."""
-        if self._admission is None and self.can_wake:
+        if self.admission is None and self.can_wake:
             with self.waking.counted():
                 await self.waking.for_list(self.child, wholly=wholly)
-        return self._admission is not None
+        return self.admission is not None
 
     async def refresh(self) -> str:
         """List everything again now; return what went wrong with the tools, empty if nothing did.
@@ -279,9 +355,34 @@ class UpstreamAccess:
         if not await self.wake():
             raise self._unavailable()
         problem = await self.listing.refresh()
-        if self._admission is None:
+        if self.admission is None:
             raise self._unavailable()
         return problem
 
+    def shut(self) -> None:
+        """Take no more calls over the first connection, and give back those in line."""
+        self.listing.end()
+        if not self.is_gone:
+            # Its name may be another's by now.
+            self.audience.lost(self.name)
+        if self.admission is not None:
+            admission, self.admission = self.admission, None
+            admission.close()
+            self._outbox.flush()
+
+    def close_line(self) -> None:
+        """Send nothing more: calls in line are answered as not sent. The daemon is going down."""
+        if self.admission is not None:
+            self.admission.close()
+
+    def leave(self, *, forgotten: bool) -> None:
+        """Take no new calls any more; those under way go on.
+
+        Args:
+            forgotten: whether what clients want of it beside calls ends here; otherwise another has its name.
+        """
+        self.is_gone = True
+        (self.audience.gone if forgotten else self.audience.lost)(self.name)
+
     def _unavailable(self) -> UpstreamUnavailable:
-        return unavailable(self.name, self.child.status.value, self._wall())
+        return unavailable(self.name, self.child.status.value, self.wall())

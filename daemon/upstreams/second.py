@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from daemon.catalog.snapshot import Catalog
     from daemon.causes import Reason
-    from daemon.ports import Audience, CallToSend, Instances, Upstream, UpstreamConnection
-    from daemon.upstreams.events import UpstreamEvents
+    from daemon.ports import CallToSend, Instances, Upstream, UpstreamConnection
+    from daemon.upstreams.access import UpstreamAccess
+    from daemon.upstreams.events import ServerEvents
     from daemon.upstreams.transports.opening import OpenContext
     from daemon.wire.requests import Exchange, PeerRequest
 
@@ -53,9 +55,9 @@ class SecondConnection:
 
     def __init__(
         self,
-        first: UpstreamEvents,
+        first: UpstreamAccess,
+        events: ServerEvents,
         context: OpenContext,
-        audience: Audience,
         limit: Callable[[], float],
         on_change: Callable[[Reason], None] = lambda _problem: None,
         idle: float = IDLE_SECONDS,
@@ -64,30 +66,26 @@ class SecondConnection:
 
         Args:
             first: the server, over its first connection.
+            events: takes what the first connection reports.
             context: what opens a connection to it.
-            audience: the clients, for the level of the server's log that they have set.
             limit: seconds that a handshake may take.
             on_change: told when the server falls silent over it, and when it is heard again.
             idle: seconds without a call after which it is closed.
         """
         self.name, self.of = first.name, first.of
         self.instances: Instances | None = None
-        self.own_catalog = first.own_catalog
         self.wait_current, self.wake_to_list = first.wait_current, first.wake_to_list
         self.is_modern, self.has_resources = True, False
         """Modern, since any call of these clients may have gone over the first connection."""
         self.roots = first.roots
         self.second: Upstream | None = None
         self._first = first
-        self._context = attrs.evolve(context, events=SecondEvents(first, self))
-        self._audience = audience
+        self._context = attrs.evolve(context, events=SecondEvents(first, events, self))
         self._limit = limit
         self._idle_seconds = idle
         self._on_change = on_change
         self.pings: Keepalive | None = None
         """The pings over this connection while it is up."""
-        self.admission: Admission | None = None
-        """The way to this connection while it takes calls."""
         self.pid: int | None = None
         """Its own process, as long as it is counted among the server's."""
         self._wanted = trio.Event()
@@ -98,7 +96,7 @@ class SecondConnection:
         """Whether it is being opened, or is up."""
 
     def __repr__(self) -> str:
-        return f"<Second connection to {self.name}: {'up' if self.admission else 'down'}>"
+        return f"<Second connection to {self.name}: {'up' if self._first.second_admission else 'down'}>"
 
     # --- ports.Upstream ------------------------------------------------------------------------------------
 
@@ -117,10 +115,14 @@ class SecondConnection:
         """Whether the server has announced that its tools changed, and has not listed them since."""
         return self._first.is_stale
 
+    def own_catalog(self, catalog: Catalog, /) -> Catalog:
+        """The catalog by which its clients' calls are judged."""
+        return self._first.own_catalog(catalog)
+
     @property
     def can_wake(self) -> bool:
         """Whether a call should wait for `wake`: also while only this connection is down."""
-        return self._first.is_up or self._first.can_wake
+        return self._first.admission is not None or self._first.can_wake
 
     def send(self, call: CallToSend, exchange: Exchange, client: int = 0) -> int:
         """Forward a call (`ports.Upstream.send`).
@@ -131,9 +133,9 @@ class SecondConnection:
         self._called = True
         if self._first.use is not None:
             self._first.use.note()
-        if self.admission is not None and self._first.is_up:
-            return self.admission.admit(call, exchange, client)
-        if self._goes_over_first or not self._first.is_up:
+        if self._first.second_admission is not None and self._first.admission is not None:
+            return self._first.second_admission.admit(call, exchange, client)
+        if self._goes_over_first or self._first.admission is None:
             return self._first.send(call, exchange, client)
         text = f"server {self.name} is not connected yet for clients of your revision of MCP. Try again."
         raise UpstreamUnavailable(text, server=self.name)
@@ -141,8 +143,8 @@ class SecondConnection:
     def notify(self, method: str) -> None:
         """Tell the server over both connections."""
         self._first.notify(method)
-        if self.admission is not None:
-            self.admission.notify(method)
+        if self._first.second_admission is not None:
+            self._first.second_admission.notify(method)
 
     def record(self, seconds: Sequence[float], *, ok: bool) -> None:
         """Count calls as the server's: of an instance, its own and its server's."""
@@ -150,19 +152,19 @@ class SecondConnection:
 
     def cancel(self, key: int, reason: str) -> None:
         """Give up a call, over whichever connection it went; no two calls have the same key."""
-        if self.admission is not None:
-            self.admission.cancel(key, reason)
+        if self._first.second_admission is not None:
+            self._first.second_admission.cancel(key, reason)
         self._first.cancel(key, reason)
 
     async def wake(self) -> bool:
         """Open the connection if the server is up or comes up; if that fails, calls go over the first one."""
         if not await self._first.wake():
             return False
-        if self.admission is None and not self._goes_over_first:
+        if self._first.second_admission is None and not self._goes_over_first:
             self._wanted.set()
             with self._first.waking.counted(), trio.move_on_after(self._limit()):
                 await self._settled.wait()
-            if self.admission is None:
+            if self._first.second_admission is None:
                 self._refuse(REFUSED_SECONDS)
         return True
 
@@ -197,7 +199,7 @@ class SecondConnection:
                     self._refuse(math.inf)
                     self._first.log.say("INFO", f"has no connection for clients of older revisions: {plain}")
                 else:
-                    if self._is_open and self.admission is None:
+                    if self._is_open and self._first.second_admission is None:
                         self._refuse(REFUSED_SECONDS)
                     text = f"its connection for clients of older revisions ended: {plain}"
                     self._first.log.say("WARNING", text)
@@ -212,12 +214,14 @@ class SecondConnection:
             greeting = await initialize(connection, self._limit())
             if greeting.logs:
                 # Before the first call: its lines would be missed.
-                await nursery.start(keep_level, connection, self.name, self._audience)
+                await nursery.start(keep_level, connection, self.name, self._first.audience)
             connection.given_up.seconds = timeouts.call
             limits = self._context.server.limits
-            self.admission = Admission(self.name, connection, limits, apart=self._first.apart)
+            self._first.second_admission = Admission(self.name, connection, limits, apart=self._first.apart)
             self._settled.set()
-            nursery.start_soon(keep_expiring, self.admission, timeouts, self._context.outbox.flush)
+            nursery.start_soon(
+                keep_expiring, self._first.second_admission, timeouts, self._context.outbox.flush
+            )
             self.pings = Keepalive(connection, timeouts, self._on_change)
             nursery.start_soon(_keep_alive, self.pings)
             await self._idle(connection)
@@ -243,8 +247,8 @@ class SecondConnection:
             self._first.children.pop(self.pid, None)
         self._settled.set()
         self._wanted, self._settled = trio.Event(), trio.Event()
-        if self.admission is not None:
-            admission, self.admission = self.admission, None
+        if self._first.second_admission is not None:
+            admission, self._first.second_admission = self._first.second_admission, None
             admission.close()
             self._context.outbox.flush()
 
@@ -260,9 +264,10 @@ class SecondEvents:
     Only calls are this connection's own: requests and notifications may belong to one of them.
     """
 
-    def __init__(self, first: UpstreamEvents, second: SecondConnection) -> None:
-        """Pass on to `first` what `second` hears."""
+    def __init__(self, first: UpstreamAccess, events: ServerEvents, second: SecondConnection) -> None:
+        """Pass on to `events`, the first connection's, what `second` hears."""
         self._first = first
+        self._events = events
         self._second = second
 
     def on_lost(self, reason: str) -> None:
@@ -272,23 +277,23 @@ class SecondEvents:
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
         """Hand a request to the client whose call over this connection it belongs to."""
-        self._first.attribute(request, cause, self._second.admission)
+        self._events.attribute(request, cause, self._first.second_admission)
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
         """Take it as over the first connection, but for whose call it may belong to."""
-        self._first.hear(method, params, cause, self._second.admission, Era.HANDSHAKE)
+        self._events.hear(method, params, cause, self._first.second_admission, Era.HANDSHAKE)
 
     def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
         """Have the lists read over the first connection."""
-        self._first.on_list_changed(kinds)
+        self._events.on_list_changed(kinds)
 
     def on_noise(self, line: bytes, problem: str) -> None:
         """Count it as the server's."""
-        self._first.on_noise(line, problem)
+        self._events.on_noise(line, problem)
 
     def on_log(self, said: bytes) -> None:
         """Keep it as the server's."""
-        self._first.on_log(said)
+        self._events.on_log(said)
 
     def on_child(self, pid: int, mark: int) -> None:
         """Count it as a second process of the server."""

@@ -2,112 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from daemon.config.model import Share, StartMode, TransportType
-from daemon.ports import Upstream
+from daemon.config.model import StartMode, TransportType
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.status import LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from daemon.config.model import Server
     from daemon.config.redaction import Redactors
-    from daemon.counting.measures import CallStats, Noise, StderrTail
     from daemon.facts import Fact, ServerStatus
     from daemon.history.event import Event
+    from daemon.ports import Upstream
     from daemon.safety.redact import Redactor
-    from daemon.supervision.child import Child
-    from daemon.supervision.lifecycle import Lifecycle
     from daemon.supervision.supervisor import Supervisor
-    from daemon.upstreams.attribution import Apart
-    from daemon.upstreams.handshake import Greeting
-    from daemon.upstreams.instances.own_lists import OwnLists
-    from daemon.upstreams.keepalive import Keepalive
-    from daemon.upstreams.runlog import RunLog
-    from daemon.upstreams.server_lists import ListingStatus
+    from daemon.upstreams.access import UpstreamAccess
 
 
 LINES_OF_END = 10
 """Lines of stderr that the event of a run's end has: what a program says last is why it ends."""
 
 
-class SupervisedServer(Upstream, Protocol):
-    """The actor of one server, or of one instance of it."""
-
-    server: Server
-    """The configuration of the server."""
-    child: Child
-    """The supervisor's view of it; set once it is added there."""
-    log: RunLog
-    """What the daemon's log says about its runs."""
-    use: LastUse | None
-    """When it was last used; None if nothing depends on it."""
-    stats: CallStats
-    noise: Noise
-    stderr: StderrTail
-    apart: Apart
-    greeting: Greeting | None
-    pings: Keepalive | None
-
-    @property
-    def pid(self) -> int | None:
-        """The process of its first connection."""
-
-    record: Callable[..., None]
-    own: OwnLists | None
-
-    async def run(self, lifecycle: Lifecycle) -> None:
-        """Run one incarnation; the exception that ends it is the reason."""
-
-    @property
-    def in_flight(self) -> int:
-        """Calls that wait for the server's answer or are in line for the server."""
-
-    @property
-    def queued(self) -> int:
-        """Calls in line for the server."""
-
-    @property
-    def standing(self) -> ListingStatus:
-        """The state of its list of tools."""
-
-    @property
-    def has_calls(self) -> bool:
-        """Whether calls are in flight, over whichever connection."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether somebody waits for it, follows a resource of it, or has a task there."""
-
-    async def refresh(self) -> str:
-        """List everything again now; return what went wrong with the tools, empty if nothing did."""
-
-    def rest(self) -> None:
-        """End this run until the next call."""
-
-    def be_gone(self) -> None:
-        """Take no new calls any more; those under way go on."""
-
-    def be_replaced(self) -> None:
-        """Take no new calls any more: another actor has its name and its child."""
-
-    def restart_drained(self) -> None:
-        """End the run that a restart leaves to its calls."""
-
-    def be_forgotten(self) -> None:
-        """Note that nobody has its name any more."""
-
-
-def spec_of(upstream: SupervisedServer, on_status: Callable[[ServerStatus], None] | None = None) -> ChildSpec:
+def spec_of(upstream: UpstreamAccess, on_status: Callable[[ServerStatus], None] | None = None) -> ChildSpec:
     """The specification of a server's actor for its supervisor.
 
     Args:
@@ -130,57 +54,10 @@ def spec_of(upstream: SupervisedServer, on_status: Callable[[ServerStatus], None
     )
 
 
-def _words(upstream: SupervisedServer, run: int) -> list[str]:
+def _words(upstream: UpstreamAccess, run: int) -> list[str]:
     """What a run has said: a program that prints how it wants to be called may do so on its stdout."""
     first = upstream.noise.first
     return [*([first] if first else []), *upstream.stderr.last(LINES, run)]
-
-
-INSTANCE_IDLE = 600.0
-"""Seconds without use after which an instance is ended if its server's `idle` does not say: an agent at work
-calls again within minutes, and a browser that nobody looks at holds hundreds of megabytes."""
-
-
-def idle_seconds(server: Server) -> float:
-    """Seconds without use after which a server, or an instance of it, is ended; infinite for never."""
-    if server.idle is not None:
-        return server.idle
-    return math.inf if server.shared_by is Share.ALL else INSTANCE_IDLE
-
-
-class LastUse:
-    """The last use of one server: a call that was sent or has ended."""
-
-    def __init__(self, seconds: float) -> None:
-        """Begin unused.
-
-        Args:
-            seconds: seconds without use after which it is ended.
-        """
-        self.seconds = seconds
-        self.at = -math.inf
-        """When it was, on trio's clock."""
-
-    def note(self) -> None:
-        """Note that it is used now."""
-        self.at = trio.current_time()
-
-    def counted(self, seconds: Sequence[float], *, ok: bool, stats: tuple[CallStats, ...]) -> None:
-        """Count calls that have ended, in each of these."""
-        self.note()
-        for each in stats:
-            each.record(seconds, ok=ok)
-
-    @property
-    def due(self) -> float:
-        """When it has been unused for long enough, on trio's clock."""
-        return self.at + self.seconds
-
-
-def last_use_of(server: Server) -> LastUse | None:
-    """What notes the last use of a server; None if nothing depends on it."""
-    seconds = idle_seconds(server)
-    return LastUse(seconds) if server.instance is not None or seconds < math.inf else None
 
 
 CALLS_SECONDS = 0.1
@@ -190,16 +67,15 @@ DRAIN_SECONDS = 10.0
 """Seconds for calls in flight to end when a reload replaces their server. New calls wait meanwhile, and clients
 give up after 60 s."""
 
-A = TypeVar("A", bound=SupervisedServer)
 
 _leaving = count(1)
 
 
 @attrs.frozen(kw_only=True)
-class Surrounding(Generic[A]):
+class Surrounding:
     """What actors are made with, and where they tell what."""
 
-    make: Callable[[Server, Callable[[Fact], None], Redactor], A]
+    make: Callable[[Server, Callable[[Fact], None], Redactor], UpstreamAccess]
     """Makes the actor of a server, given where it tells its facts and its redactor."""
     tell: Callable[[Fact], None]
     """Leaves a fact with the registry."""
@@ -213,10 +89,10 @@ class Surrounding(Generic[A]):
     """The home directory, which names of instances abbreviate."""
 
 
-class ServerActors(Generic[A]):
+class ServerActors:
     """The actors that run."""
 
-    def __init__(self, around: Surrounding[A], supervisor: Supervisor) -> None:
+    def __init__(self, around: Surrounding, supervisor: Supervisor) -> None:
         """Begin without any.
 
         Args:
@@ -225,7 +101,7 @@ class ServerActors(Generic[A]):
         """
         self.around = around
         self.supervisor = supervisor
-        self.running: dict[str, A] = {}
+        self.running: dict[str, UpstreamAccess] = {}
         """All of them by their own names, instances and those included that only finish their calls; always the
         same dictionary."""
         self.named: dict[str, Upstream] = {}
@@ -239,7 +115,7 @@ class ServerActors(Generic[A]):
         server: Server,
         tell: Callable[[Fact], None],
         on_status: Callable[[ServerStatus], None] | None = None,
-    ) -> A:
+    ) -> UpstreamAccess:
         """Make an actor and have it supervised; that of an instance is dormant until it is woken.
 
         Args:
@@ -255,7 +131,7 @@ class ServerActors(Generic[A]):
         self.running[server.label] = self.named[server.label] = actor
         return actor
 
-    def replace(self, server: Server, tell: Callable[[Fact], None]) -> A:
+    def replace(self, server: Server, tell: Callable[[Fact], None]) -> UpstreamAccess:
         """Put another actor in the place of the one that all clients share, with the same child.
 
         New calls wait for the next run, which begins once the calls in flight have ended, or after
@@ -265,17 +141,19 @@ class ServerActors(Generic[A]):
         actor = self.around.make(server, tell, self.around.redact.of(server.name))
         actor.child = self.supervisor.children[server.name]
         self.running[server.name] = self.named[server.name] = actor
-        old.be_replaced()
+        old.leave(forgotten=False)
         actor.child.replace(spec_of(actor), DRAIN_SECONDS if old.has_calls else 0.0)
         self._later(self._drain, old)
         return actor
 
-    async def _drain(self, actor: A) -> None:
+    async def _drain(self, actor: UpstreamAccess) -> None:
         with trio.move_on_after(DRAIN_SECONDS):
             await _calls_ended(actor)
-            actor.restart_drained()
+            # The run that a restart leaves to its calls.
+            if actor.lifecycle is not None:
+                actor.lifecycle.restart_now()
 
-    def retire(self, actor: A, reason: str, *, patient: bool) -> None:
+    def retire(self, actor: UpstreamAccess, reason: str, *, patient: bool) -> None:
         """Have an actor take no new calls, give its name back, and stop it.
 
         Args:
@@ -284,7 +162,7 @@ class ServerActors(Generic[A]):
             patient: whether it stops once its calls have ended (`timeouts.callMax` at most), not at once.
         """
         name = actor.name
-        actor.be_gone()
+        actor.leave(forgotten=True)
         del self.running[name]
         if self.named.get(name) is actor:
             del self.named[name]
@@ -317,16 +195,16 @@ class ServerActors(Generic[A]):
         finally:
             self._nursery = None
 
-    async def _end_after_calls(self, name: str, actor: A, reason: str) -> None:
+    async def _end_after_calls(self, name: str, actor: UpstreamAccess, reason: str) -> None:
         with trio.move_on_after(actor.server.timeouts.call_max):
             await _calls_ended(actor)
         del self.running[name]
         await self._end(actor, reason)
 
-    async def _end(self, actor: A, reason: str) -> None:
+    async def _end(self, actor: UpstreamAccess, reason: str) -> None:
         await self.supervisor.end(actor.child, reason)
         if actor.name not in self.named:
-            actor.be_forgotten()
+            actor.audience.gone(actor.name)
 
     def _later(self, end: Callable[..., Awaitable[None]], *args: object) -> None:
         # Where nothing runs yet, or any more, there is nothing to stop.
@@ -334,6 +212,6 @@ class ServerActors(Generic[A]):
             self._nursery.start_soon(end, *args)
 
 
-async def _calls_ended(actor: SupervisedServer) -> None:
+async def _calls_ended(actor: UpstreamAccess) -> None:
     while actor.has_calls:  # noqa: ASYNC110 - nothing else tells when the last call has ended
         await trio.sleep(CALLS_SECONDS)

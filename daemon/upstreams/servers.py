@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,7 +23,7 @@ from daemon.processes.marks import efforts
 from daemon.safety.redact import REASON
 from daemon.supervision.supervisor import Supervisor
 from daemon.upstreams.instances.instanced import InstancedServer, keep_ending, keep_listing
-from daemon.upstreams.server_actors import ServerActors, SupervisedServer, Surrounding
+from daemon.upstreams.server_actors import ServerActors, Surrounding
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from daemon.kit.mailbox import Watch
     from daemon.processes.marks import Effort
     from daemon.safety.redact import Redactor
+    from daemon.upstreams.access import UpstreamAccess
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
 """Why a server is disabled that the configuration enables."""
@@ -47,17 +48,15 @@ UNCONFIGURED = "no longer in the configuration"
 CHANGED = "its configuration has changed"
 """Why an actor ends in whose place others take calls."""
 
-A = TypeVar("A", bound=SupervisedServer)
 
-
-class Servers(Generic[A]):
+class Servers:
     """The configured servers, each an actor that the supervisor runs, or the instances that clients have."""
 
     def __init__(
         self,
         config: Config,
         *,
-        make: Callable[[Server, Callable[[Fact], None], Redactor], A],
+        make: Callable[[Server, Callable[[Fact], None], Redactor], UpstreamAccess],
         catalog: Watch[Catalog],
         tell: Callable[[Fact], None],
         settle: Callable[[], Awaitable[None]],
@@ -97,9 +96,9 @@ class Servers(Generic[A]):
         around = Surrounding(make=make, tell=tell, redact=redact, wall=wall, note=note, home=home)
         self._actors = ServerActors(around, self.supervisor)
         self.restart = self._actors.restart
-        self.upstreams: dict[str, A | InstancedServer[A]] = {}
+        self.upstreams: dict[str, UpstreamAccess | InstancedServer] = {}
         """The servers by name, in the configuration's order; always the same dictionary."""
-        self.actors: Mapping[str, A] = self._actors.running
+        self.actors: Mapping[str, UpstreamAccess] = self._actors.running
         """All actors that run, instances included, by their own names."""
         self.named = self._actors.named
         """Servers and instances that take calls, by their own names."""
@@ -214,7 +213,7 @@ class Servers(Generic[A]):
         self.upstreams.clear()
         self.upstreams.update(ordered)
 
-    async def _stop(self, upstreams: Iterable[A | InstancedServer[A]]) -> None:
+    async def _stop(self, upstreams: Iterable[UpstreamAccess | InstancedServer]) -> None:
         async with trio.open_nursery() as nursery:
             for upstream in upstreams:
                 if isinstance(upstream, InstancedServer):

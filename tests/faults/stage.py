@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.errors import CallError
+    from daemon.upstreams.access import UpstreamAccess
     from daemon.wire.envelope import Buffer
     from daemon.wire.requests import PeerRequest
 
@@ -223,7 +224,7 @@ class Stage:
                 wall=time.time,
                 redact=Redactor(()),
                 audience=self.audience,
-            )
+            ).access
             for s in servers
         }
         self.supervisor = Supervisor(
@@ -244,7 +245,7 @@ class Stage:
         self.registry.tell(StatusChanged(server=name, status=status))
 
     @property
-    def one(self) -> UpstreamActor:
+    def one(self) -> UpstreamAccess:
         """The first upstream."""
         return next(iter(self.upstreams.values()))
 

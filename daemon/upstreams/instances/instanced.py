@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import trio
 from loguru import logger
@@ -24,7 +24,6 @@ from daemon.states import COMING, SERVING, ServerState
 from daemon.supervision.starts import Rank
 from daemon.upstreams.attribution import Apart
 from daemon.upstreams.instances.server_instances import FIRST_LIST, ServerInstances
-from daemon.upstreams.server_actors import SupervisedServer
 from daemon.upstreams.server_lists import ListingStatus
 
 if TYPE_CHECKING:
@@ -34,19 +33,17 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.kit.mailbox import Watch
     from daemon.ports import CallToSend, Upstream
+    from daemon.upstreams.access import UpstreamAccess
     from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.keepalive import Keepalive
     from daemon.upstreams.server_actors import ServerActors
     from daemon.wire.requests import Exchange
 
 
-A = TypeVar("A", bound=SupervisedServer)
-
-
-class InstancesTogether(Generic[A]):
+class InstancesTogether:
     """All instances of one server, as operators see it: what cannot be said of all is said of the newest."""
 
-    def __init__(self, server: Server, actors: ServerActors[A], run: int = 0) -> None:
+    def __init__(self, server: Server, actors: ServerActors, run: int = 0) -> None:
         """Begin without any instance.
 
         Args:
@@ -97,7 +94,7 @@ class InstancesTogether(Generic[A]):
         """Have all instances list everything again now; return what went wrong with the tools, by instance."""
         problems: dict[str, str] = {}
 
-        async def refresh(actor: A) -> None:
+        async def refresh(actor: UpstreamAccess) -> None:
             try:
                 problems[actor.name] = await actor.refresh()
             except UpstreamUnavailable as error:
@@ -108,17 +105,17 @@ class InstancesTogether(Generic[A]):
                 nursery.start_soon(refresh, each.actor)
         return "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
 
-    def _newest(self) -> A | None:
+    def _newest(self) -> UpstreamAccess | None:
         return next((each.actor for each in reversed(self.instances.running.values())), None)
 
 
-class InstancedServer(InstancesTogether[A]):
+class InstancedServer(InstancesTogether):
     """A server that is no process by itself: `ports.Upstream`, and what operators see of all its instances.
 
     Calls go to one of its instances, which `instances` finds.
     """
 
-    def __init__(self, server: Server, actors: ServerActors[A], run: int = 0) -> None:
+    def __init__(self, server: Server, actors: ServerActors, run: int = 0) -> None:
         """Begin without any instance.
 
         Args:
@@ -192,7 +189,7 @@ PREFIX = "mcpd-list-"
 _DIRECTORY = partial(tempfile.TemporaryDirectory[str], prefix=PREFIX, ignore_cleanup_errors=True)
 
 
-async def keep_listing(servers: Mapping[str, A | InstancedServer[A]], newest: Watch[Catalog]) -> None:
+async def keep_listing(servers: Mapping[str, UpstreamAccess | InstancedServer], newest: Watch[Catalog]) -> None:
     """List servers once that have instances and no known tools, as they appear, until cancelled.
 
     Args:
@@ -214,14 +211,14 @@ async def keep_listing(servers: Mapping[str, A | InstancedServer[A]], newest: Wa
             await newest.wait_changed(seen)
 
 
-def _may_list(server: InstancedServer[A], known: str) -> bool:
+def _may_list(server: InstancedServer, known: str) -> bool:
     """Whether a server may be started, and is the one whose fingerprint the catalog knows (faulty: none)."""
     configured = server.server
     is_wanted = configured.start is not StartMode.LAZY and not server.instances.off
     return is_wanted and bool(known) and known == fingerprint(configured)
 
 
-async def _list_once(server: InstancedServer[A]) -> None:
+async def _list_once(server: InstancedServer) -> None:
     made = None
     try:
         made = await trio.to_thread.run_sync(_DIRECTORY)
@@ -236,7 +233,7 @@ async def _list_once(server: InstancedServer[A]) -> None:
                 await trio.to_thread.run_sync(made.cleanup)
 
 
-async def _list_in(directory: str, server: InstancedServer[A]) -> None:
+async def _list_in(directory: str, server: InstancedServer) -> None:
     holder = Holder(session=object(), number=0, owner=FIRST_LIST, workspace=directory)
     child = (actor := server.instances.of(holder)).child
     if actor.use is not None:
@@ -259,7 +256,7 @@ async def _list_in(directory: str, server: InstancedServer[A]) -> None:
             await child.left.wait()
 
 
-async def keep_ending(servers: Mapping[str, A | InstancedServer[A]], actors: ServerActors[A]) -> None:
+async def keep_ending(servers: Mapping[str, UpstreamAccess | InstancedServer], actors: ServerActors) -> None:
     """End instances that are due, and put servers to rest that nobody uses, until cancelled.
 
     Args:
@@ -277,7 +274,7 @@ async def keep_ending(servers: Mapping[str, A | InstancedServer[A]], actors: Ser
             await actors.sooner.wait()
 
 
-def rest_if_unused(server: SupervisedServer, now: float) -> float:
+def rest_if_unused(server: UpstreamAccess, now: float) -> float:
     """Put a server to rest if it is due, and return when to look again, both on trio's clock."""
     use = server.use
     if use is None:
@@ -288,6 +285,7 @@ def rest_if_unused(server: SupervisedServer, now: float) -> float:
     # One that was never used counts from the first look.
     if is_up and use.at > -math.inf and not server.is_busy:
         server.log.say("INFO", f"unused for {use.seconds:g} s (idle): it is ended until the next call")
-        server.rest()
+        server.shut()
+        server.child.rest()
     use.note()
     return use.due

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -20,7 +20,6 @@ from daemon.kit.mailbox import keep_latest
 from daemon.safety.escape import visible
 from daemon.states import ServerState
 from daemon.upstreams.instances.own_lists import OwnLists
-from daemon.upstreams.server_actors import SupervisedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from daemon.counting.measures import CallStats
     from daemon.facts import Fact
     from daemon.ports import Holder
-    from daemon.upstreams.server_actors import LastUse, ServerActors
+    from daemon.upstreams.access import LastUse, UpstreamAccess
+    from daemon.upstreams.server_actors import ServerActors
 
 
 HOW_TO_NAME_ONE = (
@@ -182,14 +182,12 @@ MAX_LOSSES = 1024
 """Sessions that are still to be told why the instance that they used has ended: more than use one server in a
 day, at some hundred bytes each."""
 
-A = TypeVar("A", bound=SupervisedServer)
-
 
 @attrs.define(eq=False)
-class RunningInstance(Generic[A]):
+class RunningInstance:
     """One instance, and whose it is."""
 
-    actor: A
+    actor: UpstreamAccess
     lists: OwnLists
     """What it lists."""
     key: Key
@@ -220,10 +218,10 @@ class RunningInstance(Generic[A]):
         return status.cause is Cause.DIRECTORY_UNUSABLE and status.cause_data.get("directory") == self.workspace
 
 
-class ServerInstances(Generic[A]):
+class ServerInstances:
     """The instances of one server: `ports.Instances`."""
 
-    def __init__(self, server: Server, actors: ServerActors[A], run: int, stats: CallStats) -> None:
+    def __init__(self, server: Server, actors: ServerActors, run: int, stats: CallStats) -> None:
         """Begin without any.
 
         Args:
@@ -233,7 +231,7 @@ class ServerInstances(Generic[A]):
             stats: counts the calls of all of them.
         """
         self.server = server
-        self.running: dict[Key, RunningInstance[A]] = {}
+        self.running: dict[Key, RunningInstance] = {}
         """Those that take calls, oldest first."""
         self.off = ""
         """Why an operator has switched the server off; empty if nobody has."""
@@ -249,7 +247,7 @@ class ServerInstances(Generic[A]):
         self._run = run
         self._stats = stats
 
-    def of(self, holder: Holder) -> A:
+    def of(self, holder: Holder) -> UpstreamAccess:
         """The instance for a client (`ports.Instances.of`)."""
         if self.off or not self.speaks:
             state, why = self.status.state, self.off or "its configuration has just changed, try again"
@@ -313,7 +311,7 @@ class ServerInstances(Generic[A]):
             soonest = min(soonest, each.use.due, each.leaves_at)
         return soonest
 
-    def end(self, instance: RunningInstance[A], reason: str, *, patient: bool = True) -> None:
+    def end(self, instance: RunningInstance, reason: str, *, patient: bool = True) -> None:
         """End an instance: it takes no new calls, and is stopped at once, or once its calls have ended."""
         del self.running[instance.key]
         self.ended += 1
@@ -347,7 +345,7 @@ class ServerInstances(Generic[A]):
             self.status = now
             self._actors.around.tell(StatusChanged(server=self.server.name, status=now))
 
-    def _made(self, key: Key, holder: Holder) -> RunningInstance[A]:
+    def _made(self, key: Key, holder: Holder) -> RunningInstance:
         self.begun += 1
         labels = {each.actor.name for each in self.running.values()}
         label = label_of(self.server, holder, self._actors.around.home, labels.__contains__)
@@ -357,7 +355,7 @@ class ServerInstances(Generic[A]):
             lists.tell,
             lambda status: self._on_status(key, lists, status),
         )
-        actor.own = lists
+        actor.own_catalog = lists.own_catalog
         assert actor.use is not None, "how long an instance lasts depends on it"
         actor.record = partial(actor.use.counted, stats=(actor.stats, self._stats))
         self._actors.sooner.set()
@@ -405,7 +403,7 @@ class ServerInstances(Generic[A]):
         self._note_loss(longest, "to make room")
         self.end(longest, "unused for longer than any other, and another client needed an instance")
 
-    def _note_loss(self, instance: RunningInstance[A], why: str) -> None:
+    def _note_loss(self, instance: RunningInstance, why: str) -> None:
         """Have the sessions that used an instance be told why it ends; without a call it held nothing."""
         if instance.actor.stats.calls:
             for session in instance.users:

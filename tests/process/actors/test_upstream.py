@@ -580,10 +580,10 @@ async def test_no_part_of_a_secret_is_kept_of_a_line_that_is_cut(shown: int) -> 
         audience=ConnectedClients(),
     )
     line = f"{'x' * (STDERR_LINE - shown)}{secret} and more"
-    upstream.on_log(line.encode())
-    assert upstream.stderr.last(1) == ["x" * (STDERR_LINE - shown) + CUT]
-    upstream.on_noise(line[STDERR_LINE - NOISE_CHARACTERS :].encode(), "no JSON")
-    assert upstream.noise.first == "x" * (NOISE_CHARACTERS - shown) + CUT
+    upstream.events.on_log(line.encode())
+    assert upstream.access.stderr.last(1) == ["x" * (STDERR_LINE - shown) + CUT]
+    upstream.events.on_noise(line[STDERR_LINE - NOISE_CHARACTERS :].encode(), "no JSON")
+    assert upstream.access.noise.first == "x" * (NOISE_CHARACTERS - shown) + CUT
 
 
 async def test_a_flood_that_ended_is_forgiven() -> None:

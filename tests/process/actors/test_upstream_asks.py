@@ -60,7 +60,7 @@ async def test_a_client_that_takes_its_time_is_waited_for(tmp_path: Path) -> Non
         with trio.fail_after(PATIENCE):
             await client.was_asked.wait()
             await record.wait_message("tools/list")
-            assert not it.one.is_up
+            assert it.one.admission is None
             client.asked[0].answer(ROOTS)
             it.outbox.flush()
         await it.ready()

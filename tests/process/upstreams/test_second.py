@@ -11,6 +11,8 @@ import pytest
 from daemon.config.model import EraWish
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.model import Era
+from daemon.safety.redact import Redactor
+from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.transports.opening import OpenContext
 from tests.fakes_upstream import tool_call
@@ -88,7 +90,7 @@ async def test_a_second_child_that_dies_costs_its_calls_and_is_started_again() -
         it.outbox.flush()
         with pytest.raises(Exception, match="whether the call ran is unknown"):
             await answer.wait()
-        assert it.one.is_up
+        assert it.one.admission is not None
         assert await second.wake()
         assert await call(it, second, "pid") not in (first, it.one.pid)
 
@@ -96,8 +98,9 @@ async def test_a_second_child_that_dies_costs_its_calls_and_is_started_again() -
 async def test_it_is_closed_when_nobody_calls(nursery: trio.Nursery) -> None:
     async with stage(both()) as it:
         await it.ready()
-        context = OpenContext(server=it.one.server, events=it.one, outbox=it.outbox, children=it.children)
-        brief = SecondConnection(it.one, context, it.audience, lambda: PATIENCE, idle=0.05)
+        events = ServerEvents(it.one, Redactor(()))
+        context = OpenContext(server=it.one.server, events=events, outbox=it.outbox, children=it.children)
+        brief = SecondConnection(it.one, events, context, lambda: PATIENCE, idle=0.05)
         nursery.start_soon(brief.keep)
         assert await brief.wake()
         await until(lambda: "down" in repr(brief))

@@ -285,7 +285,7 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_p
             await servers.apply(config_of(of(a={**ECHO, "env": {"A": "1"}})))
         fact = ToolsListed(server="a", incarnation=9, tools=tools, quarantined={})
         for upstream in (old, servers.actors["a"]):
-            upstream.tell(fact)
+            upstream.listing.tools._reader._tell(fact)
             await registry.settle()
             told.append(registry.catalog.value.servers["a"].tools)
         nursery.cancel_scope.cancel()

@@ -27,9 +27,11 @@ from daemon.actors.session import Session
 from daemon.errors import ConnectionLost, RunError
 from daemon.protocol import LIST_ROOTS
 from daemon.safety.redact import Redactor
+from daemon.upstreams.access import UpstreamAccess
 from daemon.upstreams.admission import Admission, keep_expiring
 from daemon.upstreams.attribution import Apart
-from daemon.upstreams.events import UpstreamEvents
+from daemon.upstreams.events import ServerEvents
+from daemon.upstreams.server_lists import ServerLists
 from daemon.upstreams.transports.raw import RawConnection
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
@@ -149,39 +151,41 @@ class Work:
     """How many questions on its account have no answer."""
 
 
-class ScriptedPeer(UpstreamEvents):
+class ScriptedPeer(UpstreamAccess):
     """A server, and the daemon's access to it."""
 
     def __init__(self, play: Play, server: Server) -> None:
         async def settled() -> None: ...
 
+        lists = ServerLists(
+            server, tell=lambda _fact: None, wall=time.time, redact=Redactor(()), settle=settled
+        )
         super().__init__(
             server,
-            tell=lambda _fact: None,
-            wall=time.time,
-            redact=Redactor(()),
-            settle=settled,
-            start_limit=lambda: 1.0,
-            outbox=play.stage.outbox,
+            lists,
             audience=play.stage.context.audience,
+            outbox=play.stage.outbox,
+            wall=time.time,
+            start_limit=lambda: 1.0,
         )
+        self.events = ServerEvents(self, Redactor(()))
         self.play = play
         self.carries = server.name in CARRIED
         self.wire = Wire()
         self.work: dict[int, Work] = {}
         self.asked: dict[str, Asked] = {}
-        self._lifecycle: Any = Life()
+        self.lifecycle: Any = Life()
         self._over = trio.CancelScope()
 
-    async def run(self) -> None:
+    async def serve(self) -> None:
         """One connection."""
         self.wire, self.work, self.asked = Wire(), {}, {}
-        connection: Any = Connection(self.wire, outbox=self.play.stage.outbox, events=self)
+        connection: Any = Connection(self.wire, outbox=self.play.stage.outbox, events=self.events)
         connection.given_up.seconds = self.play.remembered
-        self._admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
+        self.admission = Admission(self.name, connection, self.server.limits, apart=self.apart)
         with trio.CancelScope() as self._over:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(keep_expiring, self._admission, self.server.timeouts, self.wire.flush)
+                nursery.start_soon(keep_expiring, self.admission, self.server.timeouts, self.wire.flush)
                 try:
                     await connection.run()
                 except RunError:
@@ -398,7 +402,7 @@ class Play:
                 self.stage.lists(server.name, f"work-{server.name}")
                 self.servers[server.name] = peer = ScriptedPeer(self, server)
                 self.stage.upstreams[server.name] = peer  # type: ignore[assignment]
-                self._nursery.start_soon(peer.run)
+                self._nursery.start_soon(peer.serve)
             for _ in range(CLIENTS):
                 self.come()
             await trio.testing.wait_all_tasks_blocked()
@@ -454,7 +458,7 @@ class Play:
             if self.rng.random() < 0.5:
                 # As after a changed configuration: all clients at once again.
                 peer.apart = Apart(peer.name)
-            self._nursery.start_soon(peer.run)
+            self._nursery.start_soon(peer.serve)
         await trio.testing.wait_all_tasks_blocked()
 
     async def finish(self) -> None:
@@ -492,8 +496,8 @@ class Play:
             open_ = [asked for asked in peer.asked.values() if not asked.answers and not asked.cancelled]
             assert not open_, f"{peer.name} waits for {len(open_)} answers"
             assert not peer.in_flight
-            assert peer._admission is not None
-            assert not [request for request in peer._admission.asked if request.is_open]
+            assert peer.admission is not None
+            assert not [request for request in peer.admission.asked if request.is_open]
         for person in self.people.values():
             assert not person.before
             assert not person.calls, f"client {person.number} waits for {person.calls}"

@@ -14,8 +14,10 @@ from daemon.errors import ProtocolFault
 from daemon.kit.mailbox import Watch
 from daemon.model import Kind, StandingWishes
 from daemon.safety.redact import Redactor
+from daemon.upstreams.access import UpstreamAccess
 from daemon.upstreams.admission import Admission
-from daemon.upstreams.events import UpstreamEvents
+from daemon.upstreams.events import ServerEvents
+from daemon.upstreams.server_lists import ServerLists
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call
 from tests.unit.clients.asking import question
@@ -98,19 +100,21 @@ class Scene:
 
         self.clients, self.life, self.connection = Clients(), Life(), Connection()
         server = Server(name="s", command="x")
-        self.server = UpstreamEvents(
-            server,
-            tell=lambda _fact: None,
-            wall=lambda: 0.0,
-            redact=Redactor(()),
-            settle=settled,
-            start_limit=lambda: 1.0,
-            outbox=Outbox(),
-            audience=self.clients,
+        lists = ServerLists(
+            server, tell=lambda _fact: None, wall=lambda: 0.0, redact=Redactor(()), settle=settled
         )
-        self.server._lifecycle = _as_any(self.life)
+        self.server = UpstreamAccess(
+            server,
+            lists,
+            audience=self.clients,
+            outbox=Outbox(),
+            wall=lambda: 0.0,
+            start_limit=lambda: 1.0,
+        )
+        self.events = ServerEvents(self.server, Redactor(()))
+        self.server.lifecycle = _as_any(self.life)
         if up:
-            self.server._admission = Admission(
+            self.server.admission = Admission(
                 "s", self.connection, server.limits, lambda: 0.0, self.server.apart
             )
 
@@ -122,7 +126,7 @@ def _as_any(value: object) -> Any:
 async def test_a_request_goes_to_the_call_that_has_caused_it() -> None:
     scene, caller, asked = Scene(), test_admission.Caller(), question("roots/list", server="")
     scene.server.send(tool_call("t"), caller)
-    scene.server.on_server_request(asked.request, None)
+    scene.events.on_server_request(asked.request, None)
     assert asked.back.said == [("refused", -32600, "nobody is here", None)]
     assert asked.request.server == "s"
     assert not scene.clients.asked
@@ -132,7 +136,7 @@ async def test_a_request_that_no_user_is_to_see_is_refused_and_told_of() -> None
     scene, caller = Scene(), test_admission.Caller()
     asked = question("elicitation/create", {"message": "log in", "url": "javascript:0"}, server="")
     scene.server.send(tool_call("t"), caller)
-    scene.server.on_server_request(asked.request, None)
+    scene.events.on_server_request(asked.request, None)
     assert asked.answers == [("refused", -32602)]
     assert scene.clients.heard == [("s", "url")]
     assert not scene.clients.asked
@@ -141,7 +145,7 @@ async def test_a_request_that_no_user_is_to_see_is_refused_and_told_of() -> None
 @pytest.mark.parametrize("up", [True, False])
 async def test_a_request_without_a_call_is_the_clients_matter(up: bool) -> None:
     scene, asked = Scene(up=up), question("roots/list", server="")
-    scene.server.on_server_request(asked.request, None)
+    scene.events.on_server_request(asked.request, None)
     assert scene.clients.asked == [asked.request]
     assert asked.request.server == "s"
 
@@ -150,14 +154,14 @@ async def test_doubt_keeps_clients_apart_over_connections() -> None:
     scene = Scene()
     for _ in range(2):
         scene.server.send(tool_call("t"), test_admission.Caller())
-    scene.server.on_server_request(question("sampling/createMessage").request, None)
+    scene.events.on_server_request(question("sampling/createMessage").request, None)
     assert scene.server.apart.is_on
 
 
 async def test_notifications_reach_the_clients_and_the_log() -> None:
     scene = Scene()
-    scene.server.on_message("notifications/resources/updated", Raw(b'{"uri":"a"}'), None)
-    scene.server.on_message("notifications/message", Raw(b'{"data":"it works"}'), None)
+    scene.events.on_message("notifications/resources/updated", Raw(b'{"uri":"a"}'), None)
+    scene.events.on_message("notifications/message", Raw(b'{"data":"it works"}'), None)
     assert [method for _, method in scene.clients.heard] == [
         "notifications/resources/updated",
         "notifications/message",
@@ -174,27 +178,27 @@ async def test_a_server_is_told_something_while_it_is_up() -> None:
 
 async def test_after_its_connection_has_ended_it_takes_no_calls() -> None:
     scene = Scene()
-    scene.server.on_lost("it broke")
-    scene.server.on_lost("it broke")
+    scene.events.on_lost("it broke")
+    scene.events.on_lost("it broke")
     assert scene.life.told == [("ending", Cause.CONNECTION_LOST)]
     assert scene.server.in_flight == 0
 
 
 async def test_its_child_is_known_to_operators() -> None:
     scene = Scene()
-    scene.server.on_child(42, 7)
+    scene.events.on_child(42, 7)
     assert scene.server.children == {42: 7}
     assert scene.life.told == [("runs as", 7)]
 
 
 async def test_noise_is_counted_and_a_flood_of_it_ends_the_connection() -> None:
     scene = Scene()
-    scene.server.on_noise(b"hello", "no JSON")
+    scene.events.on_noise(b"hello", "no JSON")
     assert scene.server.noise.count == 1
 
     def flood() -> None:
         for _ in range(100_000):
-            scene.server.on_noise(b"x" * 1000, "no JSON")
+            scene.events.on_noise(b"x" * 1000, "no JSON")
 
     with pytest.raises(ProtocolFault):
         flood()
@@ -203,5 +207,5 @@ async def test_noise_is_counted_and_a_flood_of_it_ends_the_connection() -> None:
 
 async def test_a_change_of_the_tools_has_them_listed_again() -> None:
     scene = Scene()
-    scene.server.on_list_changed((Kind.TOOL,))
+    scene.events.on_list_changed((Kind.TOOL,))
     assert scene.server.is_stale

@@ -121,7 +121,11 @@ async def test_sixteen_instances_that_end_only_of_a_kill_stop_within_the_seconds
                 actor = instanced(home).instances.of(Holder(session=number, number=number))
                 starting.start_soon(actor.wake)
         actors = list(home.tree.servers.actors.values())
-        await until(lambda: all(each.is_up for each in actors), lambda: str(names(home)), seconds=PATIENCE)
+        await until(
+            lambda: all(each.admission is not None for each in actors),
+            lambda: str(names(home)),
+            seconds=PATIENCE,
+        )
         pids = [each.pid for each in actors if each.pid is not None]
         assert len(pids) == MOST
         home.stop.set()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from daemon.actors.upstream import UpstreamActor
+    from daemon.upstreams.access import UpstreamAccess
     from tests.fakes_upstream import Client
 
 OWN: dict[str, Any] = {**scripted(tools=["pid", "echo", "sleep", "act"]), "share": "session", "start": "lazy"}
@@ -49,13 +49,13 @@ def of(**servers: Any) -> dict[str, Any]:
     return {"mcpServers": servers}
 
 
-def instanced(home: House, server: str = "s") -> InstancedServer[UpstreamActor]:
+def instanced(home: House, server: str = "s") -> InstancedServer:
     found = home.tree.upstreams[server]
     assert isinstance(found, InstancedServer)
     return found
 
 
-def made(home: House, server: str = "s", **holder: Any) -> UpstreamActor:
+def made(home: House, server: str = "s", **holder: Any) -> UpstreamAccess:
     return instanced(home, server).instances.of(Holder(**{"session": "key", "number": 1, **holder}))
 
 
@@ -63,7 +63,7 @@ def names(home: House) -> list[str]:
     return list(home.tree.servers.actors)
 
 
-async def up(home: House, server: str = "s", **holder: Any) -> UpstreamActor:
+async def up(home: House, server: str = "s", **holder: Any) -> UpstreamAccess:
     """An instance that is up."""
     actor = made(home, server, **holder)
     with trio.fail_after(PATIENCE):
