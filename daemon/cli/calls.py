@@ -15,14 +15,15 @@ from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
+
+    from daemon.operators.reports import CallInFlight, EndedCall
 
 MOST = 1000
 """The most ended calls that can be asked for: as many as the daemon keeps."""
 
-Json = dict[str, Any]
 
-
-def _wanted(options: argparse.Namespace) -> Json:
+def _wanted(options: argparse.Namespace) -> dict[str, Any]:
     wanted = {"server": options.server, "session": options.session, "errorsOnly": options.errors}
     return wanted if options.last is None else {**wanted, "limit": min(options.last, MOST)}
 
@@ -37,18 +38,18 @@ def _calls(options: argparse.Namespace) -> int:
 def _follow(options: argparse.Namespace) -> int:
     """Print the last calls and then each that ends, until Ctrl-C."""
 
-    def after(seen: Json) -> Json:
+    def after(seen: dict[str, Any]) -> dict[str, Any]:
         last = {"limit": MOST, "after": seen["next"], "source": seen["source"]}
         return news(options, "calls", {**_wanted(options), **last})
 
-    def show(answer: Json) -> None:
+    def show(answer: dict[str, Any]) -> None:
         for call in answer["recent"]:
             print(json_line(call) if options.json else _line(call))
 
     return follow(ask_with(options, "calls", _wanted(options)), after, show)
 
 
-def _line(call: Json) -> str:
+def _line(call: EndedCall) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(call["at"]))
     who, session = call["client"] or "a client without a name", session_name(call)
     where = f" (session {session})" if session else ""
@@ -88,7 +89,7 @@ CALLS = CommandLine(
 )
 
 
-def cancelled(answer: Json) -> str:
+def cancelled(answer: Mapping[str, CallInFlight]) -> str:
     """What became of the call, in one line."""
     call = answer["call"]
     what = f"{called(call)} of {call['client'] or 'a client without a name'}"

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from daemon.operators.reports import CallInFlight, CallsReport, EndedCall
+
 
 Json = dict[str, Any]
 
@@ -302,7 +304,7 @@ GAP = 2
 """Columns between two columns, at most (`cli.terminal.grid`)."""
 
 
-def render_calls(answer: Json, *, errors_only: bool, screen: Screen) -> str:
+def render_calls(answer: CallsReport, *, errors_only: bool, screen: Screen) -> str:
     """Calls in flight, and those that have ended, as text.
 
     Args:
@@ -310,8 +312,7 @@ def render_calls(answer: Json, *, errors_only: bool, screen: Screen) -> str:
         errors_only: whether only errors were asked for.
         screen: where it is shown.
     """
-    waiting: list[Json] = answer["inFlight"]
-    ended: list[Json] = answer["recent"]
+    waiting, ended = answer["inFlight"], answer["recent"]
     parts: list[RenderableType] = []
     if not errors_only:
         parts += [in_flight(waiting, screen) if waiting else Text("No call is in flight.")]
@@ -323,7 +324,7 @@ def render_calls(answer: Json, *, errors_only: bool, screen: Screen) -> str:
     return draw(parts, screen)
 
 
-def _caller(call: Json) -> str:
+def _caller(call: CallInFlight | EndedCall) -> str:
     """Who has called: the client, and its session."""
     return f"{call['client']} {session_name(call)}".strip()
 
@@ -345,12 +346,14 @@ _ENDED = (
 )
 
 
-def in_flight(calls: list[Json], screen: Screen) -> Table:
+def in_flight(calls: list[CallInFlight], screen: Screen) -> Table:
     """Calls without an answer: the number that `mcpd cancel` takes, what each waits for, and whose it is."""
     return _call_table(_IN_FLIGHT, calls, screen)
 
 
-def _call_table(columns: tuple[Column, ...], calls: list[Json], screen: Screen) -> Table:
+def _call_table(
+    columns: tuple[Column, ...], calls: Sequence[CallInFlight | EndedCall], screen: Screen
+) -> Table:
     """A table whose last two columns get what room the others leave, and are cut to it.
 
     Columns before them are never cut: a number is typed in again, and an outcome is searched for. Where

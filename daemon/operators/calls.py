@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import trio
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from daemon.clients.call import ClientCall
     from daemon.counting.recent_calls import RecentCall
     from daemon.operators.base import OperatorContext
+    from daemon.operators.reports import CallInFlight, CallsReport, EndedCall
 
 
 MAX_SHOWN = 1000
@@ -54,37 +55,6 @@ class WaitsFor(StrEnum):
     """For what it has loaded to be stored, and its client to ask for its new list."""
 
 
-class CallUnderWay(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that has no answer yet, or another request that goes to a server."""
-
-    id: int
-    """Names it until it ends; never given to another call of this daemon."""
-    session: int | None
-    """The number of its client's connection; None: an operator's (`mcpd call`)."""
-    key: str | None
-    """The key of its session; None if that has none."""
-    client: str
-    """The name and version of its client; empty if it gave none."""
-    token: str
-    """The name of the token that its client has shown; empty if none, or one without a name."""
-    server: str
-    """The server that it is for, by its name in the configuration; empty as long as that is not known."""
-    instance: str
-    """The instance of it, by its own name; empty where clients share one."""
-    method: str
-    """The method of MCP: `tools/call`, or that of another request that is passed on."""
-    tool: str
-    """The server's own name of the tool; what the client calls as long as that is not known."""
-    since: float
-    """When it began, in seconds since the epoch."""
-    age: float
-    """For how many seconds it has been waited for."""
-    waits_for: WaitsFor
-    """What it waits for."""
-    sent: bool
-    """Whether its server may have seen it."""
-
-
 class CallsParams(msgspec.Struct):
     """Which calls are wanted, and of those that have ended which the caller has."""
 
@@ -104,7 +74,7 @@ class CallsParams(msgspec.Struct):
     """Seconds to wait for a call after `after` to end, if none has."""
 
 
-async def calls(context: OperatorContext, params: CallsParams) -> dict[str, object]:
+async def calls(context: OperatorContext, params: CallsParams) -> CallsReport:
     """The calls without an answer, and those that have ended after the ones that the caller has.
 
     Raises:
@@ -129,7 +99,7 @@ async def calls(context: OperatorContext, params: CallsParams) -> dict[str, obje
             found = _ended(context, params, after)
     waiting = [] if params.errorsOnly else _in_session(in_flight(context, name), params.session)
     return {
-        "inFlight": [told(each) for each in waiting[:MAX_SHOWN]],
+        "inFlight": waiting[:MAX_SHOWN],
         "inFlightMore": max(0, len(waiting) - MAX_SHOWN),
         "recent": [_ended_call(context, number, call) for number, call in found[-params.limit :]],
         "next": recent.newest.value,
@@ -140,7 +110,7 @@ async def calls(context: OperatorContext, params: CallsParams) -> dict[str, obje
 CALLS = Command("calls", CallsParams, calls)
 
 
-def in_flight(context: OperatorContext, server: str | None = None) -> list[CallUnderWay]:
+def in_flight(context: OperatorContext, server: str | None = None) -> list[CallInFlight]:
     """The calls without an answer, oldest first, of all clients and operators; also those that are parked.
 
     Args:
@@ -149,8 +119,8 @@ def in_flight(context: OperatorContext, server: str | None = None) -> list[CallU
     """
     found = [under_way(each, context) for each in _every(context)]
     return sorted(
-        (each for each in found if server is None or server in {each.server, each.instance}),
-        key=lambda each: (each.since, each.id),
+        (each for each in found if server is None or server in {each["server"], each["instance"]}),
+        key=lambda each: (each["since"], each["id"]),
     )
 
 
@@ -165,34 +135,15 @@ def find(context: OperatorContext, number: int) -> ClientCall | OperatorCall | N
     return next(every, None)
 
 
-def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> CallUnderWay:
+def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> CallInFlight:
     """A call as it is now; it gets its number when it is first looked at."""
     age = trio.current_time() - call.started
     if call.shown_as is None:
         # Once: it would differ by a little each time, and whoever compares would see a change.
         call.shown_as = next(_numbers), context.wall() - age
-    number, since = call.shown_as
-    facts = _of_operator(call, context) if isinstance(call, OperatorCall) else _of_client(call, context)
-    return CallUnderWay(id=number, since=since, age=age, **facts)
-
-
-def told(call: CallUnderWay) -> dict[str, object]:
-    """A call without an answer, as JSON has it."""
-    return {
-        "id": call.id,
-        "session": call.session,
-        "key": call.key,
-        "client": call.client,
-        "token": call.token,
-        "server": call.server,
-        "instance": call.instance,
-        "method": call.method,
-        "tool": call.tool,
-        "since": round(call.since, 3),
-        "ageSeconds": round(call.age, 3),
-        "waitsFor": str(call.waits_for),
-        "sent": call.sent,
-    }
+    return (
+        _of_operator(call, context, age) if isinstance(call, OperatorCall) else _of_client(call, context, age)
+    )
 
 
 def _every(context: OperatorContext) -> Iterator[ClientCall | OperatorCall]:
@@ -202,8 +153,8 @@ def _every(context: OperatorContext) -> Iterator[ClientCall | OperatorCall]:
     yield from context.own_calls
 
 
-def _in_session(found: list[CallUnderWay], session: str | None) -> list[CallUnderWay]:
-    return [each for each in found if session is None or session in {each.key, f"#{each.session}"}]
+def _in_session(found: list[CallInFlight], session: str | None) -> list[CallInFlight]:
+    return [each for each in found if session is None or session in {each["key"], f"#{each['session']}"}]
 
 
 def _ended(context: OperatorContext, params: CallsParams, after: int) -> list[tuple[int, RecentCall]]:
@@ -217,7 +168,7 @@ def _ended(context: OperatorContext, params: CallsParams, after: int) -> list[tu
     ]
 
 
-def _ended_call(context: OperatorContext, number: int, call: RecentCall) -> dict[str, object]:
+def _ended_call(context: OperatorContext, number: int, call: RecentCall) -> EndedCall:
     return {
         "number": number,
         "at": round(call.at, 3),
@@ -232,10 +183,12 @@ def _ended_call(context: OperatorContext, number: int, call: RecentCall) -> dict
     }
 
 
-def _of_client(call: ClientCall, context: OperatorContext) -> dict[str, Any]:
+def _of_client(call: ClientCall, context: OperatorContext, age: float) -> CallInFlight:
+    assert call.shown_as is not None
     client, upstream = call.calls.client, call.upstream
     server = "" if upstream is None else upstream.of
     return {
+        "id": call.shown_as[0],
         "session": call.calls.number,
         "key": named_key(call.request.key),
         "client": client.name,
@@ -244,7 +197,9 @@ def _of_client(call: ClientCall, context: OperatorContext) -> dict[str, Any]:
         "instance": "" if upstream is None or upstream.name == server else upstream.name,
         "method": call.method,
         "tool": _redacted(context, server, call.tool or call.label),
-        "waits_for": _awaited(call),
+        "since": round(call.shown_as[1], 3),
+        "ageSeconds": round(age, 3),
+        "waitsFor": str(_awaited(call)),
         "sent": call.key is not None and not call.in_line,
     }
 
@@ -260,10 +215,12 @@ def _awaited(call: ClientCall) -> WaitsFor:
     return WaitsFor.TURN if call.in_line else WaitsFor.ANSWER
 
 
-def _of_operator(call: OperatorCall, context: OperatorContext) -> dict[str, Any]:
+def _of_operator(call: OperatorCall, context: OperatorContext, age: float) -> CallInFlight:
+    assert call.shown_as is not None
     upstream = call.upstream
     sent = WaitsFor.TURN if call.sent.in_line else WaitsFor.ANSWER
     return {
+        "id": call.shown_as[0],
         "session": None,
         "key": None,
         "client": OPERATOR,
@@ -272,7 +229,9 @@ def _of_operator(call: OperatorCall, context: OperatorContext) -> dict[str, Any]
         "instance": "" if upstream.name == upstream.of else upstream.name,
         "method": call.sent.method,
         "tool": context.redact.of(upstream.of)(call.tool),
-        "waits_for": WaitsFor.SERVER if call.key is None else sent,
+        "since": round(call.shown_as[1], 3),
+        "ageSeconds": round(age, 3),
+        "waitsFor": str(WaitsFor.SERVER if call.key is None else sent),
         "sent": call.key is not None and not call.sent.in_line,
     }
 
@@ -303,22 +262,22 @@ async def cancel(context: OperatorContext, params: CancelParams) -> dict[str, ob
         )
         raise InvalidArguments(text)
     now = under_way(call, context)
-    error = CallCancelled(_words(now), server=now.server, sent=now.sent)
+    error = CallCancelled(_words(now), server=now["server"], sent=now["sent"])
     if isinstance(call, OperatorCall):
         call.lose(error)
         call.waiting.cancel()
     else:
         call.calls.lose(call, error)
     context.outbox.flush()
-    return {"call": told(now)}
+    return {"call": now}
 
 
 CANCEL = Command("cancel", CancelParams, cancel)
 
 
-def _words(call: CallUnderWay) -> str:
-    text = f"an operator has cancelled this call after {call.age:.0f} s (mcpd cancel)."
-    if not call.sent:
+def _words(call: CallInFlight) -> str:
+    text = f"an operator has cancelled this call after {call['ageSeconds']:.0f} s (mcpd cancel)."
+    if not call["sent"]:
         return f"{text} It was not sent. Ask the user before you call it again."
-    where = f"server {call.server}" if call.server else "its server"
+    where = f"server {call['server']}" if call["server"] else "its server"
     return f"{text} It was sent to {where}, and may have run. Ask the user before you call it again."

@@ -15,7 +15,7 @@ from daemon.history.query import EventQuery
 from daemon.history.wording import phrase
 from daemon.kit.wording import camel
 from daemon.operators.base import Command
-from daemon.operators.calls import in_flight, told
+from daemon.operators.calls import in_flight
 from daemon.operators.events import LOOKED_AT, for_people, recent
 from daemon.operators.sessions import connection_status
 from daemon.operators.status_servers import instance_status, numbers, server_status
@@ -113,7 +113,7 @@ async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int
         "server": _status(context, name, memory),
         "lastErrors": failures(context, server_of(name)),
         "events": [_event(each) for each in for_people(events, EVENTS)],
-        "calls": [told(each) for each in calls[:CALLS]],
+        "calls": calls[:CALLS],
         "moreCalls": max(0, len(calls) - CALLS),
     }
 

@@ -22,7 +22,7 @@ from daemon.console.page import (
 )
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
-from daemon.operators.calls import in_flight, told
+from daemon.operators.calls import in_flight
 from daemon.operators.events import LOOKED_AT, for_people, recent
 from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT, LoginAnswerParams, LoginParams, LogoutParams
 from daemon.operators.logs import LOGS, LogsParams
@@ -349,7 +349,7 @@ async def _of_server(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         "history": {"events": history[::-1], "zone": time.strftime("%Z")},
         "numbers": facts,
         "calls": {
-            "calls": [steady(told(each), "ageSeconds") for each in in_flight(context, name)[:CALLS]],
+            "calls": [steady(each, "ageSeconds") for each in in_flight(context, name)[:CALLS]],
             "errors": failures(context, name),
         },
         "instances": {**facts, "instances": seen["instances"]},

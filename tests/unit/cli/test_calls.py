@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli import implementation
-from daemon.cli.calls import Json, _line
+from daemon.cli.calls import _line
 
 if TYPE_CHECKING:
+    from daemon.operators.reports import CallInFlight, EndedCall
     from tests.unit.cli.conftest import Controls
 
 main = implementation("calls").main
 
-WAITING: dict[str, Any] = {
+WAITING: CallInFlight = {
     "id": 17,
     "session": 4,
     "key": None,
@@ -30,7 +31,7 @@ WAITING: dict[str, Any] = {
     "waitsFor": "answer",
     "sent": True,
 }
-ENDED: dict[str, Any] = {
+ENDED: EndedCall = {
     "number": 3,
     "at": 1_800_000_000.0,
     "session": 4,
@@ -44,7 +45,7 @@ ENDED: dict[str, Any] = {
 }
 
 
-def answer(*waiting: dict[str, Any], ended: tuple[dict[str, Any], ...] = (), **more: Any) -> dict[str, Any]:
+def answer(*waiting: object, ended: tuple[object, ...] = (), **more: object) -> Any:
     """An answer to `calls`."""
     known = {"inFlight": list(waiting), "inFlightMore": 0, "recent": list(ended), "next": 3, "source": "7"}
     return {**known, **more}
@@ -91,9 +92,9 @@ def test_following_asks_for_what_comes_after(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     daemon = control({"calls": answer(ended=(ENDED,))})
-    asked: list[Json] = []
+    asked: list[dict[str, Any]] = []
 
-    def news(_options: object, _method: str, params: Json) -> Json:
+    def news(_options: object, _method: str, params: dict[str, Any]) -> Any:
         asked.append(params)
         if len(asked) > 1:
             raise KeyboardInterrupt

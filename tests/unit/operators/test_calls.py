@@ -71,10 +71,10 @@ async def test_a_call_is_shown_with_who_made_it_and_how_long_it_waits(
     await daemon.alpha.wait_sent()
     await trio.sleep(46)
     (found,) = in_flight(daemon.operators)
-    assert (found.session, found.key, found.token) == (1, None, "ci")
-    assert (found.server, found.instance, found.tool) == ("alpha", "", "echo")
-    assert (found.method, found.waits_for, found.sent) == ("tools/call", WaitsFor.ANSWER, True)
-    assert (round(found.age), round(found.since)) == (46, NOW - 46)
+    assert (found["session"], found["key"], found["token"]) == (1, None, "ci")
+    assert (found["server"], found["instance"], found["tool"]) == ("alpha", "", "echo")
+    assert (found["method"], found["waitsFor"], found["sent"]) == ("tools/call", WaitsFor.ANSWER, True)
+    assert (round(found["ageSeconds"]), round(found["since"])) == (46, NOW - 46)
     assert in_flight(daemon.operators, "alpha") == [found], "and keeps its number"
     assert in_flight(daemon.operators, "beta") == []
 
@@ -88,9 +88,9 @@ async def test_the_oldest_call_comes_first_and_ended_ones_are_gone(
         await client.call("alpha", "echo", request_id=number)
         await daemon.alpha.wait_sent(number + 1)
         await trio.sleep(1)
-    assert [round(each.age) for each in in_flight(daemon.operators)] == [3, 2, 1]
+    assert [round(each["ageSeconds"]) for each in in_flight(daemon.operators)] == [3, 2, 1]
     daemon.stage.answer(daemon.alpha.sent[1], b'{"content":[]}')
-    assert [round(each.age) for each in in_flight(daemon.operators)] == [3, 1]
+    assert [round(each["ageSeconds"]) for each in in_flight(daemon.operators)] == [3, 1]
 
 
 async def test_a_call_that_waits_for_its_server_says_so(nursery: trio.Nursery) -> None:
@@ -100,10 +100,10 @@ async def test_a_call_that_waits_for_its_server_says_so(nursery: trio.Nursery) -
     await client.call("alpha", "echo")
     await daemon.alpha.wait_woken()
     (found,) = in_flight(daemon.operators)
-    assert (found.server, found.waits_for, found.sent) == ("alpha", WaitsFor.SERVER, False)
+    assert (found["server"], found["waitsFor"], found["sent"]) == ("alpha", WaitsFor.SERVER, False)
     daemon.alpha.come_up()
     await daemon.alpha.wait_sent()
-    assert in_flight(daemon.operators)[0].waits_for is WaitsFor.ANSWER
+    assert in_flight(daemon.operators)[0]["waitsFor"] == WaitsFor.ANSWER
 
 
 async def test_a_call_in_line_waits_for_its_turn(nursery: trio.Nursery) -> None:
@@ -112,7 +112,7 @@ async def test_a_call_in_line_waits_for_its_turn(nursery: trio.Nursery) -> None:
     await client.call("alpha", "echo")
     (await daemon.alpha.wait_sent()).call.in_line = True
     (found,) = in_flight(daemon.operators)
-    assert (found.waits_for, found.sent) == (WaitsFor.TURN, False)
+    assert (found["waitsFor"], found["sent"]) == (WaitsFor.TURN, False)
 
 
 async def test_a_parked_call_waits_for_its_client(nursery: trio.Nursery) -> None:
@@ -122,7 +122,7 @@ async def test_a_parked_call_waits_for_its_client(nursery: trio.Nursery) -> None
     asks(daemon.stage, await daemon.alpha.wait_sent())
     await client.get()
     (found,) = in_flight(daemon.operators)
-    assert (found.tool, found.waits_for, found.sent) == ("echo", WaitsFor.CLIENT, True)
+    assert (found["tool"], found["waitsFor"], found["sent"]) == ("echo", WaitsFor.CLIENT, True)
 
 
 async def test_a_call_whose_client_is_asked_waits_for_its_client(nursery: trio.Nursery) -> None:
@@ -134,7 +134,7 @@ async def test_a_call_whose_client_is_asked_waits_for_its_client(nursery: trio.N
     asks(daemon.stage, await daemon.alpha.wait_sent())
     await client.get()
     (found,) = in_flight(daemon.operators)
-    assert (found.client, found.waits_for) == ("a 1", WaitsFor.CLIENT)
+    assert (found["client"], found["waitsFor"]) == ("a 1", WaitsFor.CLIENT)
 
 
 async def test_an_operators_call_is_shown_and_kept_with_its_outcome(nursery: trio.Nursery) -> None:
@@ -142,7 +142,7 @@ async def test_an_operators_call_is_shown_and_kept_with_its_outcome(nursery: tri
     nursery.start_soon(call, daemon.operators, OperatorCallParams(server="alpha", tool="echo"))
     sent = await daemon.alpha.wait_sent()
     (found,) = in_flight(daemon.operators)
-    assert (found.session, found.client, found.tool) == (None, "operator", "echo")
+    assert (found["session"], found["client"], found["tool"]) == (None, "operator", "echo")
     sent.exchange.answered(b'{"content":[{"type":"text","text":"no"}],"isError":true}')
     await trio.testing.wait_all_tasks_blocked()
     assert in_flight(daemon.operators) == []

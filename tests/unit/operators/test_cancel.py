@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 async def end_one(daemon: Daemon) -> Any:
     """Cancel the only call."""
     (found,) = in_flight(daemon.operators)
-    return await cancel(daemon.operators, CancelParams(id=found.id))
+    return await cancel(daemon.operators, CancelParams(id=found["id"]))
 
 
 async def test_the_server_is_told_and_the_client_gets_an_error(nursery: trio.Nursery) -> None:
@@ -50,8 +50,8 @@ async def test_a_call_that_has_ended_cannot_be_cancelled(nursery: trio.Nursery) 
     daemon.stage.answer(sent, b'{"content":[]}')
     await client.call("alpha", "echo")
     await daemon.alpha.wait_sent(2)
-    with pytest.raises(InvalidArguments, match=f"no call {found.id} is in flight"):
-        await cancel(daemon.operators, CancelParams(id=found.id))
+    with pytest.raises(InvalidArguments, match=f"no call {found['id']} is in flight"):
+        await cancel(daemon.operators, CancelParams(id=found["id"]))
     assert not daemon.alpha.cancelled
 
 
