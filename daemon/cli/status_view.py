@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from daemon.cli.terminal import Screen
+    from daemon.operators.reports import ConnectionReport
 
 
 Json = dict[str, Any]
@@ -178,7 +179,7 @@ _IF_ANY = (
 """Columns that are left out where they are empty for all sessions."""
 
 
-def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
+def _sessions(sessions: list[ConnectionReport], now: float, screen: Screen) -> Table:
     wanted = [each for each in _IF_ANY if any(each.cell(row) not in {"-", "0", 0} for row in sessions)]
     columns = (
         Column("session", lambda each: f"#{each['number']}"),
@@ -195,7 +196,7 @@ def _sessions(sessions: list[Json], now: float, screen: Screen) -> Table:
     return listing(columns, sessions, screen)
 
 
-def _why(sessions: list[Json]) -> Iterator[RenderableType]:
+def _why(sessions: list[ConnectionReport]) -> Iterator[RenderableType]:
     """Why the sessions have their surfaces, each reason once, and why some have saved nothing."""
     told: dict[tuple[str, str], list[str]] = {}
     for session in sessions:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from daemon.operators.reports import CallInFlight, CallsReport, EndedCall
+    from daemon.operators.reports import CallInFlight, CallsReport, EndedCall, LoadedToolReport
 
 
 Json = dict[str, Any]
@@ -172,7 +172,7 @@ def render_sessions(answer: Json, *, now: float, screen: Screen) -> str:
 
 def render_session(answer: Json, *, now: float, screen: Screen) -> str:
     """One session and its tools as text; arguments as for `render_sessions`, with the answer for a key."""
-    loaded: list[Json] = answer["loaded"]
+    loaded: list[LoadedToolReport] = answer["loaded"]
     parts: list[RenderableType] = [*_heading(answer, now), Text("")]
     parts.append(_loaded_tools(loaded, screen) if loaded else Text("It has not loaded any tools."))
     lost = [tool for tool in loaded if tool["status"] != "valid"]
@@ -237,7 +237,7 @@ def _heading(session: Json, now: float) -> Iterator[RenderableType]:
         yield paragraph(f"surface {session['surface']}: {session['surfaceWhy']}", indent=2)
 
 
-def _loaded_tools(loaded: list[Json], screen: Screen) -> Table:
+def _loaded_tools(loaded: list[LoadedToolReport], screen: Screen) -> Table:
     columns = (
         Column("tool", lambda tool: f"{tool['server']}/{tool['name']}", least=8),
         Column(
@@ -250,7 +250,7 @@ def _loaded_tools(loaded: list[Json], screen: Screen) -> Table:
     return listing(columns, loaded, screen)
 
 
-def _loss(tool: Json) -> Iterator[RenderableType]:
+def _loss(tool: LoadedToolReport) -> Iterator[RenderableType]:
     """Why a loaded tool is no longer listed."""
     yield safe(f"{tool['server']}/{tool['name']}", "yellow")
     yield paragraph(tool["reason"], indent=2)

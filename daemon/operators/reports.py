@@ -6,7 +6,7 @@ costs the command line no import, and `cli.control` says which member an answer 
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class CallInFlight(TypedDict):
@@ -69,3 +69,50 @@ class CallsReport(TypedDict):
     """The number of the last call that has ended."""
     source: str
     """The source that `next` counts in."""
+
+
+class ConnectionReport(TypedDict):
+    """An open connection of a client with its numbers, as `mcpd status` tells it."""
+
+    number: int
+    key: str | None
+    """The key of its session; None if it has none."""
+    client: str
+    token: str | None
+    protocol: str
+    profile: str
+    surface: str
+    servers: list[str]
+    """The servers that it has asked for; empty: all of its profile."""
+    surfaceGrounds: str
+    surfaceWhy: str
+    """Why it has its surface, in words."""
+    workspace: str | None
+    instances: list[str]
+    since: float
+    calls: int
+    inFlight: int
+    loadedTools: int
+    repairedCalls: int
+    estimatedTokensNotSent: int | None
+    """None: its client defers tools itself."""
+    defersTools: bool
+
+
+class LoadedToolReport(TypedDict):
+    """A tool that a session has loaded, as `mcpd sessions KEY` tells it."""
+
+    server: str
+    name: str
+    status: str
+    """Whether it can still be used (`report_words.STATUSES`)."""
+    reason: str
+    source: str
+    """Who has loaded it (`report_words.SOURCES`)."""
+    loadedAt: float
+    age: int
+    schemaHash: str
+    epoch: int
+    renamedTo: NotRequired[str]
+    changed: NotRequired[dict[str, Any]]
+    """What has become of it, and when, as the history has it."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionStatistics
     from daemon.model import ToolKey
     from daemon.operators.base import Archive, OperatorContext
+    from daemon.operators.reports import ConnectionReport, LoadedToolReport
     from daemon.surfaces.table import SurfaceChoice
 
 
@@ -326,7 +327,7 @@ def _numbered(session: SessionStatistics, judged: _Validity) -> dict[str, object
     return {**_unrecorded([session]), "invalid": invalid}
 
 
-def connection_status(session: SessionStatistics) -> dict[str, Any]:
+def connection_status(session: SessionStatistics) -> ConnectionReport:
     """An open connection with its numbers, as `status` tells it."""
     return {
         "number": session.number,
@@ -351,10 +352,10 @@ def connection_status(session: SessionStatistics) -> dict[str, Any]:
     }
 
 
-def _loaded(tool: LoadedTool, catalog: Catalog, now: float) -> dict[str, object]:
+def _loaded(tool: LoadedTool, catalog: Catalog, now: float) -> LoadedToolReport:
     server, name = tool.key
     verdict = judge_in(catalog, tool)
-    told: dict[str, object] = {
+    told: LoadedToolReport = {
         "server": server,
         "name": name,
         "status": str(verdict.status),
@@ -365,7 +366,9 @@ def _loaded(tool: LoadedTool, catalog: Catalog, now: float) -> dict[str, object]
         "schemaHash": tool.schema_hash,
         "epoch": tool.epoch,
     }
-    return told if verdict.renamed_to is None else {**told, "renamedTo": verdict.renamed_to}
+    if verdict.renamed_to is not None:
+        told["renamedTo"] = verdict.renamed_to
+    return told
 
 
 class _Validity:
