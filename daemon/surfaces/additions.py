@@ -16,35 +16,23 @@ from daemon.catalog.permissions import annotations_of
 from daemon.catalog.shown import locate
 from daemon.errors import InvalidArguments, UnknownResource
 from daemon.surfaces.answers import MAX_QUOTED, cut, decode_arguments
-from daemon.surfaces.base import Action, Forward, View
+from daemon.surfaces.base import Action, Forward, Surface, View
 from daemon.surfaces.describing import READS, meta_tool, typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from daemon.catalog.offer import Offered
-    from daemon.surfaces.base import Surface
 
 
-class ReadOnlyCalls:
-    """A surface with a call tool for read-only tools after its own one."""
+class _Addition(Surface):
+    """A surface with one tool more, after its own meta-tools."""
 
-    def __init__(self, surface: Surface, call: str, name: str, properties: Mapping[str, str]) -> None:
-        """Add the tool to a surface, among whose meta-tools its name stands already.
-
-        Args:
-            surface: the surface.
-            call: the name of its own call tool.
-            name: the name of the tool for read-only tools.
-            properties: the types of the call tool's arguments, by name; all of them are required.
-        """
+    def __init__(self, surface: Surface, definition: bytes) -> None:
         self.name = surface.name
         self.meta_tools = surface.meta_tools
         self._surface = surface
-        self._call = call
-        self._own = name
-        described = f"Prefer this to {call} for tools with readOnlyHint: true."
-        self._definition = meta_tool(name, described, typed(properties), tuple(properties), hints=READS)
+        self._definition = definition
 
     def instructions(self, view: View) -> str:
         """Those of the surface."""
@@ -55,16 +43,36 @@ class ReadOnlyCalls:
         return self._surface.awaits(view)
 
     def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The surface's tools, with this one after its meta-tools, unless the profile has it left out."""
+        """The surface's tools, with this one after its meta-tools."""
         tools = self._surface.list_tools(view)
-        if not view.profile.read_only_call:
-            return tools
         first = len(tools) - len(self._surface.listed(view))
         return (*tools[:first], self._definition, *tools[first:])
 
     def listed(self, view: View) -> Sequence[Offered]:
         """The servers' tools that the surface lists."""
         return self._surface.listed(view)
+
+
+class ReadOnlyCalls(_Addition):
+    """A surface with a call tool for read-only tools after its own one, unless the profile has it left out."""
+
+    def __init__(self, surface: Surface, call: str, name: str, properties: Mapping[str, str]) -> None:
+        """Add the tool to a surface, among whose meta-tools its name stands already.
+
+        Args:
+            surface: the surface.
+            call: the name of its own call tool.
+            name: the name of the tool for read-only tools.
+            properties: the types of the call tool's arguments, by name; all of them are required.
+        """
+        described = f"Prefer this to {call} for tools with readOnlyHint: true."
+        super().__init__(surface, meta_tool(name, described, typed(properties), tuple(properties), hints=READS))
+        self._call = call
+        self._own = name
+
+    def list_tools(self, view: View) -> tuple[bytes, ...]:
+        """The surface's tools, with this one after its meta-tools."""
+        return super().list_tools(view) if view.profile.read_only_call else self._surface.list_tools(view)
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Forward a call that only reads, or do what the surface does."""
@@ -118,32 +126,13 @@ class _ReadResult(Struct):
     contents: list[Raw]
 
 
-class ReadingSurface:
+class ReadingSurface(_Addition):
     """A surface with `read_resource` after its meta-tools."""
 
     def __init__(self, surface: Surface) -> None:
         """Add the tool to `surface`."""
-        self.name = surface.name
+        super().__init__(surface, _DEFINITION)
         self.meta_tools = (*surface.meta_tools, READ)
-        self._surface = surface
-
-    def instructions(self, view: View) -> str:
-        """Those of the surface."""
-        return self._surface.instructions(view)
-
-    def awaits(self, view: View) -> tuple[str, ...]:
-        """What the surface awaits."""
-        return self._surface.awaits(view)
-
-    def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The surface's tools, with this one after its meta-tools."""
-        tools = self._surface.list_tools(view)
-        first = len(tools) - len(self._surface.listed(view))
-        return (*tools[:first], _DEFINITION, *tools[first:])
-
-    def listed(self, view: View) -> Sequence[Offered]:
-        """The servers' tools that the surface lists."""
-        return self._surface.listed(view)
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Read a resource, or do what the surface does."""

@@ -1,4 +1,4 @@
-"""The Protocol of all surfaces, the view that they see, and the actions that they decide on.
+"""The base of all surfaces, the view that they see, and the actions that they decide on.
 
 A surface only decides. The session and the call path wait, send, load and answer for it, and know no surface by
 name.
@@ -6,7 +6,8 @@ name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import msgspec
@@ -275,28 +276,31 @@ class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):
 Action = Reply | Forward | AwaitListing
 
 
-class Surface(Protocol):
+class Surface(ABC):
     """One way to show tools to clients. Holds no state: one object serves all sessions."""
 
     name: str
     """The name that `--surface` and profiles use."""
+    meta_tools: tuple[str, ...]
+    """The names of its own tools: a server's tool of the same name is given another one in their list."""
 
-    @property
-    def meta_tools(self) -> tuple[str, ...]:
-        """The names of its own tools: a server's tool of the same name is given another one beside them."""
-
+    @abstractmethod
     def instructions(self, view: View) -> str:
         """The instructions for models that the handshake gives."""
 
-    def awaits(self, view: View) -> tuple[str, ...]:
+    def awaits(self, _view: View) -> tuple[str, ...]:
         """The servers whose first list is worth a short wait before `list_tools` is answered."""
+        return ()
 
+    @abstractmethod
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The tools that a client is shown, each a raw JSON object; the same while nothing changes."""
 
-    def listed(self, view: View) -> Sequence[Offered]:
+    def listed(self, _view: View) -> Sequence[Offered]:
         """The servers' tools that `list_tools` ends with, in its order; the tools before them are our own."""
+        return ()
 
+    @abstractmethod
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Decide what a call means.
 

@@ -13,7 +13,7 @@ import msgspec
 from daemon.errors import UnknownTool
 from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of
-from daemon.surfaces.base import Action, AwaitListing, Reply, View
+from daemon.surfaces.base import Action, AwaitListing, Reply, Surface, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
     DESCRIBING_PROPERTIES,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from daemon.catalog.categories import Member, ToolCategory
-    from daemon.catalog.offer import Offered
 
 LIST = "list_categories"
 GET = "get_tools"
@@ -52,7 +51,7 @@ class _ListArguments(msgspec.Struct):
     cursor: str | None = None
 
 
-class BrowseSurface:
+class BrowseSurface(Surface):
     """Seed 003's three tools."""
 
     name = "browse"
@@ -65,19 +64,11 @@ class BrowseSurface:
             f" category's tools. 3. {CALL} runs a tool by name."
         )
 
-    def awaits(self, view: View) -> tuple[str, ...]:
-        """Nothing: what is known is named, and the rest when it is asked for."""
-        return ()
-
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The three definitions, the first with what there is in a few words."""
         said = topics(view)
         first = _LIST_DEFINITION if not said else _list_definition(f"{_LISTS}: {said}.")
         return (first, *_DEFINITIONS)
-
-    def listed(self, view: View) -> Sequence[Offered]:
-        """No tools of servers: they are called through the meta-tools."""
-        return ()
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """List the categories, describe one, or forward to the tool that is meant."""

@@ -16,7 +16,7 @@ from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
 from daemon.surfaces import calling
 from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted, share_of
-from daemon.surfaces.base import Action, AwaitListing, Target, View
+from daemon.surfaces.base import Action, AwaitListing, Surface, Target, View
 from daemon.surfaces.by_category import (
     DESCRIBE_EXAMPLE,
     DESCRIBING_PROPERTIES,
@@ -31,10 +31,7 @@ from daemon.surfaces.describing import RUNS_ANYTHING, meta_tool, typed
 from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from daemon.catalog.categories import Member, ToolCategory
-    from daemon.catalog.offer import Offered
 
 GET = "get-category-tools"
 CALL = "call-category-tool"
@@ -47,7 +44,7 @@ CALL_EXAMPLE = '{"category": "NAME", "name": "TOOL", "args": {}}'
 _BY_CATEGORY = Wrapper("args", ("category", "name"), CALL_EXAMPLE)
 
 
-class CategorySurface:
+class CategorySurface(Surface):
     """Seed 001's two tools."""
 
     name = "category"
@@ -61,17 +58,9 @@ class CategorySurface:
             " name what cannot be called right now."
         )
 
-    def awaits(self, view: View) -> tuple[str, ...]:
-        """Nothing: the categories come from the configuration."""
-        return ()
-
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The two definitions."""
         return _get_definition(view), _CALL_DEFINITION
-
-    def listed(self, view: View) -> Sequence[Offered]:
-        """No tools of servers: they are called through the meta-tools."""
-        return ()
 
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Describe a category, or forward to the tool that is meant."""

@@ -28,7 +28,7 @@ from daemon.surfaces.answers import (
     unavailable_entry,
     what_helps,
 )
-from daemon.surfaces.base import Action, AwaitListing, Reply, View
+from daemon.surfaces.base import Action, AwaitListing, Reply, Surface, View
 from daemon.surfaces.describing import meta_tool, unlisted
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def tool_in_words(tool: Mapping[str, Any]) -> str:
     return f"## {tool['name']}\n{tool.get('description', '').strip()}\nArguments (JSON Schema): {schema}"
 
 
-class FullSurface:
+class FullSurface(Surface):
     """The plain list of tools that clients know from any MCP server."""
 
     name = "full"

@@ -35,7 +35,7 @@ from daemon.surfaces.answers import (
     some_of,
     with_text,
 )
-from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, View, is_as_shown, renamed
+from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, Surface, View, is_as_shown, renamed
 from daemon.surfaces.describing import meta_tool, paged, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.searching import MAX_FOUND, WORTH, as_listed, resolve
 from daemon.surfaces.summing import first_instructions, server_line, server_words, tool_line
@@ -75,7 +75,7 @@ class _ToolArguments(msgspec.Struct, forbid_unknown_fields=True):
     server_name: str | None = None
 
 
-class LoadSurface:
+class LoadSurface(Surface):
     """Seed 002's dynamic loading."""
 
     name = "load"
@@ -148,34 +148,38 @@ def _moved(view: View, name: str) -> Offered | None:
     new, known = _name(view, offered), view.loaded.tools.get(offered.key)
     if known is not None and known.verdict.valid:
         raise calling.moved_away(name, offered, new, f"It is loaded: call {new}.")
-    load = {"name": TOOL, "arguments": {"names": [new]}}
-    said = msgspec.json.encode(load["arguments"]).decode()
-    raise calling.moved_away(name, offered, new, f"Load it: {TOOL}({said}), then call {new}.", load=load)
+    said, load = _loading(new)
+    raise calling.moved_away(name, offered, new, f"Load it: {said}, then call {new}.", load=load)
+
+
+def _loading(name: str) -> tuple[str, dict[str, object]]:
+    """The call that loads a tool, in words and as a member of an error."""
+    arguments = {"names": [name]}
+    return f"{TOOL}({msgspec.json.encode(arguments).decode()})", {"name": TOOL, "arguments": arguments}
 
 
 def _outdated(view: View, changed: ToolChanged) -> ToolChanged:
     """The error about a loaded tool that has changed: it has to be loaded again (seed 002, §8)."""
     name = _name(view, view.offer.tools[changed.key])
-    arguments = {"names": [name]}
+    said, load = _loading(name)
     return ToolChanged(
         f"{name} has changed since you loaded it; nothing was sent. Its definition as it is now stands under"
-        f" error.definition. Load it again: {TOOL}({msgspec.json.encode(arguments).decode()}), then call it.",
+        f" error.definition. Load it again: {said}, then call it.",
         key=changed.key,
         unloads=True,
         **changed.details,
-        load={"name": TOOL, "arguments": arguments},
+        load=load,
     )
 
 
 def _not_loaded(view: View, offered: Offered) -> ToolNotLoaded:
     name = _name(view, offered)
-    arguments = {"names": [name]}
+    said, load = _loading(name)
     return ToolNotLoaded(
-        f"{name} is not loaded in this session. Load it first:"
-        f" {TOOL}({msgspec.json.encode(arguments).decode()}), then call it again.",
+        f"{name} is not loaded in this session. Load it first: {said}, then call it again.",
         tool=name,
         server=offered.tool.server,
-        load={"name": TOOL, "arguments": arguments},
+        load=load,
     )
 
 

@@ -31,7 +31,7 @@ from daemon.surfaces.answers import (
     share_of,
     size_of,
 )
-from daemon.surfaces.base import Action, AwaitListing, Forward, Loading, Reply, View
+from daemon.surfaces.base import Action, AwaitListing, Forward, Loading, Reply, Surface, View
 from daemon.surfaces.by_category import entries_of, find_category
 from daemon.surfaces.describing import meta_tool, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.searching import as_listed, core_names, core_references, core_tools, find_tools
@@ -92,7 +92,7 @@ class _SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-class SearchSurface:
+class SearchSurface(Surface):
     """Seed 000's tool search."""
 
     name = "search"

@@ -24,7 +24,7 @@ from daemon.protocol import (
     VERSION_KEY,
 )
 from daemon.states import ServerState
-from daemon.surfaces.base import Reply
+from daemon.surfaces.base import Reply, Surface
 from daemon.surfaces.category import CategorySurface
 from daemon.wire.writing import STUCK_SECONDS
 from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from daemon.catalog.offer import Offered
-    from daemon.surfaces.base import Action, Surface, View
+    from daemon.surfaces.base import Action, View
 
 BARE_TOOLS = ["get-category-tools", "call-category-tool"]
 META_TOOLS = [*BARE_TOOLS, "call-read-only-tool"]
 MEGABYTE = 1 << 20
 
 
-class PlainSurface:
+class PlainSurface(Surface):
     """A second surface, to tell profiles apart."""
 
     name = "browse"
