@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.command import reported
+from daemon.cli.command import CommandLine, UsageError, argument
 from daemon.cli.control import EX_FAULT
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.options import add_control, add_json
 from daemon.cli.taking_effect import START_SECONDS, come_up, failure, in_lines
 from daemon.host.paths import config_file, home
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from daemon.cli.taking_effect import Effect
     from daemon.config.command_lines import Advice
@@ -26,80 +26,23 @@ if TYPE_CHECKING:
     from daemon.setup.moved_secrets import Variables
 
 
-def main(argv: list[str]) -> int:
-    """Add a server.
-
-    Returns:
-        0: added, and up if a daemon runs; 1: not added, or not up; 2: usage; 78: the configuration is faulty.
-    """
-    made = make_parser()
-    words, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
-    # Intermixed: `mcpd add time --replace pypi:mcp-server-time` is what one types after the refusal.
-    options = made.parse_intermixed_args(words)
+def _run(options: argparse.Namespace) -> int:
     # Here, so that `--help` does not pay for attrs and cattrs.
     from daemon.setup.adding import WordsError  # noqa: PLC0415
 
-    path = (options.config or config_file(os.environ)).absolute()
     try:
-        return reported(lambda: _add(options, path, command))
+        return _add(options, (options.config or config_file(os.environ)).absolute())
     except WordsError as error:
-        made.error(visible(str(error)))
+        raise UsageError(visible(str(error))) from None
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "add",
-        "Add a server to the configuration, as a person would: comments, order and layout of the file stay."
-        " The result is checked before it is written; the daemon, if one runs, reads it again, and the server's"
-        " tools are shown when it is up. A server that cannot come up as it was added is taken back, unless you"
-        " say --keep; one that waits for a login, a variable or a service stays. Packages without a version are"
-        " pinned to the newest, and values of credentials are kept in the file 'env' beside the configuration,"
-        " which only you can read.",
-        examples=(
-            "mcpd add pypi:mcp-server-time",
-            "mcpd add memory npm:@modelcontextprotocol/server-memory",
-            "mcpd add git --share workspace -- uvx mcp-server-git --repository '${workspace}'",
-            "mcpd add github --env GITHUB_TOKEN=... -- docker run -i --rm -e GITHUB_TOKEN ghcr.io/o/server:1.2",
-            "mcpd add notion https://mcp.notion.com/mcp --header 'Authorization: Bearer ...'",
-        ),
-        exits={
-            0: "added; if a daemon runs, the server is up",
-            1: "not added (the name is taken, the file cannot be written), or the server does not come up",
-            EX_CONFIG: "the configuration is faulty, or would be: nothing was changed",
-        },
-        asks=False,
-    )
-    made.usage = "mcpd add [options] NAME -- COMMAND ... | NAME URL | [NAME] npm:PACKAGE | [NAME] pypi:PACKAGE"
-    made.add_argument("words", metavar="NAME", nargs="*", help="the server's name, and what it is")
-    made.add_argument("--env", metavar="K=V", action="append", default=[], help="a variable that it gets")
-    made.add_argument("--header", metavar="'K: V'", action="append", default=[], help="a header for its url")
-    made.add_argument("--type", metavar="T", help="its transport, where the url does not tell: sse")
-    made.add_argument("--share", metavar="S", help="who shares an instance of it: all, workspace or session")
-    made.add_argument("--description", metavar="D", help="what it is good for, in a sentence, for models")
-    made.add_argument("--replace", action="store_true", help="replace the server that has the name")
-    undoing = made.add_mutually_exclusive_group()
-    undoing.add_argument("--keep", action="store_true", help="keep it whatever keeps it from coming up")
-    undoing.add_argument(
-        "--or-undo",
-        action="store_true",
-        help="take it back also if it waits for a login, a variable or a service",
-    )
-    made.add_argument("--no-reload", action="store_true", help="only write it: leave the daemon alone")
-    made.add_argument("--dry-run", action="store_true", help="show what would change, as a diff")
-    made.add_argument("--config", metavar="F", type=Path, help="the configuration (default: as `mcpd check`)")
-    add_json(made)
-    add_control(made, START_SECONDS)
-    return made
-
-
-def _add(options: argparse.Namespace, path: Path, command: Sequence[str]) -> int:
+def _add(options: argparse.Namespace, path: Path) -> int:
     from daemon.config.translation import SERVERS  # noqa: PLC0415 - as above
     from daemon.setup.adding import wanted  # noqa: PLC0415
     from daemon.setup.drafts import changed, read_present  # noqa: PLC0415
     from daemon.setup.moved_secrets import Variables  # noqa: PLC0415
 
-    server = wanted(options.words, command)
+    server = wanted(options.words, options.rest)
     present = read_present(path)
     if server.name in present.servers and not options.replace:
         print(
@@ -216,3 +159,62 @@ def _data(name: str, effect: Effect, *, undone: bool) -> dict[str, Any]:
         "tools": list(effect.tools),
         "undone": undone,
     }
+
+
+def _words(made: argparse.ArgumentParser) -> None:
+    made.usage = "mcpd add [options] NAME -- COMMAND ... | NAME URL | [NAME] npm:PACKAGE | [NAME] pypi:PACKAGE"
+    made.add_argument("words", metavar="NAME", nargs="*", help="the server's name, and what it is")
+
+
+def _undoing(made: argparse.ArgumentParser) -> None:
+    undoing = made.add_mutually_exclusive_group()
+    undoing.add_argument("--keep", action="store_true", help="keep it whatever keeps it from coming up")
+    undoing.add_argument(
+        "--or-undo",
+        action="store_true",
+        help="take it back also if it waits for a login, a variable or a service",
+    )
+
+
+ADD = CommandLine(
+    "add",
+    "Add a server to the configuration, as a person would: comments, order and layout of the file stay."
+    " The result is checked before it is written; the daemon, if one runs, reads it again, and the server's"
+    " tools are shown when it is up. A server that cannot come up as it was added is taken back, unless you"
+    " say --keep; one that waits for a login, a variable or a service stays. Packages without a version are"
+    " pinned to the newest, and values of credentials are kept in the file 'env' beside the configuration,"
+    " which only you can read.",
+    examples=(
+        "mcpd add pypi:mcp-server-time",
+        "mcpd add memory npm:@modelcontextprotocol/server-memory",
+        "mcpd add git --share workspace -- uvx mcp-server-git --repository '${workspace}'",
+        "mcpd add github --env GITHUB_TOKEN=... -- docker run -i --rm -e GITHUB_TOKEN ghcr.io/o/server:1.2",
+        "mcpd add notion https://mcp.notion.com/mcp --header 'Authorization: Bearer ...'",
+    ),
+    exits={
+        0: "added; if a daemon runs, the server is up",
+        1: "not added (the name is taken, the file cannot be written), or the server does not come up",
+        EX_CONFIG: "the configuration is faulty, or would be: nothing was changed",
+    },
+    run=_run,
+    arguments=(
+        _words,
+        argument("--env", metavar="K=V", action="append", default=[], help="a variable that it gets"),
+        argument("--header", metavar="'K: V'", action="append", default=[], help="a header for its url"),
+        argument("--type", metavar="T", help="its transport, where the url does not tell: sse"),
+        argument("--share", metavar="S", help="who shares an instance of it: all, workspace or session"),
+        argument("--description", metavar="D", help="what it is good for, in a sentence, for models"),
+        argument("--replace", action="store_true", help="replace the server that has the name"),
+        _undoing,
+        argument("--no-reload", action="store_true", help="only write it: leave the daemon alone"),
+        argument("--dry-run", action="store_true", help="show what would change, as a diff"),
+        argument("--config", metavar="F", type=Path, help="the configuration (default: as `mcpd check`)"),
+        add_json,
+        partial(add_control, seconds=START_SECONDS),
+    ),
+    json=False,
+    seconds=None,
+    intermixed=True,
+    rest=True,
+    changing="",
+)

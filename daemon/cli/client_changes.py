@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.cli.command import UsageError
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host.paths import abbreviated, home, state_dir
@@ -34,19 +35,27 @@ def add_clients(parsed: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen(parsed: argparse.ArgumentParser, options: argparse.Namespace) -> list[ClientProgram]:
-    """The clients that a command line with `add_clients` means; ends the command if it does not say."""
+def chosen(options: argparse.Namespace) -> list[ClientProgram]:
+    """The clients that a command line with `add_clients` means.
+
+    Raises:
+        UsageError: it does not say which, or one is not known.
+    """
     if bool(options.client) is options.all:
-        parsed.error(f"name the clients, or write --all: {', '.join(PROGRAMS)}")
-    return clients_of(parsed, options.client)
+        raise UsageError(f"name the clients, or write --all: {', '.join(PROGRAMS)}")
+    return clients_of(options.client)
 
 
-def clients_of(parsed: argparse.ArgumentParser, names: Sequence[str]) -> list[ClientProgram]:
-    """The clients of these names, each once, or all without names; ends the command if one is not known."""
+def clients_of(names: Sequence[str]) -> list[ClientProgram]:
+    """The clients of these names, each once, or all without names.
+
+    Raises:
+        UsageError: one is not known.
+    """
     try:
         return list(dict.fromkeys(map(named, names))) or list(PROGRAMS.values())
     except LookupError as error:
-        parsed.error(visible(str(error)))
+        raise UsageError(visible(str(error))) from None
 
 
 def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:

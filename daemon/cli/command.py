@@ -52,6 +52,10 @@ class CommandLine(NamedTuple):
     """Whether it concerns a daemon at all; if not, `--socket` is accepted and has no effect."""
     intermixed: bool = False
     """Whether options may stand between the words of a list."""
+    rest: bool = False
+    """Whether what stands after `--` is a command of its own, which `run` gets as `options.rest`."""
+    changing: str | None = None
+    """For a command that changes files (`reported`): what helps where the configuration is faulty."""
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Reads its command line."""
@@ -75,8 +79,14 @@ class CommandLine(NamedTuple):
     def main(self, argv: list[str]) -> int:
         """Run it with the words after its name; returns its exit status, of which 2 is wrong usage."""
         made = self.make_parser()
-        options = made.parse_intermixed_args(argv) if self.intermixed else made.parse_args(argv)
+        words, rest = argv, list[str]()
+        if self.rest and "--" in argv:
+            words, rest = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
+        options = made.parse_intermixed_args(words) if self.intermixed else made.parse_args(words)
+        options.rest = rest
         try:
+            if self.changing is not None:
+                return guarded(lambda: reported(lambda: self.run(options), self.changing or ""))
             return guarded(lambda: self.run(options))
         except UsageError as error:
             made.error(str(error))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from daemon.bridge.unreachable import OPERATORS, explain
 from daemon.host.paths import control_socket, distrust
 from daemon.kit.wording import span
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -232,18 +232,6 @@ def ask_with(
     return ask(method, params, path=path, timeout=timeout or options.timeout, companion=companion)
 
 
-def print_answer(
-    options: argparse.Namespace,
-    method: str,
-    params: dict[str, Any],
-    in_words: Callable[[dict[str, Any]], str],
-) -> dict[str, Any]:
-    """Ask like `ask_with`, and print the answer: as JSON with `--json`, else `in_words`. Returns the answer."""
-    answer = ask_with(options, method, params)
-    print(document(answer) if options.json else in_words(answer))
-    return answer
-
-
 def guarded(action: Callable[[], int]) -> int:
     """Run a command; if the daemon cannot be reached or refuses, print why and return the exit status."""
     try:
@@ -254,21 +242,6 @@ def guarded(action: Callable[[], int]) -> int:
     except RemoteFault as fault:
         print(f"mcpd: {visible(fault.message)}", file=sys.stderr)
         return EX_FAULT
-
-
-def ask_and_print(
-    options: argparse.Namespace,
-    method: str,
-    params: dict[str, Any],
-    in_words: Callable[[dict[str, Any]], str],
-) -> int:
-    """A whole command that puts one question and prints the answer; returns what `guarded` does."""
-
-    def act() -> int:
-        print_answer(options, method, params, in_words)
-        return 0
-
-    return guarded(act)
 
 
 def _as_text(word: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.command import agreed, reported
+from daemon.cli.command import UsageError, agreed, reported
 from daemon.cli.control import EX_FAULT
 from daemon.cli.options import add_control, add_json, add_unsandboxed, parser
 from daemon.cli.taking_effect import reloaded
@@ -183,7 +183,10 @@ def main(argv: list[str]) -> int:
     # Here, so that `--help` does not pay for attrs and cattrs.
     from daemon.cli.client_changes import clients_of  # noqa: PLC0415
 
-    programs = clients_of(made, options.clients)
+    try:
+        programs = clients_of(options.clients)
+    except UsageError as error:
+        made.error(str(error))
     return reported(lambda: _migrate(options) if options.migrate_env else _import(options, programs))
 
 

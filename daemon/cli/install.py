@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.command import agreed, reported
+from daemon.cli import client_changes as clients
+from daemon.cli.command import CommandLine, UsageError, agreed, argument
 from daemon.cli.control import EX_FAULT
-from daemon.cli.options import parser
 from daemon.host.paths import config_file
 
 if TYPE_CHECKING:
@@ -25,31 +25,17 @@ if TYPE_CHECKING:
     from daemon.setup.clients.rules import ToolRule
 
 
-def main(argv: list[str]) -> int:
-    """Put mcpd into clients.
-
-    Returns:
-        0: it is there; 1: one client was left as it is, or nobody has agreed; 2: usage; 78: mcpd's
-        configuration is faulty, so that nobody knows which servers it has.
-    """
-    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
-
-    made = make_parser()
-    options = made.parse_args(argv)
+def _run(options: argparse.Namespace) -> int:
     if options.one_to_one and (options.keep or options.surface):
-        made.error("--one-to-one goes with neither --keep nor --surface: each server is itself then")
+        raise UsageError("--one-to-one goes with neither --keep nor --surface: each server is itself then")
     machine = clients.this_machine()
-    programs = clients.chosen(made, options)
+    programs = clients.chosen(options)
     if options.all:
         programs = [program for program in programs if clients.is_here(program, machine)]
     elif absent := [program for program in programs if not clients.is_here(program, machine)]:
         for program in absent:
             print(f"mcpd: {program.title} is not here: {_looked(program, machine)}", file=sys.stderr)
         return EX_FAULT
-    return reported(lambda: _install(options, programs, machine), ": `mcpd check` says more")
-
-
-def _install(options: argparse.Namespace, programs: Sequence[ClientProgram], machine: Machine) -> int:
     known, wanted = _known(), _wanted(options)
     titles = ", ".join(program.title for program in programs)
     if options.all and not options.dry_run and not agreed(f"Put mcpd into {titles}?", yes=options.yes):
@@ -69,7 +55,6 @@ def install(
     tells_more: bool = True,
 ) -> int:
     """Put mcpd into these clients, and say what was done. Returns 1 if one could not be changed, else 0."""
-    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
     from daemon.setup.clients.rules import listed  # noqa: PLC0415
 
     status, has_written = 0, False
@@ -111,67 +96,20 @@ def _plans(
     known: ConfiguredServers,
     scope: str = "user",
 ) -> list[FilePlan]:
-    from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
     from daemon.setup.clients.file_plans import install_plans  # noqa: PLC0415
     from daemon.setup.clients.rules import keeping  # noqa: PLC0415
 
     wanted = keeping(wanted, *held(program, machine, known, scope))
-    return install_plans(program, machine, wanted, scope, known.lookup(program, machine), records())
+    return install_plans(program, machine, wanted, scope, known.lookup(program, machine), clients.records())
 
 
 def held(
     program: ClientProgram, machine: Machine, known: ConfiguredServers, scope: str = "user"
 ) -> tuple[list[str], list[ToolRule]]:
     """The servers of a client that mcpd has, and its rules that go by their names."""
-    from daemon.cli.client_changes import records  # noqa: PLC0415 - as above
     from daemon.setup.clients.rules import held_rules  # noqa: PLC0415
 
-    return held_rules(program, machine, known.lookup(program, machine), known.servers, records(), scope)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    from daemon.cli.client_changes import add_clients  # noqa: PLC0415 - as above
-
-    made = parser(
-        "install",
-        "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken"
-        " out there, so that they are not started twice; those that it does not have stay and are named. The"
-        " rest of the file, its comments and its order stay as they are. What it was is kept for `mcpd"
-        " uninstall`. A client with rules of its own about tools of these servers keeps each server under its"
-        " name (--one-to-one), so that they hold.",
-        examples=(
-            "mcpd install claude-code codex",
-            "mcpd install --all --dry-run",
-            "mcpd install cursor --scope project --profile reader",
-            "mcpd install claude-code --one-to-one",
-        ),
-        exits={
-            0: "mcpd is in all of these clients",
-            1: "a client was left as it is, which is said; the others were changed",
-            EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
-        },
-        asks=False,
-    )
-    add_clients(made)
-    made.add_argument(
-        "--scope",
-        choices=("user", "project"),
-        default="user",
-        help="for this user, or in the file of the project in the working directory, which others may share"
-        " (default: user)",
-    )
-    made.add_argument("--profile", metavar="P", help="the profile that the client gets")
-    made.add_argument("--surface", metavar="S", help="the surface that the client gets")
-    made.add_argument(
-        "--one-to-one",
-        action="store_true",
-        help="leave each server under its own name, and reach it through mcpd (`mcpd connect --server NAME`),"
-        " so that the client's own rules about its tools go on to hold",
-    )
-    made.add_argument("--keep", action="store_true", help="leave the client's servers, those mcpd has too")
-    made.add_argument("--yes", action="store_true", help="with --all: ask nothing")
-    return made
+    return held_rules(program, machine, known.lookup(program, machine), known.servers, clients.records(), scope)
 
 
 def _wanted(options: argparse.Namespace) -> Installation:
@@ -213,3 +151,48 @@ def _known() -> ConfiguredServers:
 def _looked(program: ClientProgram, machine: Machine) -> str:
     paths = dict.fromkeys(str(place.path) for place in program.places(machine))
     return f"there is none of {', '.join(paths)}. Start it once, then try again"
+
+
+INSTALL = CommandLine(
+    "install",
+    "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken"
+    " out there, so that they are not started twice; those that it does not have stay and are named. The"
+    " rest of the file, its comments and its order stay as they are. What it was is kept for `mcpd"
+    " uninstall`. A client with rules of its own about tools of these servers keeps each server under its"
+    " name (--one-to-one), so that they hold.",
+    examples=(
+        "mcpd install claude-code codex",
+        "mcpd install --all --dry-run",
+        "mcpd install cursor --scope project --profile reader",
+        "mcpd install claude-code --one-to-one",
+    ),
+    exits={
+        0: "mcpd is in all of these clients",
+        1: "a client was left as it is, which is said; the others were changed",
+        EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
+    },
+    run=_run,
+    arguments=(
+        clients.add_clients,
+        argument(
+            "--scope",
+            choices=("user", "project"),
+            default="user",
+            help="for this user, or in the file of the project in the working directory, which others may share"
+            " (default: user)",
+        ),
+        argument("--profile", metavar="P", help="the profile that the client gets"),
+        argument("--surface", metavar="S", help="the surface that the client gets"),
+        argument(
+            "--one-to-one",
+            action="store_true",
+            help="leave each server under its own name, and reach it through mcpd (`mcpd connect --server"
+            " NAME`), so that the client's own rules about its tools go on to hold",
+        ),
+        argument("--keep", action="store_true", help="leave the client's servers, those mcpd has too"),
+        argument("--yes", action="store_true", help="with --all: ask nothing"),
+    ),
+    json=False,
+    seconds=None,
+    changing=": `mcpd check` says more",
+)

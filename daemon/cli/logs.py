@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import ask_with, guarded, print_answer
+from daemon.cli.command import CommandLine, UsageError, argument, asking
+from daemon.cli.control import ask_with
 from daemon.cli.events import EventLines, moment
 from daemon.cli.following import end_without_reader, follow, news, note
-from daemon.cli.options import add_control, add_follow, add_json, add_last, parser
+from daemon.cli.options import add_follow, add_last
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
@@ -26,73 +28,6 @@ NO_STDERR = "it is reached over a connection (type {type}) and has no stderr her
 """Said of a server that is not a child of the daemon."""
 
 
-def main(argv: list[str]) -> int:
-    """Show a server's lines, or how many there are of each server.
-
-    Returns:
-        0: shown, also if Ctrl-C ended it; 1: no such server; 2: usage; 3: the daemon is not reachable.
-    """
-    made = make_parser()
-    options = made.parse_args(argv)
-    if options.daemon:
-        if options.server is not None or options.json:
-            made.error("--daemon shows the daemon's own log as it is: leave SERVER and --json out")
-        return _show_daemons(options)
-    if options.server is None:
-        if options.follow or options.since or options.last is not None:
-            made.error("name the SERVER whose lines are to be shown, or --daemon for mcpd's own log")
-        return guarded(lambda: _show_counts(options))
-    return guarded(lambda: _follow(options) if options.follow else _show(options))
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "logs",
-        "Show what a server wrote on its stderr, oldest line first, as far as it is kept: 1000 lines, 64 KiB,"
-        " over restarts of the server; each with the time when it was read and the number of the run that wrote"
-        " it, and between them, marked with --, what happened to the server (`mcpd events` has more). Where"
-        " clients do not share a server, the lines of all instances that run, each with its name, or those of"
-        " the INSTANCE that is named. Without SERVER, show how many lines there are of each. Terminal escapes"
-        " are spelt out, known secrets are left out. Changes nothing.",
-        examples=(
-            "mcpd logs",
-            "mcpd logs git -n 20",
-            "mcpd logs git --since 1h -f",
-            "mcpd logs git --json | jq -r .text",
-            "mcpd logs --daemon -f",
-        ),
-        exits={0: "shown, also if Ctrl-C ended it", 1: "no such server, or --daemon: there is no log here"},
-    )
-    made.add_argument(
-        "server",
-        metavar="SERVER|INSTANCE",
-        nargs="?",
-        help="its name, as `mcpd status` shows it",
-    )
-    made.add_argument(
-        "--daemon",
-        action="store_true",
-        help="show the daemon's own log, whether it runs or not: the journal of mcpd.service, or daemon.log in"
-        " the state directory",
-    )
-    add_follow(made, "go on with each new line, also over restarts")
-    made.add_argument(
-        "--no-events", action="store_true", help="only the lines, without what happened between them"
-    )
-    made.add_argument(
-        "--since",
-        metavar="WHEN",
-        type=moment,
-        default=0.0,
-        help="only what was written since (as `mcpd events`)",
-    )
-    add_last(made, "no more than the last N lines and events (default: all that is kept)")
-    add_json(made)
-    add_control(made)
-    return made
-
-
 def _show_daemons(options: argparse.Namespace) -> int:
     from daemon.main import daemon_log  # noqa: PLC0415 - it knows of systemd, which servers' lines do without
 
@@ -100,11 +35,6 @@ def _show_daemons(options: argparse.Namespace) -> int:
     if options.follow:
         end_without_reader()
     return daemon_log.show(control, last=options.last, follow=options.follow)
-
-
-def _show_counts(options: argparse.Namespace) -> int:
-    print_answer(options, "logs", {}, _counts)
-    return 0
 
 
 def _counts(answer: dict[str, Any]) -> str:
@@ -115,6 +45,9 @@ def _counts(answer: dict[str, Any]) -> str:
         for name, kept in servers.items()
     ]
     return "\n".join(lines) or "No server is switched on."
+
+
+_show_counts = asking("logs", lambda _options: {}, _counts)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -215,3 +148,54 @@ class LogLines(EventLines):
             return text
         run = f"[{entry['run'] or '-'}]"
         return f"{self.clock(entry['at'])}  {self.painted(run, 'dim')} {text}"
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.daemon:
+        if options.server is not None or options.json:
+            raise UsageError("--daemon shows the daemon's own log as it is: leave SERVER and --json out")
+        return _show_daemons(options)
+    if options.server is None:
+        if options.follow or options.since or options.last is not None:
+            raise UsageError("name the SERVER whose lines are to be shown, or --daemon for mcpd's own log")
+        return _show_counts(options)
+    return _follow(options) if options.follow else _show(options)
+
+
+LOGS = CommandLine(
+    "logs",
+    "Show what a server wrote on its stderr, oldest line first, as far as it is kept: 1000 lines, 64 KiB,"
+    " over restarts of the server; each with the time when it was read and the number of the run that wrote"
+    " it, and between them, marked with --, what happened to the server (`mcpd events` has more). Where"
+    " clients do not share a server, the lines of all instances that run, each with its name, or those of"
+    " the INSTANCE that is named. Without SERVER, show how many lines there are of each. Terminal escapes"
+    " are spelt out, known secrets are left out. Changes nothing.",
+    examples=(
+        "mcpd logs",
+        "mcpd logs git -n 20",
+        "mcpd logs git --since 1h -f",
+        "mcpd logs git --json | jq -r .text",
+        "mcpd logs --daemon -f",
+    ),
+    exits={0: "shown, also if Ctrl-C ended it", 1: "no such server, or --daemon: there is no log here"},
+    run=_run,
+    arguments=(
+        argument("server", metavar="SERVER|INSTANCE", nargs="?", help="its name, as `mcpd status` shows it"),
+        argument(
+            "--daemon",
+            action="store_true",
+            help="show the daemon's own log, whether it runs or not: the journal of mcpd.service, or daemon.log"
+            " in the state directory",
+        ),
+        partial(add_follow, meaning="go on with each new line, also over restarts"),
+        argument("--no-events", action="store_true", help="only the lines, without what happened between them"),
+        argument(
+            "--since",
+            metavar="WHEN",
+            type=moment,
+            default=0.0,
+            help="only what was written since (as `mcpd events`)",
+        ),
+        partial(add_last, meaning="no more than the last N lines and events (default: all that is kept)"),
+    ),
+)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.command import reported
+from daemon.cli.command import CommandLine, argument
 from daemon.cli.control import EX_FAULT
-from daemon.cli.options import add_control, parser
+from daemon.cli.options import add_control
 from daemon.cli.taking_effect import reloaded
 from daemon.host.paths import config_file
 from daemon.kit.wording import suggestion
@@ -25,46 +26,10 @@ PATIENCE = 60.0
 """Seconds to wait for the daemon: the server is stopped first (as `mcpd reload`)."""
 
 
-def main(argv: list[str]) -> int:
-    """Remove a server.
-
-    Returns:
-        0: removed; 1: there is none, or the file cannot be written; 2: usage; 78: the configuration is faulty,
-        or would be.
-    """
-    options = make_parser().parse_args(argv)
-    path = (options.config or config_file(os.environ)).absolute()
-    advice = "; if these places name the server, remove them first"
-    return reported(lambda: _remove(options, path), advice)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "remove",
-        "Take a server out of the configuration, with the comments that belong to it; all else stays as it is."
-        " The result is checked before it is written: categories and profiles that still name the"
-        " server are listed, and nothing is changed. The daemon, if one runs, stops the server.",
-        examples=("mcpd remove time", "mcpd remove time --dry-run"),
-        exits={
-            0: "removed",
-            1: "no such server, the file cannot be written, or the daemon did not take it up",
-            EX_CONFIG: "the configuration is faulty, or would be: nothing was changed",
-        },
-        asks=False,
-    )
-    made.add_argument("server", metavar="SERVER", help="its name")
-    made.add_argument("--no-reload", action="store_true", help="only write it: leave the daemon alone")
-    made.add_argument("--dry-run", action="store_true", help="show what would change, as a diff")
-    made.add_argument("--config", metavar="F", type=Path, help="the configuration (default: as `mcpd check`)")
-    add_control(made, PATIENCE)
-    return made
-
-
-def _remove(options: argparse.Namespace, path: Path) -> int:
+def _run(options: argparse.Namespace) -> int:
     from daemon.setup.drafts import changed, read_present  # noqa: PLC0415 - not for `--help`
 
-    name = options.server
+    name, path = options.server, (options.config or config_file(os.environ)).absolute()
     present = read_present(path)
     if name not in present.servers:
         near = suggestion(name, present.servers)
@@ -97,3 +62,28 @@ def _only_of(name: str, present: Present, left: str) -> list[str]:
 
     used = [each for each in references(present.servers[name]) if each in present.variables]
     return [each for each in used if f"${{{each}" not in left]
+
+
+REMOVE = CommandLine(
+    "remove",
+    "Take a server out of the configuration, with the comments that belong to it; all else stays as it is."
+    " The result is checked before it is written: categories and profiles that still name the"
+    " server are listed, and nothing is changed. The daemon, if one runs, stops the server.",
+    examples=("mcpd remove time", "mcpd remove time --dry-run"),
+    exits={
+        0: "removed",
+        1: "no such server, the file cannot be written, or the daemon did not take it up",
+        EX_CONFIG: "the configuration is faulty, or would be: nothing was changed",
+    },
+    run=_run,
+    arguments=(
+        argument("server", metavar="SERVER", help="its name"),
+        argument("--no-reload", action="store_true", help="only write it: leave the daemon alone"),
+        argument("--dry-run", action="store_true", help="show what would change, as a diff"),
+        argument("--config", metavar="F", type=Path, help="the configuration (default: as `mcpd check`)"),
+        partial(add_control, seconds=PATIENCE),
+    ),
+    json=False,
+    seconds=None,
+    changing="; if these places name the server, remove them first",
+)

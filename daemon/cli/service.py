@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.cli import EX_USAGE
-from daemon.cli.command import agreed, has_terminal, reported
+from daemon.cli.command import CommandLine, agreed, has_terminal
 from daemon.cli.control import EX_FAULT
-from daemon.cli.options import add_json, parser
+from daemon.cli.options import add_json
 from daemon.documents.files import unified_diff
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.installing import own_command
@@ -20,62 +20,6 @@ from daemon.setup.running import service
 
 if TYPE_CHECKING:
     from daemon.setup.running.service import ServiceState, UnitChange, UnitPlan
-
-
-def main(argv: list[str]) -> int:
-    """Install, remove or show the service.
-
-    Returns:
-        0: done, or the service runs; 1: not done, or it does not run; 2: usage.
-    """
-    options = make_parser().parse_args(argv)
-    return reported(lambda: options.act(options))
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "service",
-        "Have the daemon run as a service of your own systemd: it is started at boot or with the first client,"
-        " and again when it has crashed; its log is in the journal. `install` writes the units of this version"
-        " to ~/.config/systemd/user, with the PATH of your login shell.",
-        examples=(
-            "mcpd service install",
-            "mcpd service install --yes --no-linger",
-            "mcpd service install --dry-run",
-            "mcpd service status --json",
-            "mcpd service uninstall",
-        ),
-        exits={0: "done; status: it is installed, enabled and active", 1: "not done; status: it is not"},
-        asks=False,
-    )
-    actions = made.add_subparsers(metavar="install|uninstall|status", required=True)
-    install = actions.add_parser("install", help="write the units, enable and start them")
-    install.set_defaults(act=_install)
-    install.add_argument(
-        "--dry-run", action="store_true", help="show what would be written, and change nothing"
-    )
-    install.add_argument(
-        "--linger",
-        action=argparse.BooleanOptionalAction,
-        help="run without a login, too: from boot on, and after the last logout (loginctl enable-linger;"
-        " default: ask)",
-    )
-    install.add_argument(
-        "--now",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="start it (default), or only enable it",
-    )
-    install.add_argument("--yes", action="store_true", help="ask nothing: as with --linger")
-    uninstall = actions.add_parser("uninstall", help="stop it, and remove what `install` wrote")
-    uninstall.set_defaults(act=_uninstall)
-    status = actions.add_parser(
-        "status", help="whether it is installed, enabled, active, and as of this version"
-    )
-    status.set_defaults(act=_status)
-    add_json(status)
-    return made
 
 
 # --- install ----------------------------------------------------------------------------------------------
@@ -171,3 +115,58 @@ def _in_words(found: ServiceState) -> list[str]:
             f"Not as this version writes it: {', '.join(found.differing)} (`mcpd service install` does that)."
         )
     return lines
+
+
+def _actions(made: argparse.ArgumentParser) -> None:
+    actions = made.add_subparsers(metavar="install|uninstall|status", required=True)
+    install = actions.add_parser("install", help="write the units, enable and start them")
+    install.set_defaults(act=_install)
+    install.add_argument(
+        "--dry-run", action="store_true", help="show what would be written, and change nothing"
+    )
+    install.add_argument(
+        "--linger",
+        action=argparse.BooleanOptionalAction,
+        help="run without a login, too: from boot on, and after the last logout (loginctl enable-linger;"
+        " default: ask)",
+    )
+    install.add_argument(
+        "--now",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="start it (default), or only enable it",
+    )
+    install.add_argument("--yes", action="store_true", help="ask nothing: as with --linger")
+    uninstall = actions.add_parser("uninstall", help="stop it, and remove what `install` wrote")
+    uninstall.set_defaults(act=_uninstall)
+    status = actions.add_parser(
+        "status", help="whether it is installed, enabled, active, and as of this version"
+    )
+    status.set_defaults(act=_status)
+    add_json(status)
+
+
+def _run(options: argparse.Namespace) -> int:
+    status: int = options.act(options)
+    return status
+
+
+SERVICE = CommandLine(
+    "service",
+    "Have the daemon run as a service of your own systemd: it is started at boot or with the first client,"
+    " and again when it has crashed; its log is in the journal. `install` writes the units of this version"
+    " to ~/.config/systemd/user, with the PATH of your login shell.",
+    examples=(
+        "mcpd service install",
+        "mcpd service install --yes --no-linger",
+        "mcpd service install --dry-run",
+        "mcpd service status --json",
+        "mcpd service uninstall",
+    ),
+    exits={0: "done; status: it is installed, enabled and active", 1: "not done; status: it is not"},
+    run=_run,
+    arguments=(_actions,),
+    json=False,
+    seconds=None,
+    changing="",
+)

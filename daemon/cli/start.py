@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.options import add_json, parser, positive
+from daemon.cli.command import CommandLine, argument
+from daemon.cli.options import add_json, positive
 from daemon.errors import ConfigError
 from daemon.host import paths
 from daemon.safety.escape import document, visible
@@ -33,13 +34,24 @@ HOW = {
 """How a daemon came to run, in words."""
 
 
-def main(argv: list[str]) -> int:
-    """Start the daemon unless one runs.
+def _configuration(config: Path | None, *, tells: bool) -> Config:
+    """The configuration that the daemon will have; `tells` of entries for which it will start no server."""
+    # 0.2 s, which whoever only waits for another start does without.
+    from daemon.config.parse import load  # noqa: PLC0415
+    from daemon.surfaces.table import SURFACES  # noqa: PLC0415
 
-    Returns:
-        0: one runs; 1: none does, or not yet; 2: usage; 78: its configuration is faulty.
-    """
-    options = make_parser().parse_args(argv)
+    loaded = load(config or paths.config_file(os.environ), os.environ, SURFACES)
+    for fault in (fault for server in loaded.mcp_servers.values() for fault in server.faults if tells):
+        print(visible(f"mcpd: warning: a server is not started: {fault}"), file=sys.stderr)
+    return loaded
+
+
+def _in_words(running: RunningDaemon) -> str:
+    pid = "" if running.pid is None else f", pid {running.pid}"
+    return f"mcpd: {HOW[running.how]}{pid}; clients connect to {running.socket}. Its log: `{running.log}`."
+
+
+def _run(options: argparse.Namespace) -> int:
     named = (options.config, options.socket, options.state_dir)
     config, socket, state_dir = (Path(each).absolute() if each else None for each in named)
     request = StartRequest(
@@ -65,53 +77,36 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "start",
-        "Start the daemon in the background, unless one runs: by systemd if its user units are installed (`mcpd"
-        " service install`) and no option names a file, else detached from this terminal, with its log in"
-        " daemon.log in the state directory. Returns when it serves clients. `mcpd connect` does the same where"
-        ' none runs, unless the configuration says "autostart": false.',
-        examples=(
-            "mcpd start",
-            "mcpd start --config ./mcpd.json --socket ./mcpd.sock",
-            "mcpd start --json | jq .pid",
+START = CommandLine(
+    "start",
+    "Start the daemon in the background, unless one runs: by systemd if its user units are installed (`mcpd"
+    " service install`) and no option names a file, else detached from this terminal, with its log in"
+    " daemon.log in the state directory. Returns when it serves clients. `mcpd connect` does the same where"
+    ' none runs, unless the configuration says "autostart": false.',
+    examples=(
+        "mcpd start",
+        "mcpd start --config ./mcpd.json --socket ./mcpd.sock",
+        "mcpd start --json | jq .pid",
+    ),
+    exits={
+        0: "a daemon runs",
+        1: "none runs, or it does not serve in time",
+        EX_CONFIG: "the configuration is faulty",
+    },
+    run=_run,
+    arguments=(
+        argument("--config", metavar="F", help="configuration (default: see mcpd check)"),
+        argument("--state-dir", metavar="D", help="where state and log are kept"),
+        argument(
+            "--timeout",
+            metavar="SECONDS",
+            type=positive,
+            default=SECONDS,
+            help="how long to wait until it serves (default: %(default)g)",
         ),
-        exits={
-            0: "a daemon runs",
-            1: "none runs, or it does not serve in time",
-            EX_CONFIG: "the configuration is faulty",
-        },
-        asks=False,
-    )
-    made.add_argument("--config", metavar="F", help="configuration (default: see mcpd check)")
-    made.add_argument("--state-dir", metavar="D", help="where state and log are kept")
-    made.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=positive,
-        default=SECONDS,
-        help="how long to wait until it serves (default: %(default)g)",
-    )
-    add_json(made)
-    # `mcpd connect` says so of itself.
-    made.add_argument("--window", choices=("new", "known"), default="", help=argparse.SUPPRESS)
-    return made
-
-
-def _configuration(config: Path | None, *, tells: bool) -> Config:
-    """The configuration that the daemon will have; `tells` of entries for which it will start no server."""
-    # 0.2 s, which whoever only waits for another start does without.
-    from daemon.config.parse import load  # noqa: PLC0415
-    from daemon.surfaces.table import SURFACES  # noqa: PLC0415
-
-    loaded = load(config or paths.config_file(os.environ), os.environ, SURFACES)
-    for fault in (fault for server in loaded.mcp_servers.values() for fault in server.faults if tells):
-        print(visible(f"mcpd: warning: a server is not started: {fault}"), file=sys.stderr)
-    return loaded
-
-
-def _in_words(running: RunningDaemon) -> str:
-    pid = "" if running.pid is None else f", pid {running.pid}"
-    return f"mcpd: {HOW[running.how]}{pid}; clients connect to {running.socket}. Its log: `{running.log}`."
+        add_json,
+        argument("--window", choices=("new", "known"), default="", help=argparse.SUPPRESS),
+    ),
+    json=False,
+    seconds=None,
+)

@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from daemon.cli.options import parser, positive
+from daemon.cli.command import CommandLine, UsageError, argument
+from daemon.cli.options import positive
 from daemon.host.paths import control_socket
 from daemon.setup.running.stopping import NotStopped, stop
 
@@ -15,17 +16,10 @@ SECONDS = 20.0
 """How long to wait: servers have 5 s together, clients over HTTP what `listen.http.drain` says."""
 
 
-def main(argv: list[str]) -> int:
-    """Stop the daemon.
-
-    Returns:
-        0: none runs; 1: it goes on running; 2: usage.
-    """
-    made = make_parser()
-    options = made.parse_args(argv)
+def _run(options: argparse.Namespace) -> int:
     if options.servers:
         name = options.servers[0]
-        made.error(
+        raise UsageError(
             f"this stops the daemon with all servers. `mcpd disable {name}` stops {name} and keeps it off,"
             f" `mcpd restart {name}` starts it again"
         )
@@ -42,27 +36,26 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "stop",
-        "Stop the daemon: systemd's units if it is theirs, so that no client starts it; else the process. Calls"
-        " in flight are answered and servers are ended. Clients that are open now do not start it again; `mcpd"
-        ' start` does, and so does a client that is opened anew, unless the configuration says "autostart":'
-        " false.",
-        examples=("mcpd stop", "mcpd stop && mcpd start"),
-        exits={0: "no daemon runs any more", 1: "it goes on running"},
-        asks=False,
-    )
-    made.add_argument("servers", nargs="*", help=argparse.SUPPRESS)
-    made.add_argument(
-        "--control", metavar="P", help="the daemon's socket for commands (default: $MCPD_CONTROL)"
-    )
-    made.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=positive,
-        default=SECONDS,
-        help="how long to wait for its end (default: %(default)g)",
-    )
-    return made
+STOP = CommandLine(
+    "stop",
+    "Stop the daemon: systemd's units if it is theirs, so that no client starts it; else the process. Calls"
+    " in flight are answered and servers are ended. Clients that are open now do not start it again; `mcpd"
+    ' start` does, and so does a client that is opened anew, unless the configuration says "autostart":'
+    " false.",
+    examples=("mcpd stop", "mcpd stop && mcpd start"),
+    exits={0: "no daemon runs any more", 1: "it goes on running"},
+    run=_run,
+    arguments=(
+        argument("servers", nargs="*", help=argparse.SUPPRESS),
+        argument("--control", metavar="P", help="the daemon's socket for commands (default: $MCPD_CONTROL)"),
+        argument(
+            "--timeout",
+            metavar="SECONDS",
+            type=positive,
+            default=SECONDS,
+            help="how long to wait for its end (default: %(default)g)",
+        ),
+    ),
+    json=False,
+    seconds=None,
+)

@@ -6,8 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.control import EX_FAULT, ask_with, guarded
-from daemon.cli.options import add_control, add_json, parser
+from daemon.cli.command import CommandLine, UsageError, argument
+from daemon.cli.control import EX_FAULT, ask_with
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
@@ -19,103 +19,14 @@ UNNAMED = "(no name)"
 """What a list calls the token without a name."""
 
 
-def main(argv: list[str]) -> int:
-    """Show, make, list, confirm or revoke tokens.
-
-    Returns:
-        0: done; 1: refused, or the file of tokens cannot be used; 2: usage; 3: no daemon answers.
-    """
-    made = make_parser()
-    options = made.parse_args(argv)
-    _check_usage(made, options)
-    params = {
-        "action": options.action,
-        "name": options.name,
-        "profiles": options.profile,
-        "console": options.console,
-        "workspaces": options.workspace,
-    }
-
-    def act() -> int:
-        answer = ask_with(options, "tokens", {key: each for key, each in params.items() if each is not None})
-        _tell(options, answer)
-        if answer["problem"]:
-            print(f"mcpd: {visible(answer['problem'])}", file=sys.stderr)
-            return EX_FAULT
-        return 0
-
-    return guarded(act)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "token",
-        "Show the token that the daemon has made for clients over HTTP, alone on the last line; make, list,"
-        " confirm or revoke tokens with names, which count besides those of the configuration. Only digests"
-        " are kept: a token with a name is shown once, the one without as long as the daemon runs that made"
-        " it. Where systemd runs the daemon, tokens count over its restarts. Elsewhere, and after a boot,"
-        " `confirm` lets each in again, because any server can write the file with their digests. What a"
-        " revoked token had open ends. For the daemon of another user, the system's for one, this takes"
-        " root.",
-        examples=(
-            "mcpd token",
-            'export MCPD_TOKEN="$(mcpd token)"',
-            "mcpd token new ci --profile reader",
-            "mcpd token new agent --workspace '/srv/checkouts/*'",
-            "mcpd token new wall-display --console read",
-            "mcpd token list",
-            "mcpd token confirm ci",
-            "mcpd token revoke ci",
-            "mcpd token revoke --default",
-        ),
-        exits={0: "done", 1: "refused, or the file of tokens cannot be used"},
-    )
-    made.add_argument("action", nargs="?", choices=ACTIONS, default="show", help="default: show")
-    made.add_argument("name", metavar="NAME", nargs="?", help="of the token to make, confirm or revoke")
-    _add_rights(made)
-    made.add_argument(
-        "--default",
-        action="store_true",
-        help="confirm the one without a name; or revoke it, and a new one takes its place",
-    )
-    add_json(made)
-    add_control(made)
-    return made
-
-
-def _add_rights(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "--profile",
-        metavar="P",
-        action="append",
-        help="a profile that the new token may use; may be repeated, the first is for paths that name none"
-        " (default: all of them)",
-    )
-    made.add_argument(
-        "--console",
-        choices=("read", "control"),
-        help="let whoever signs in to the console with the new token read it, or change things (default:"
-        " neither)",
-    )
-    made.add_argument(
-        "--workspace",
-        metavar="GLOB",
-        action="append",
-        help="directories that clients with the new token may name as workspaces, * standing for any"
-        " characters, ~/ for the home of the daemon's user; may be repeated, quote it for your shell (default:"
-        " none)",
-    )
-
-
-def _check_usage(made: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _check_usage(options: argparse.Namespace) -> None:
     action = options.action
     if action == "new" and options.name is None:
-        made.error("name the new token: mcpd token new NAME")
+        raise UsageError("name the new token: mcpd token new NAME")
     if action in {"confirm", "revoke"} and (options.name is None) is not options.default:
-        made.error(f"name the token to {action}, or write --default for the one without a name")
+        raise UsageError(f"name the token to {action}, or write --default for the one without a name")
     if options.name is not None and action in {"show", "list"}:
-        made.error(f"`mcpd token {action}` takes no name")
+        raise UsageError(f"`mcpd token {action}` takes no name")
     for given, name, places in (
         (options.profile, "--profile", ("new",)),
         (options.console, "--console", ("new",)),
@@ -124,7 +35,7 @@ def _check_usage(made: argparse.ArgumentParser, options: argparse.Namespace) -> 
         (options.json, "--json", ("list",)),
     ):
         if given and action not in places:
-            made.error(f"{name} goes with `mcpd token {places[-1]}`")
+            raise UsageError(f"{name} goes with `mcpd token {places[-1]}`")
 
 
 def _tell(options: argparse.Namespace, answer: dict[str, Any]) -> None:
@@ -162,3 +73,75 @@ def _in_words(token: dict[str, Any]) -> str:
 
 def _day(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _run(options: argparse.Namespace) -> int:
+    _check_usage(options)
+    params = {
+        "action": options.action,
+        "name": options.name,
+        "profiles": options.profile,
+        "console": options.console,
+        "workspaces": options.workspace,
+    }
+    answer = ask_with(options, "tokens", {key: each for key, each in params.items() if each is not None})
+    _tell(options, answer)
+    if answer["problem"]:
+        print(f"mcpd: {visible(answer['problem'])}", file=sys.stderr)
+        return EX_FAULT
+    return 0
+
+
+TOKEN = CommandLine(
+    "token",
+    "Show the token that the daemon has made for clients over HTTP, alone on the last line; make, list,"
+    " confirm or revoke tokens with names, which count besides those of the configuration. Only digests"
+    " are kept: a token with a name is shown once, the one without as long as the daemon runs that made"
+    " it. Where systemd runs the daemon, tokens count over its restarts. Elsewhere, and after a boot,"
+    " `confirm` lets each in again, because any server can write the file with their digests. What a"
+    " revoked token had open ends. For the daemon of another user, the system's for one, this takes"
+    " root.",
+    examples=(
+        "mcpd token",
+        'export MCPD_TOKEN="$(mcpd token)"',
+        "mcpd token new ci --profile reader",
+        "mcpd token new agent --workspace '/srv/checkouts/*'",
+        "mcpd token new wall-display --console read",
+        "mcpd token list",
+        "mcpd token confirm ci",
+        "mcpd token revoke ci",
+        "mcpd token revoke --default",
+    ),
+    exits={0: "done", 1: "refused, or the file of tokens cannot be used"},
+    run=_run,
+    arguments=(
+        argument("action", nargs="?", choices=ACTIONS, default="show", help="default: show"),
+        argument("name", metavar="NAME", nargs="?", help="of the token to make, confirm or revoke"),
+        argument(
+            "--profile",
+            metavar="P",
+            action="append",
+            help="a profile that the new token may use; may be repeated, the first is for paths that name none"
+            " (default: all of them)",
+        ),
+        argument(
+            "--console",
+            choices=("read", "control"),
+            help="let whoever signs in to the console with the new token read it, or change things (default:"
+            " neither)",
+        ),
+        argument(
+            "--workspace",
+            metavar="GLOB",
+            action="append",
+            help="directories that clients with the new token may name as workspaces, * standing for any"
+            " characters, ~/ for the home of the daemon's user; may be repeated, quote it for your shell"
+            " (default: none)",
+        ),
+        argument(
+            "--default",
+            action="store_true",
+            help="confirm the one without a name; or revoke it, and a new one takes its place",
+        ),
+    ),
+)

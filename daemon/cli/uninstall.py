@@ -6,7 +6,8 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daemon.cli.options import parser
+from daemon.cli import client_changes as clients
+from daemon.cli.command import CommandLine
 from daemon.host.paths import config_file, state_dir
 
 if TYPE_CHECKING:
@@ -15,18 +16,9 @@ if TYPE_CHECKING:
     from daemon.setup.clients.programs import ClientProgram, Machine
 
 
-def main(argv: list[str]) -> int:
-    """Take mcpd out of clients.
-
-    Returns:
-        0: mcpd is in none of them any more; 1: it is still in one; 2: usage.
-    """
-    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
-
-    made = make_parser()
-    options = made.parse_args(argv)
+def _run(options: argparse.Namespace) -> int:
     machine = clients.this_machine()
-    done = [_uninstall(program, machine, options) for program in clients.chosen(made, options)]
+    done = [_uninstall(program, machine, options) for program in clients.chosen(options)]
     if options.all and not any(done):
         others = "any other" if None in done else "any"
         print(f"There is nothing to do: mcpd is not in {others} client's configuration.")
@@ -37,8 +29,6 @@ def main(argv: list[str]) -> int:
 
 def _say_what_stays() -> None:
     """Name the directories that mcpd leaves, one of which holds secrets."""
-    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
-
     kept = [path for path in (config_file(os.environ).parent, state_dir(os.environ)) if path.is_dir()]
     if kept:
         places = " and ".join(clients.shown(path) for path in kept)
@@ -47,26 +37,8 @@ def _say_what_stays() -> None:
         )
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    from daemon.cli.client_changes import add_clients  # noqa: PLC0415 - as above
-
-    made = parser(
-        "uninstall",
-        "Take mcpd out of a client's configuration again. A file that nobody has changed since is as it was"
-        " before `mcpd install`, byte for byte, and one that was made for it is removed. What was edited since"
-        " stays: then only mcpd's entry is removed, and the servers that it stood for are put back.",
-        examples=("mcpd uninstall claude-code", "mcpd uninstall --all --dry-run", "mcpd uninstall --all"),
-        exits={0: "mcpd is in none of these clients", 1: "one could not be changed; the others were"},
-        reaches=False,
-    )
-    add_clients(made)
-    return made
-
-
 def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
     """Take mcpd out of one client; returns what was done, None if it could not be."""
-    from daemon.cli import client_changes as clients  # noqa: PLC0415 - not for `--help` alone
     from daemon.setup.clients.file_plans import uninstall_plans  # noqa: PLC0415
 
     plans = partial(uninstall_plans, program, machine, clients.records())
@@ -79,3 +51,18 @@ def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Names
     for line in () if options.dry_run else lines:
         clients.say(line)
     return lines
+
+
+UNINSTALL = CommandLine(
+    "uninstall",
+    "Take mcpd out of a client's configuration again. A file that nobody has changed since is as it was"
+    " before `mcpd install`, byte for byte, and one that was made for it is removed. What was edited since"
+    " stays: then only mcpd's entry is removed, and the servers that it stood for are put back.",
+    examples=("mcpd uninstall claude-code", "mcpd uninstall --all --dry-run", "mcpd uninstall --all"),
+    exits={0: "mcpd is in none of these clients", 1: "one could not be changed; the others were"},
+    run=_run,
+    arguments=(clients.add_clients,),
+    json=False,
+    seconds=None,
+    reaches=False,
+)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.command import agreed, has_terminal, reported
+from daemon.cli.command import CommandLine, agreed, argument, has_terminal
 from daemon.cli.control import EX_FAULT, DaemonUnreachable
-from daemon.cli.options import add_control, add_unsandboxed, parser, positive
+from daemon.cli.options import add_control, add_unsandboxed, positive
 from daemon.cli.taking_effect import START_SECONDS, looks, reloaded
 from daemon.host.paths import config_file
 from daemon.kit.wording import counted
@@ -56,67 +56,15 @@ class _Offer(NamedTuple):
     wanted: Installation
 
 
-def main(argv: list[str]) -> int:
-    """Set everything up.
-
-    Returns:
-        0: mcpd runs and is in the clients; 1: not done, and what was begun is undone or named; 2: usage; 78:
-        mcpd's configuration is faulty.
-    """
-    made = make_parser()
-    options = made.parse_args(argv)
+def _run_up(options: argparse.Namespace) -> int:
     # Here, so that `--help` does not pay for attrs and cattrs.
     from daemon.cli.client_changes import clients_of  # noqa: PLC0415
-
-    programs = clients_of(made, options.client)
-    return reported(lambda: _up(options, programs))
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "up",
-        "Set everything up: take over the servers that your clients have, start the daemon (as a service where"
-        " systemd is), and put mcpd into the clients in place of these servers. Shows what it would do, and"
-        " asks before it changes anything. Once more it does only what is left to do. Servers of the project"
-        " in the working directory are not taken: `mcpd import` does, once you have looked at what they run.",
-        examples=("mcpd up", "mcpd up --yes", "mcpd up --clients claude-code codex --no-service"),
-        exits={
-            0: "mcpd runs, and is in these clients",
-            1: "not done; what was begun is undone, or named",
-            EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
-        },
-        asks=False,
-    )
-    made.add_argument("--yes", action="store_true", help="ask nothing")
-    made.add_argument(
-        "--one-to-one",
-        action="store_true",
-        help="leave each server under its own name in each client, as for clients with rules about tools",
-    )
-    made.add_argument("--no-service", action="store_true", help="start the daemon in the background only")
-    made.add_argument(
-        "--clients", dest="client", metavar="CLIENT", nargs="+", default=[], help="only these (default: all)"
-    )
-    made.add_argument(
-        "--wait",
-        metavar="SECONDS",
-        type=positive,
-        default=START_SECONDS,
-        help="how long to wait for the servers, whose first start may install them (default: %(default)g)",
-    )
-    add_unsandboxed(made)
-    add_control(made)
-    return made
-
-
-def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     from daemon.cli.import_servers import table  # noqa: PLC0415 - as above
     from daemon.cli.install import install, is_pending  # noqa: PLC0415
     from daemon.cli.terminal import Screen  # noqa: PLC0415
     from daemon.setup.drafts import drafted  # noqa: PLC0415
 
-    offer = _offered(options, programs)
+    offer = _offered(options, clients_of(options.client))
     screen = Screen.of(sys.stdout, os.environ)
     if offer.planned.servers or offer.planned.left or offer.found.unread or not offer.known.servers:
         print(table(offer.planned, offer.found, screen, str(offer.machine.home)), end="\n\n")
@@ -129,8 +77,8 @@ def _up(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
     agreed = _asked(options, offer)
     if agreed is None or not _started(options, offer, draft, with_service="service" in agreed):
         return EX_FAULT
-    programs = offer.changing if "clients" in agreed else ()
-    status = install(programs, offer.machine, offer.wanted, offer.known, tells_more=False)
+    changing = offer.changing if "clients" in agreed else ()
+    status = install(changing, offer.machine, offer.wanted, offer.known, tells_more=False)
     done = [each for each in offer.programs if not is_pending(each, offer.machine, offer.wanted, offer.known)]
     servers = settled(options)
     left = [each for each in offer.programs if each not in done]
@@ -381,3 +329,48 @@ def _trouble(name: str, server: dict[str, Any]) -> str:
     helps = f"mcpd login {name}" if state == "needs_auth" else "mcpd doctor"
     reason = str(server.get("reason") or "").partition("\n")[0]
     return f"{name}: {state}{f', {reason}' if reason else ''} (`{helps}`)"
+
+
+UP = CommandLine(
+    "up",
+    "Set everything up: take over the servers that your clients have, start the daemon (as a service where"
+    " systemd is), and put mcpd into the clients in place of these servers. Shows what it would do, and"
+    " asks before it changes anything. Once more it does only what is left to do. Servers of the project"
+    " in the working directory are not taken: `mcpd import` does, once you have looked at what they run.",
+    examples=("mcpd up", "mcpd up --yes", "mcpd up --clients claude-code codex --no-service"),
+    exits={
+        0: "mcpd runs, and is in these clients",
+        1: "not done; what was begun is undone, or named",
+        EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
+    },
+    run=_run_up,
+    arguments=(
+        argument("--yes", action="store_true", help="ask nothing"),
+        argument(
+            "--one-to-one",
+            action="store_true",
+            help="leave each server under its own name in each client, as for clients with rules about tools",
+        ),
+        argument("--no-service", action="store_true", help="start the daemon in the background only"),
+        argument(
+            "--clients",
+            dest="client",
+            metavar="CLIENT",
+            nargs="+",
+            default=[],
+            help="only these (default: all)",
+        ),
+        argument(
+            "--wait",
+            metavar="SECONDS",
+            type=positive,
+            default=START_SECONDS,
+            help="how long to wait for the servers, whose first start may install them (default: %(default)g)",
+        ),
+        add_unsandboxed,
+        add_control,
+    ),
+    json=False,
+    seconds=None,
+    changing="",
+)

@@ -13,7 +13,7 @@ import pytest
 
 from daemon.cli import EX_PIPE
 from daemon.cli.following import WAIT_SECONDS
-from daemon.cli.logs import _seen, main
+from daemon.cli.logs import LOGS, _seen
 from tests.unit.cli.daemons import SILENCE, FakeControl, environment, fake_control
 from tests.waiting import PATIENCE
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.unit.cli.conftest import Controls
+
+main = LOGS.main
 
 
 def page(*texts: str, first: int = 1, **changed: Any) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.service import main
+from daemon.cli.service import SERVICE
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+main = SERVICE.main
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.check import main
+from daemon.cli.check import CHECK
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+main = CHECK.main
 
 GOOD = """{"mcpServers": {"sh": {"command": "/bin/sh", "description": "A shell."}},
  "categories": {"c": {"description": "C.", "server": "sh"}}}"""

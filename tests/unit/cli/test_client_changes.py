@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def test_clients_are_meant_by_any_of_their_names_and_once(words: list[str], names: list[str]) -> None:
     parser = argparse.ArgumentParser()
     add_clients(parser)
-    assert [program.name for program in chosen(parser, parser.parse_args(words))] == names
+    assert [program.name for program in chosen(parser.parse_args(words))] == names
 
 
 def test_a_client_is_here_if_a_file_a_directory_or_a_program_of_it_is(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli import import_servers
-from daemon.cli.install import main
+from daemon.cli.install import INSTALL
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.setup.clients.programs import Machine
+
+main = INSTALL.main
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.token import main
+from daemon.cli.token import TOKEN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.unit.cli.conftest import Controls
+
+main = TOKEN.main
 
 Capture = pytest.CaptureFixture[str]
 

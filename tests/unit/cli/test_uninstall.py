@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli import import_servers, install
-from daemon.cli.uninstall import main
+from daemon.cli import import_servers
+from daemon.cli.install import INSTALL
+from daemon.cli.uninstall import UNINSTALL
 from tests.unit.setup.clients.test_found import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.setup.clients.programs import Machine
+
+main = UNINSTALL.main
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_w
 ) -> None:
     paths = (here.home / ".claude.json", here.home / ".codex" / "config.toml")
     before = {path: path.read_bytes() for path in paths}
-    install.main(["claude-code", "codex"])
+    INSTALL.main(["claude-code", "codex"])
     capsys.readouterr()
     assert main(["--all"]) == 0
     kept = "mcpd keeps its configuration, secrets (the file 'env') and state in ~/.config/mcpd"
@@ -54,7 +57,7 @@ def test_imported_installed_and_uninstalled_every_byte_of_the_clients_is_as_it_w
 def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(
     here: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install.main(["claude-code"])
+    INSTALL.main(["claude-code"])
     path = here.home / ".claude.json"
     edited = json.loads(path.read_text())
     edited["mcpServers"]["time"] = {"command": "mine"}
@@ -72,7 +75,7 @@ def test_what_was_edited_since_stays_and_it_is_said_what_was_put_back(
 
 
 def test_a_dry_run_changes_nothing(here: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    install.main(["claude-code"])
+    INSTALL.main(["claude-code"])
     before = digest(here.home)
     capsys.readouterr()
     assert main(["claude-code", "--dry-run"]) == 0
@@ -92,7 +95,7 @@ def test_without_a_record_it_is_said_that_only_the_entry_is_removed(
 
 
 def test_a_file_that_is_broken_by_now_is_left_alone(here: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    install.main(["codex"])
+    INSTALL.main(["codex"])
     path = here.home / ".codex" / "config.toml"
     path.write_text(path.read_text() + "= broken")
     before = path.read_bytes()

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from daemon.checks.advice import warnings
-from daemon.cli import check
+from daemon.cli.check import CHECK
 from daemon.config.parse import Plan, load, load_with_notes
 from daemon.console.pages import settings
 from daemon.console.pages.settings import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE, _idle
@@ -208,7 +208,7 @@ async def test_all_that_a_check_warns_of_is_told_in_its_words(
 ) -> None:
     context = context_of(config)
     facts = attrs.evolve(context.facts, environ=dict(os.environ))
-    check.main([str(config)])
+    CHECK.main([str(config)])
     said = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()]
     assert any("'description'" in each for each in said)
     assert any("PATH" in each for each in said)
