@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 from loguru import logger
@@ -18,6 +19,48 @@ if TYPE_CHECKING:
 
 HANDSHAKE_SECONDS = 10.0
 """How long a client has for its handshake: it holds a place meanwhile, and a slow network takes two seconds."""
+
+STEP_SECONDS = 0.004
+"""Seconds between two steps of handshakes, whoever's they are. A step costs one or two milliseconds (for RSA):
+strangers who shake hands without end take half of the loop's time at most, and a hundred clients who come at
+once are in after a second."""
+
+
+class Turns:
+    """Gives one turn after the other, in the order in which they were asked for, and none too soon."""
+
+    def __init__(self) -> None:
+        """Start with nobody waiting."""
+        self._lock = trio.Lock()
+        self._next = -math.inf
+
+    async def wait(self) -> None:
+        """Return when it is the caller's turn."""
+        async with self._lock:
+            await trio.sleep_until(self._next)
+            self._next = trio.current_time() + STEP_SECONDS
+
+
+class _Paced(trio.abc.Stream):
+    """A stream whose reader waits for its turn with each piece that has come."""
+
+    def __init__(self, inner: trio.SocketStream, turns: Turns) -> None:
+        self._inner = inner
+        self._turns = turns
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._inner.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._inner.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        data = bytes(await self._inner.receive_some(max_bytes))
+        await self._turns.wait()
+        return data
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
@@ -56,6 +99,7 @@ async def terminate(
     connection: socket.socket,
     context: ssl.SSLContext,
     serve: Callable[[socket.socket], Awaitable[None]],
+    turns: Turns,
 ) -> None:
     """Shake hands, and serve what comes over TLS as a plain connection, which `serve` closes.
 
@@ -63,10 +107,10 @@ async def terminate(
         connection: accepted; it is closed here.
         context: of `tls_context`.
         serve: given a connected, non-blocking socket; not called for a client that does not shake hands.
+        turns: of all handshakes at this door.
     """
-    stream = trio.SSLStream(
-        trio.SocketStream(trio.socket.from_stdlib_socket(connection)), context, server_side=True
-    )
+    transport = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
+    stream: trio.SSLStream[Any] = trio.SSLStream(_Paced(transport, turns), context, server_side=True)
     try:
         with trio.move_on_after(HANDSHAKE_SECONDS) as patience:
             await stream.do_handshake()
@@ -81,6 +125,7 @@ async def terminate(
         logger.debug("http: a TLS handshake took more than {:g} s", HANDSHAKE_SECONDS)
         await trio.aclose_forcefully(stream)
         return
+    stream.transport_stream = transport  # What follows waits for no turn.
     try:
         async with plain_end(stream) as plain:
             await serve(plain)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from daemon.clients.doors.http.admission import HttpAdmission
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
-    from daemon.clients.doors.tls import terminate
+    from daemon.clients.doors.tls import Turns, terminate
     from daemon.clients.doors.websocket import serve_websocket
     from daemon.clients.identity import Principal
     from daemon.config.tuning import Limits
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 else:
     # Needed only where there is a certificate, and by clients that open a WebSocket.
     terminate = later("daemon.clients.doors.tls", "terminate")
+    Turns = later("daemon.clients.doors.tls", "Turns")
     serve_websocket = later("daemon.clients.doors.websocket", "serve_websocket")
 
 MAX_STRANGERS = 256
@@ -123,6 +124,7 @@ class HttpServer:
             self._start, outbox=outbox, places=limits.connections, definition=offer.definition
         )
         self._tls = tls
+        self._handshakes = None if tls is None else Turns()
         self._connections: dict[Responding, trio.CancelScope] = {}
         self._strangers = Strangers(MAX_STRANGERS)
         self._bearers: dict[trio.CancelScope, set[Principal]] = {}
@@ -193,10 +195,10 @@ class HttpServer:
         try:
             # Inside: a fault of a connection that is being ended comes with the Cancelled that the scope takes.
             with scope:
-                if self._tls is None:
+                if self._tls is None or self._handshakes is None:
                     await speak(accepted)
                 else:
-                    await terminate(accepted, self._tls, speak)
+                    await terminate(accepted, self._tls, speak, self._handshakes)
         except Exception as error:  # noqa: BLE001 - the boundary of a connection: the others go on
             plain = leaf(error) if isinstance(error, BaseExceptionGroup) else error
             logger.opt(exception=plain).error("a fault of mcpd's own ended a connection over HTTP")

@@ -14,7 +14,7 @@ import trustme
 from trio_websocket import ConnectionClosed, open_websocket_url, wrap_client_stream
 
 from daemon.clients.doors.listening import Front
-from daemon.clients.doors.tls import terminate, tls_context
+from daemon.clients.doors.tls import Turns, terminate, tls_context
 from daemon.clients.doors.websocket import LEAVING, serve_websocket
 from daemon.clients.identity import LOCAL_USER
 from daemon.config.listen import Tls
@@ -65,7 +65,7 @@ class Served:
         if self._tls is None:
             await self._serve(connection)
         else:
-            await terminate(connection, self._tls, self._serve)
+            await terminate(connection, self._tls, self._serve, Turns())
 
     async def _serve(self, connection: socket.socket) -> None:
         head = b""

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trustme
 
-from daemon.clients.doors.tls import HANDSHAKE_SECONDS, terminate, tls_context
+from daemon.clients.doors.tls import HANDSHAKE_SECONDS, STEP_SECONDS, Turns, terminate, tls_context
 from daemon.config.listen import Tls
 from tests.unit.wire.linked import open_descriptors
 
@@ -63,7 +63,7 @@ async def test_a_client_is_served_as_over_a_plain_connection(tls: Tls) -> None:
     ours, theirs = socket.socketpair()
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(terminate, ours, tls_context(tls), shout)
+            nursery.start_soon(terminate, ours, tls_context(tls), shout, Turns())
             stream = client(theirs, asking())
             await stream.send_all(b"hello")
             assert await stream.receive_some() == b"HELLO"
@@ -81,7 +81,7 @@ async def test_what_is_no_handshake_closes_the_connection(tls: Tls, said: bytes)
     with trio.fail_after(SECONDS), trio.socket.from_stdlib_socket(theirs) as far:
         await far.send(said)
         far.shutdown(socket.SHUT_WR)
-        await terminate(ours, tls_context(tls), never)
+        await terminate(ours, tls_context(tls), never, Turns())
     assert open_descriptors() == before
 
 
@@ -89,7 +89,7 @@ async def test_a_client_that_does_not_trust_us_closes_the_connection(tls: Tls) -
     ours, theirs = socket.socketpair()
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(terminate, ours, tls_context(tls), shout_if_read)
+            nursery.start_soon(terminate, ours, tls_context(tls), shout_if_read, Turns())
             stream = client(theirs, asking(OTHER))
             with pytest.raises(trio.BrokenResourceError):
                 await stream.do_handshake()
@@ -113,7 +113,7 @@ async def test_a_handshake_that_never_ends_is_ended(tls: Tls, autojump_clock: Mo
     with theirs:
         theirs.send(b"\x16\x03\x01")
         began = trio.current_time()
-        await terminate(ours, tls_context(tls), never)
+        await terminate(ours, tls_context(tls), never, Turns())
         assert trio.current_time() - began == pytest.approx(HANDSHAKE_SECONDS)
         assert theirs.recv(1) == b""
 
@@ -132,7 +132,7 @@ async def test_a_door_that_is_stopped_leaves_nothing_open(tls: Tls) -> None:
     with trio.fail_after(SECONDS):
         stream = client(theirs, asking())
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(terminate, ours, context, wait)
+            nursery.start_soon(terminate, ours, context, wait, Turns())
             await stream.do_handshake()
             await served.wait()
             nursery.cancel_scope.cancel()
@@ -166,3 +166,26 @@ def test_a_key_of_another_certificate_is_told(tmp_path: Path) -> None:
         ssl.SSLError, match=r"the key in .*key.pem does not belong to the certificate in .*cert.pem"
     ):
         tls_context(both)
+
+
+async def test_handshakes_have_their_turns_one_after_the_other(tls: Tls, autojump_clock: MockClock) -> None:
+    turns, context, done = Turns(), tls_context(tls), 0
+
+    async def shake_hands(nursery: trio.Nursery) -> None:
+        nonlocal done
+        ours, theirs = socket.socketpair()
+        nursery.start_soon(terminate, ours, context, shout, turns)
+        stream = client(theirs, asking())
+        await stream.send_all(b"hello")
+        assert await stream.receive_some() == b"HELLO"
+        done += 1
+        await stream.aclose()
+
+    began = trio.current_time()
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(shake_hands, nursery)
+    assert done == 10
+    # Each has two steps at least: what the client says first, and what it says last.
+    assert trio.current_time() - began >= 19 * STEP_SECONDS
