@@ -237,26 +237,28 @@ class Poll(Watching):
         soon, self._soon = self._soon, []
         for call in soon:
             contain(call)
-        until, guests_served = perf_counter() + TURN_SECONDS, False
+        until, linger, guests_served = perf_counter() + TURN_SECONDS, 0.0, False
         while True:
-            events = epoll.poll(0, EVENTS_AT_ONCE)
+            events = epoll.poll(linger, EVENTS_AT_ONCE)
             for fd, ready in events:
                 self.call(fd, ready)
             contain(self._after)
+            if linger:
+                self._learn(paid=bool(events))
             served = not events and self._serve_guests(epoll, others)
             guests_served = guests_served or not events
             if not (events or served) or self._soon or others.woken or perf_counter() >= until:
                 break
             linger = self._next_linger()
-            more = bool(both.poll(linger, 1))
-            if linger:
-                self._learn(paid=more)
-            if not more and not self.guests.later:
-                return
+            if linger and self.guests.watched:  # without guests one call of the kernel is enough
+                self._learn(paid=bool(both.poll(linger, 1)))
+                linger = 0.0
         if not guests_served:
             self._serve_guests(epoll, others)
 
     def _serve_guests(self, epoll: select.epoll, others: _Others) -> bool:
+        if not self.guests.watched and not self.guests.later:
+            return False
         until = perf_counter() + GUESTS_SECONDS
         served = self.guests.serve(lambda: others.woken or bool(epoll.poll(0, 1)) or perf_counter() >= until)
         contain(self._after)
