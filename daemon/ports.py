@@ -213,7 +213,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """The number of its connection, which names an instance of its session: `playwright#12`."""
     owner: str = ""
-    """Whose it is (`clients.identity.Principal.owner`)."""
+    """Whose it is (`clients.client.Principal.owner`)."""
     workspace: str | None = None
     """The directory that it works in, absolute and normalised; None if it has named none."""
     fault: str = ""

@@ -23,12 +23,12 @@ from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_tools
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
+from daemon.clients.client import LOCAL_USER
 from daemon.clients.context import SessionContext
-from daemon.clients.identity import LOCAL_USER
 from daemon.clients.sessions import Sessions
 from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
-from daemon.counting.recent_calls import RecentCalls
+from daemon.counting.recent_calls import CallLogger, RecentCalls
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import DefinitionsListed, Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
 from daemon.kit.mailbox import Watch
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from daemon.catalog.loaded import SessionRecord
-    from daemon.clients.identity import Principal
+    from daemon.clients.client import Principal
     from daemon.config.model import Config
     from daemon.counting.recent_calls import EndedCall
     from daemon.errors import CallError
@@ -236,8 +236,8 @@ class FakeUpstream:
 
 
 @attrs.define
-class FakeLog:
-    """A `callpath.CallLog` that keeps everything."""
+class FakeLog(CallLogger):
+    """A log that keeps everything."""
 
     notes: list[tuple[int, str, float, str]] = attrs.field(factory=list)
 
@@ -382,6 +382,9 @@ class FakeMemory:
         """Wait until it is written."""
         await self.open.wait()
         return key in self.records
+
+    async def look(self) -> None:
+        """Know all at once: nobody else writes."""
 
     async def recall(self, key: str) -> SessionRecord | None:
         """Fail as told, or say what is remembered."""

@@ -13,22 +13,21 @@ import trio
 
 from daemon import protocol
 from daemon.clients.attachments import MAX_HELD
+from daemon.clients.client import LOCAL_USER
 from daemon.clients.connection import ClientConnection
 from daemon.clients.context import SessionStatistics
-from daemon.clients.identity import LOCAL_USER
+from daemon.clients.dispatch import plain_call
 from daemon.clients.requests.forwarding import (
     complete,
     get_prompt,
-    list_prompts,
-    list_resources,
-    list_templates,
     read_resource,
 )
 from daemon.clients.requests.initialize import accept_version, declared, discover, hello, initialize, ping
 from daemon.clients.requests.subscriptions import cancel, listen, set_level, subscribe, unsubscribe
 from daemon.clients.requests.tasks import ask_about_task, list_tasks
-from daemon.clients.requests.tools import call_tool, list_tools, plain_call
+from daemon.clients.requests.tools import call_tool, list_beside_tools, list_tools
 from daemon.errors import ProtocolFault, RunError, leaf
+from daemon.model import Kind
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
 
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.clients.attachment import Attachment, Request
+    from daemon.clients.client import Principal
     from daemon.clients.context import SessionContext
-    from daemon.clients.identity import Principal
     from daemon.errors import CallError
     from daemon.wire.envelope import BadMessage
     from daemon.wire.frames import Line
@@ -66,10 +65,10 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
     "tasks/list": list_tasks,
     "tools/list": list_tools,
     "tools/call": call_tool,
-    "prompts/list": list_prompts,
+    "prompts/list": partial(list_beside_tools, Kind.PROMPT),
     "prompts/get": get_prompt,
-    "resources/list": list_resources,
-    "resources/templates/list": list_templates,
+    "resources/list": partial(list_beside_tools, Kind.RESOURCE),
+    "resources/templates/list": partial(list_beside_tools, Kind.TEMPLATE),
     "resources/read": read_resource,
     "resources/subscribe": subscribe,
     "resources/unsubscribe": unsubscribe,
@@ -130,10 +129,10 @@ class Session:
             )
         finally:
             self.calls.abandon_all("the client is gone")
-            connection.roots.end()
+            self._context.audience.forget(connection.told)
+            self._context.outbox.flush()
             connection.end_told(self._context.wall() - self._since)
             self._attachments.leave()
-            self._context.audience.forget(connection.told)
             watchers.pop(self, None)
 
     @property
@@ -221,9 +220,9 @@ class Session:
             elif method == protocol.PROGRESS and params is not None:
                 self._peer.requests.progress(params)
             elif method == protocol.INITIALIZED:
-                self._connection.roots.begin()
+                self._connection.begin_roots()
             elif method == protocol.ROOTS_CHANGED:
-                self._connection.roots.changed()
+                self._connection.told.roots_changed()
             elif method == protocol.HELLO and params is not None:
                 said = msgspec.json.decode(params, type=dict[str, object])
                 if not self._settled:

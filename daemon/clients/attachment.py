@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
-from daemon.clients.identity import declared_in
+from daemon.clients.server_requests import declared_in
 from daemon.config.model import USUAL
 from daemon.errors import CallError, ToolDisabled
 from daemon.ports import Holder
@@ -315,23 +315,19 @@ class Attachment:
         if turn is not None and selection.denied:
             raise ToolDisabled(selection.denied)
         seen = context.means.offers.choices.of(catalog, selection.servers)
-        if not self._is_kept:
-            view = View(
-                catalog=seen,
-                profile=selection.profile,
-                now=context.wall,
-                means=context.means,
-                linked=self.links.servers,
-                keeps=False,
-            )
-        else:
+        view = View(
+            catalog=seen,
+            profile=selection.profile,
+            now=context.wall,
+            means=context.means,
+            linked=self.links.servers,
+            keeps=False,
+        )
+        if self._is_kept:
             self._judge()
-            view = View(
-                catalog=seen,
-                profile=selection.profile,
-                now=context.wall,
-                means=context.means,
-                linked=self.links.servers,
+            view = attrs.evolve(
+                view,
+                keeps=True,
                 loaded=state.loaded,
                 shown=partial(self._shown.hash_of, turn=turn) if client.visitor.keeps else self._shown_before,
                 usual=partial(client.core_tools, context.means, catalog),

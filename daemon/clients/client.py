@@ -8,13 +8,15 @@ daemon; for a session without a key it holds as long as its connection.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 
-from daemon.clients.identity import LOCAL_USER, NOTHING
+from daemon.catalog.loaded import OTHERS
 from daemon.clients.rates import is_metered
+from daemon.clients.server_requests import NOTHING
 from daemon.clients.workspace import OwnWorkspace
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.names import read_reference
@@ -40,11 +42,45 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.identity import Principal
+    from daemon.config.listen import ConsoleRole
     from daemon.config.model import Category, Config, Profile
     from daemon.model import ToolKey
     from daemon.ports import Upstream
     from daemon.surfaces.base import Means, Surface
+
+
+@attrs.frozen(kw_only=True)
+class Principal:
+    """The user or token that a connection's requests come from, and what they may reach."""
+
+    owner: str = ""
+    """Whose sessions a key means, as in `uid 1000: ` or `token ci: `; empty: those of the daemon's own user."""
+    token: str = ""
+    """The name of the token that was shown; empty if none was, or if it has no name."""
+    profiles: tuple[str, ...] | None = None
+    """The profiles that it may use, the first for requests that name none; None is all of them."""
+    console: ConsoleRole | None = None
+    """What its token may do in the console; None: nothing."""
+    workspaces: tuple[str, ...] | None = None
+    """Globs of the directories that it may name as its workspace; None is any."""
+    keeps: bool = True
+    """Whether what it loads and is shown outside of a session with a key is kept from one request to the next:
+    not where nothing tells two clients of a connection apart (MCP 2026-07-28 over HTTP)."""
+
+    def own_key(self, key: str) -> str:
+        """A session's key as the daemon knows it: the same key of somebody else means another session."""
+        return f"{self.owner}{key}"
+
+
+def local_user(uid: int, workspaces: tuple[str, ...] = ()) -> Principal:
+    """The visitor behind a unix socket, whose user the kernel names; `workspaces` bind all but us and root."""
+    if uid == os.getuid():
+        return Principal()
+    return Principal(owner=f"{OTHERS}{uid}: ", workspaces=workspaces if uid else None)
+
+
+LOCAL_USER = Principal()
+"""The daemon's own user."""
 
 
 MAX_CHOSEN = 64
@@ -187,6 +223,8 @@ class Client:
         self.visitor = visitor
         self.number = 0
         """The number of its connection."""
+        self.log_level: int | None = None
+        """The level that it has set for the logs of servers; None if it has set none."""
         self.holds = False
         """Whether it holds requests that were passed on to nobody for the next daemon, as a bridge does."""
         self.workspace = OwnWorkspace(visitor.workspaces)

@@ -5,234 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import trio
 from loguru import logger
 
 from daemon.clients.attachments import Attachments
 from daemon.clients.client import Client
 from daemon.clients.dispatch import Dispatch
 from daemon.clients.list_changes import Announcements, ListChanges, Savings, Subscriptions
-from daemon.clients.own_roots import OwnRoots
+from daemon.clients.notifications import ConnectedClient
+from daemon.clients.server_requests import has
 from daemon.clients.waits import Tasks
 from daemon.history.event import Event, EventKind
-from daemon.protocol import UNCACHED
 from daemon.surfaces.base import View
 from daemon.surfaces.table import ClientInfo, may_defer
 from daemon.wire import envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.calls import CallsInFlight
-    from daemon.clients.client import Selection
+    from daemon.clients.client import Principal, Selection
     from daemon.clients.context import SessionContext
-    from daemon.clients.identity import Principal
-    from daemon.clients.server_requests import RelayedRequest
     from daemon.clients.subscribers import Following
     from daemon.config.model import Profile
     from daemon.history.event import Detail
     from daemon.model import Kind
     from daemon.wire.peer import Peer
-    from daemon.wire.requests import PeerRequest
-
-
-OWED_SECONDS = 0.5
-"""Seconds between looks whether a client that was behind takes what is owed to it."""
-
-
-class ClientNotifier:
-    """The way to one client for what belongs to none of its requests: a `clients.identity.Subscriber`."""
-
-    def __init__(
-        self,
-        peer: Peer,
-        calls: CallsInFlight,
-        client: Client,
-        context: SessionContext,
-        later: Callable[..., None],
-    ) -> None:
-        """Begin with nothing owed.
-
-        Args:
-            peer: the client's end.
-            calls: the client's calls, which also identify it (`wire.requests.Exchange.asker`).
-            client: what it gets.
-            context: what all sessions share.
-            later: starts a task that ends with the connection.
-        """
-        self._calls = calls
-        self.waiting = 0
-        """How many of its subscriptions wait for servers."""
-        self.listens: set[bytes] = set()
-        """The ids of its `subscriptions/listen` that are not acknowledged yet."""
-        self.resuming: set[Following] = set()
-        """What it followed at servers that are no more, and is about to follow elsewhere."""
-        self._peer = peer
-        self._client = client
-        self._context = context
-        self._later = later
-        self._owed: dict[Hashable, tuple[str, bytes, bytes | None]] = {}
-        self._repays = False
-        self._seen: tuple[Catalog, Profile] | None = None
-        self._servers: frozenset[str] = frozenset()
-
-    def __repr__(self) -> str:
-        return f"<ClientNotifier {self._client.name or 'unnamed'}: {len(self._owed)} owed>"
-
-    @property
-    def asker(self) -> object:
-        """The client, as its calls name it (`wire.requests.Exchange.asker`)."""
-        return self._calls
-
-    @property
-    def level(self) -> int | None:
-        """The level that the client has set for the logs of servers; None if it has set none."""
-        return self._calls.log_level
-
-    def sees(self, server: str) -> bool:
-        """Whether its profile has this server, or it uses this instance of one."""
-        selection = self._client.select(self._context.catalog.value.config)
-        if selection.denied:
-            return False
-        catalog = self._context.means.offers.choices.of(self._context.catalog.value, selection.servers)
-        if self._seen is None or self._seen[0] is not catalog or self._seen[1] is not selection.profile:
-            view = View(
-                catalog=catalog,
-                profile=selection.profile,
-                now=self._context.wall,
-                means=self._context.means,
-                keeps=False,
-            )
-            self._seen, self._servers = (catalog, selection.profile), frozenset(view.servers)
-        return self._client.has(server, self._servers)
-
-    def sees_others(self) -> bool:
-        """Whether its profile has other servers than when that was last asked."""
-        before = self._servers
-        self.sees("")
-        return self._servers != before
-
-    def ask(self, request: PeerRequest, until: float) -> None:
-        """Put a server's request to the client that belongs to none of its own, for a bounded time.
-
-        Args:
-            request: the request.
-            until: when it ends without an answer, on trio's clock.
-        """
-        asked = self._calls.server_requests.ask(request, None)
-        if asked is not None:
-            self._later(_limit, request, asked, until)
-
-    def say(self, method: str, params: bytes) -> None:
-        """Send what the client can do without; dropped if it is behind, or takes nothing just now."""
-        if self.has_room():
-            self._peer.notify(method, params)
-
-    def enqueue(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
-        """Send what the client must learn, as soon as it takes it.
-
-        Args:
-            key: what it is about: of two that wait, only the newer is sent.
-            method: the method of the notification.
-            params: its params.
-            request_id: the request of the client's that it belongs to, if any.
-        """
-        if not self._owed and self.has_room(request_id):
-            self._peer.notify(method, params, request_id)
-            return
-        self._owed.pop(key, None)
-        self._owed[key] = method, params, request_id
-        if not self._repays:
-            self._repays = True
-            self._later(self._repay)
-
-    def is_pending(self, key: Hashable) -> bool:
-        """Whether something about this waits for the client."""
-        return key in self._owed
-
-    def discard_pending(self, key: Hashable) -> None:
-        """Send no more what is owed about this."""
-        self._owed.pop(key, None)
-
-    def has_room(self, request_id: bytes | None = None) -> bool:
-        """Whether the client takes what is sent now, and not too much waits for it already."""
-        limit = self._context.catalog.value.config.limits.client_queue_bytes
-        return self._peer.link.waiting(request_id) <= limit
-
-    async def _repay(self) -> None:
-        try:
-            while self._owed:
-                await trio.sleep(OWED_SECONDS)
-                for key in list(self._owed):
-                    method, params, request_id = self._owed[key]
-                    if self.has_room(request_id):
-                        del self._owed[key]
-                        self._peer.notify(method, params, request_id)
-                self._context.outbox.flush()
-        finally:
-            self._repays = False
-
-
-async def _limit(request: PeerRequest, asked: RelayedRequest, until: float) -> None:
-    if not request.is_open:
-        return
-    asked.limit = trio.CancelScope(deadline=until)
-    with asked.limit:
-        await trio.sleep_forever()
-    if request.is_open:
-        request.end("the task that it belongs to is no longer known")
-
-
-CURSOR_DIGITS = 9
-"""Digits of the longest cursor, a position in a list."""
 
 
 class UnknownCursor(ValueError):
     """A cursor was never given out (MCP, pagination: answered as invalid params)."""
-
-
-def list_page(items: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:
-    """The items in a page of a list: as many from the cursor on as fit, at least one.
-
-    Args:
-        items: raw JSON objects.
-        cursor: the cursor that an earlier page gave out; None begins.
-        page_bytes: how long a page may become.
-
-    Raises:
-        UnknownCursor: the cursor was never given out.
-    """
-    start = _position(cursor, len(items))
-    end, size = start, 0
-    while end < len(items) and (end == start or size + len(items[end]) <= page_bytes):
-        size += len(items[end])
-        end += 1
-    return range(start, end)
-
-
-def list_result(items: Sequence[bytes], page: range, *, modern: bool, member: str = "tools") -> bytes:
-    """The answer to a request for a page of a list.
-
-    Args:
-        items: raw JSON objects.
-        page: those in the answer (`list_page`).
-        modern: whether the request belongs to the 2026-07-28 era.
-        member: the member of the result that holds them.
-    """
-    rest = b"" if page.stop == len(items) else b',"nextCursor":"%d"' % page.stop
-    shown = b'"%b":[%b]%b' % (member.encode(), b",".join(items[page.start : page.stop]), rest)
-    if not modern:
-        return b"{%b}" % shown
-    return b'{"resultType":"complete",%b,%b}' % (shown, UNCACHED)
-
-
-def _position(cursor: str | None, count: int) -> int:
-    if cursor is None:
-        return 0
-    if cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_DIGITS and int(cursor) <= count:
-        return int(cursor)
-    raise UnknownCursor("unknown cursor: begin again without one")
 
 
 class ClientConnection:
@@ -272,17 +71,27 @@ class ClientConnection:
         self.announcements = Announcements(self.subscriptions, context.habits, self.client)
         self.list_changes = ListChanges(self.subscriptions, self.listing_of)
         self.savings = Savings(context.tally)
-        self.dispatch = Dispatch(
-            peer, number, context, self.client, self.announcements, self.savings, self.tasks.later
-        )
+        later = self.tasks.later
+        self.dispatch = Dispatch(peer, number, context, self.client, self.announcements, self.savings, later)
         self.calls = self.dispatch.calls
-        self.told = ClientNotifier(peer, self.calls, self.client, context, self.tasks.later)
-        self.roots = OwnRoots(self.calls.server_requests, context, self.client, self.tasks.later)
+        asking = self.calls.server_requests
+        self.told = ConnectedClient(
+            peer, self.client, asking, self.sees, context.catalog, context.upstreams, context.outbox, later
+        )
+        """The client, for what belongs to none of its requests."""
+        self.waiting_follows = 0
+        """How many of its subscriptions to resources wait for servers."""
+        self.listens: set[bytes] = set()
+        """The ids of its `subscriptions/listen` that are not acknowledged yet."""
+        self.resuming: set[Following] = set()
+        """What it followed at servers that are no more, and is about to follow elsewhere."""
+        self._seen: tuple[Catalog, Profile] | None = None
+        self._servers: frozenset[str] = frozenset()
         self.attachments = Attachments(
             self.client,
             context,
             on_change=self.announcements.announce_if_changed,
-            later=self.tasks.later,
+            later=later,
             turn=lambda: peer.link.turns,
             busy=lambda: [call.request.session for call in self.calls.open.values()],
         )
@@ -324,6 +133,29 @@ class ClientConnection:
         }
         self.context.note(Event(kind=EventKind.SESSION_BEGAN, session=self._told_key, details=details))
 
+    def begin_roots(self) -> None:
+        """Have servers ask for the client's roots from now on, if it has any: its handshake is over."""
+        if has(self.calls.server_requests.capabilities, "roots"):
+            self.context.audience.roots.join(self.told)
+            self.client.workspace.have_roots(self.told.roots)
+
+    def sees(self, server: str) -> bool:
+        """Whether the client's profile has this server, or it uses this instance of one."""
+        selection, context = self.selection, self.context
+        if selection.denied:
+            return False
+        catalog = context.means.offers.choices.of(context.catalog.value, selection.servers)
+        if self._seen is None or self._seen[0] is not catalog or self._seen[1] is not selection.profile:
+            view = View(
+                catalog=catalog,
+                profile=selection.profile,
+                now=context.wall,
+                means=context.means,
+                keeps=False,
+            )
+            self._seen, self._servers = (catalog, selection.profile), frozenset(view.servers)
+        return self.client.has(server, self._servers)
+
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:
         """Answer a request with what went wrong; a fault of ours costs the request, not the connection."""
         if isinstance(error, (msgspec.MsgspecError, UnknownCursor)):
@@ -350,6 +182,7 @@ class ClientConnection:
     def _announce_changes(self) -> None:
         self.announcements.announce_if_changed()
         self.list_changes.announce_if_changed()
-        if self.told.level is not None and self.told.sees_others():
+        before = self._servers
+        if self.client.log_level is not None and (self.sees(""), self._servers)[1] != before:
             # Their logs are asked for, too.
             self.context.audience.look()

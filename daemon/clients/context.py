@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.catalog.loaded import Loaded
 from daemon.clients.client import DecidedSurfaces
+from daemon.clients.grants import AgreedCalls, Grants
+from daemon.clients.input_required import RequestStates
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.list_changes import Habits, Listings
-from daemon.clients.permissions.grants import AgreedCalls, Grants
 from daemon.clients.rates import CallRates
-from daemon.clients.request_states import RequestStates
 from daemon.clients.subscribers import ConnectedClients
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daemon.clients.sessions import Sessions
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import RepairCounts
-    from daemon.counting.recent_calls import EndedCall, RecentCalls
+    from daemon.counting.recent_calls import CallLogger, RecentCalls
     from daemon.counting.tally import Tally
     from daemon.history.event import Event
     from daemon.kit.mailbox import Watch
@@ -32,13 +32,6 @@ if TYPE_CHECKING:
     from daemon.surfaces.base import Means, Surface
     from daemon.surfaces.table import SurfaceChoice
     from daemon.wire.outbox import Outbox
-
-
-class CallLog(Protocol):
-    """A log of ended calls; writing to it must not block."""
-
-    def note(self, ended: EndedCall) -> None:
-        """Note one call; its outcome is `ok`, `isError` or an error code of design.md §6."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,8 +60,8 @@ class SessionContext:
     """Returns once the catalog holds every fact that the registry was told before."""
     outbox: Outbox
     """The daemon's outbox."""
-    log: CallLog
-    """The log of calls."""
+    log: CallLogger
+    """The log of calls; writing to it does not block."""
     recent: RecentCalls
     """The last calls, and the last errors of each server."""
     wall: Callable[[], float]

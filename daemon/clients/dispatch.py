@@ -15,15 +15,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 from loguru import logger
+from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.catalog.loaded import Source
-from daemon.clients.call import NOTHING, ClientCall, read_meta, wait_scope
-from daemon.clients.calls import CallsInFlight
-from daemon.clients.login_links import LoginLinks
-from daemon.clients.permissions.asking import Approvals
+from daemon.clients.approvals import may_send
+from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta, wait_scope
+from daemon.clients.input_rounds import goes_on, park, resume
+from daemon.clients.login_links import hand_link
 from daemon.clients.waits import reporting, wait_awake, wait_known
 from daemon.errors import (
     CallError,
@@ -33,13 +35,13 @@ from daemon.errors import (
     ToolNotLoaded,
     UpstreamUnavailable,
 )
+from daemon.protocol import CALL_TOOL
 from daemon.surfaces.base import AwaitListing, Forward, Reply
 from daemon.wire import envelope
+from daemon.wire.envelope import MAX_DEPTH, opens_many
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
-
-    from msgspec import Raw
 
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
@@ -48,7 +50,73 @@ if TYPE_CHECKING:
     from daemon.ports import Upstream
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
+    from daemon.wire.frames import Line
     from daemon.wire.peer import Peer
+
+MAX_PLAIN = 64 * 1024
+"""Bytes of the longest call that is read in one look: beyond, the saving is nothing compared to the payload."""
+
+SHALLOW_BYTES = 2 * (MAX_DEPTH - 2)
+"""Bytes of arguments that are too short to be nested deeply, two levels down, whatever is in them."""
+
+
+class PlainCall(Struct, frozen=True, gc=False):
+    """A `tools/call` without `_meta`."""
+
+    request_id: bytes
+    """The request's id, raw JSON."""
+    name: str
+    """The tool's name."""
+    arguments: bytes
+    """The tool's arguments: a JSON object, raw."""
+
+    def __repr__(self) -> str:
+        """Without arguments: they may hold a secret."""
+        return f"<PlainCall {self.name}>"
+
+
+class _PlainParams(Struct, gc=False):
+    name: str
+    arguments: Raw
+
+
+class _PlainRequest(Struct, gc=False):
+    jsonrpc: str
+    id: int
+    method: str
+    params: _PlainParams
+
+
+_decode_call = msgspec.json.Decoder(_PlainRequest).decode
+_BRACE = ord("{")
+_PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"name":"","arguments":}}')
+
+
+def plain_call(line: Line) -> PlainCall | None:
+    """Read a `tools/call` as nearly all are written; None for every message that needs a closer look.
+
+    Its members, compact and in any order, have a known length: a line of exactly that length has no room for a
+    second `id`, an escaped key, a `_meta` or anything else.
+    """
+    if len(line) > MAX_PLAIN or not line.isascii():
+        return None
+    try:
+        asked = _decode_call(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    params = asked.params
+    name = params.name
+    request_id, arguments = b"%d" % asked.id, bytes(params.arguments)
+    if (
+        len(line) != _PLAIN_BYTES + len(request_id) + len(name) + len(arguments)
+        or asked.method != CALL_TOOL
+        or asked.jsonrpc != "2.0"
+        or arguments[0] != _BRACE
+        or (len(arguments) > SHALLOW_BYTES and opens_many(line))
+    ):
+        return None
+    return PlainCall(request_id, name, arguments)
+
 
 MAX_CALLS = 256
 """Calls that one client may have in flight: eight times as many as the busiest agent observed."""
@@ -84,9 +152,8 @@ class Dispatch:
             savings: the tokens that it was spared.
             later: starts a task that ends with the connection.
         """
-        self.calls = CallsInFlight(
-            peer, number, context, client, self._recheck, partial(later, self._act_after)
-        )
+        act_after = partial(later, self._act_after)
+        self.calls = CallsInFlight(peer, number, context, client, self._recheck, act_after, park, goes_on)
         self.repaired = 0
         """How many calls had arguments that were repaired."""
         self._open = self.calls.open
@@ -98,8 +165,6 @@ class Dispatch:
         self._subscriptions = announcements.subscriptions.open
         self._savings = savings
         self._later = later
-        self._approvals = Approvals(context, partial(later, self._act_after))
-        self._login_links = LoginLinks(context, self.calls.act_after)
         self._flush = context.outbox.flush
 
     def begin(
@@ -146,7 +211,7 @@ class Dispatch:
                 raise Overloaded(text, bound="calls in flight of one client")
             if not call.given.startswith(b"{"):
                 raise InvalidArguments(f'"arguments" of {name} must be an object')
-            if meta and call.others and self.calls.parking.resume(call):
+            if meta and call.others and resume(call):
                 return
             self._act(call)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
@@ -222,7 +287,7 @@ class Dispatch:
 
     def _may_go(self, call: ClientCall, forward: Forward, arguments: Buffer) -> bool:
         """Whether a call's user has agreed to the call, and no limit of calls a minute makes the call wait."""
-        if forward.ask is not None and not self._approvals.may_send(call, forward.ask, arguments):
+        if forward.ask is not None and not may_send(call, forward.ask, arguments):
             return False
         selection = self._client.selection
         if not selection.metered or call.metered:
@@ -274,7 +339,7 @@ class Dispatch:
             session.was_told(error.key, unloads=error.unloads)
             raise
         if isinstance(action, Forward) and action.server == upstream.of:
-            if action.ask is not None and not self._approvals.may_send(call, action.ask, action.arguments):
+            if action.ask is not None and not may_send(call, action.ask, action.arguments):
                 return False
             # Its server may have renamed it in the meantime.
             call.refer(session.instances.telling(action), call.params[-1])
@@ -348,7 +413,7 @@ class Dispatch:
         if isinstance(error, CallError):
             if isinstance(error, ToolChanged):
                 call.request.session.was_told(error.key, unloads=error.unloads)
-            elif isinstance(error, UpstreamUnavailable) and self._login_links.hand(call, error):
+            elif isinstance(error, UpstreamUnavailable) and hand_link(call, error):
                 return
             elif isinstance(error, ToolNotLoaded):
                 if self._context.look is not None and call.request.key is not None and not call.looked:

@@ -1,8 +1,14 @@
-"""Rounds of input: a modern server needs answers that an older client is asked for.
+"""Calls whose server needs input of a client of the other era, which then gets it in its own way.
 
-Such a server does not ask while it works: it answers with what it needs, and wants the call again with the
-client's answers. So the client is asked as a server of its own revision would, and the call is sent again. It
-is judged before, like every call that has waited, and goes to the same server or to none.
+A server of an earlier revision asks while it works on a call; a client of MCP 2026-07-28 can only be answered.
+So its request is answered with what the server asks and a state, while the call stays open at the server: it is
+parked. The client's next request brings the state and the answers, and takes the place of the one before.
+Whatever is wrong with a state is told in the same words: that it never existed, belongs to somebody else or to
+another request, was used or has expired.
+
+A server of MCP 2026-07-28 does not ask while it works: it answers with what it needs, and wants the call again
+with the answers. So a client of the handshake era is asked in rounds, as by a server of its own era; its call
+is sent again. It is judged before, like every call that has waited, and goes to that server or to none.
 """
 
 from __future__ import annotations
@@ -10,205 +16,281 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 import trio
 from msgspec import UNSET, Raw
 
 from daemon.catalog.authorship import UnsafeQuestion, authored
+from daemon.clients.asking import Questions, client_of, owner_of
 from daemon.clients.input_required import (
     ASKING,
     FIRST_PAUSE,
     LONGEST_PAUSE,
+    PREFIX,
     REQUESTS,
     RESPONSES,
     STATE,
+    AwaitsClient,
+    RequestStates,
     Round,
+    asking_result,
+    fits,
     input_required_by,
+    responses_in,
+    state_in,
 )
-from daemon.clients.parking import owner_of
-from daemon.errors import InputRefused, UpstreamCallError, UpstreamTimeout
-from daemon.protocol import ASKED_OF_CLIENTS, LIST_ROOTS, members_before
-from daemon.wire.requests import PeerRequest, RemoteError
+from daemon.clients.server_requests import NOTHING, answer_instead, lacking
+from daemon.errors import (
+    InputRefused,
+    InvalidArguments,
+    RequestTooLarge,
+    UnknownRequestState,
+    UpstreamCallError,
+    UpstreamTimeout,
+)
+from daemon.protocol import ASKED_OF_CLIENTS, members_before
+from daemon.wire.envelope import INVALID_PARAMS, INVALID_REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from daemon.clients.call import ClientCall
-    from daemon.clients.context import SessionContext
+    from daemon.clients.calls import ClientCall
     from daemon.clients.input_required import InputRequest, InputRequired
     from daemon.wire.envelope import Buffer
+    from daemon.wire.requests import PeerRequest
 
+MAX_ASKED = 16
+"""Requests of one call that are open: as many as a client of an earlier revision may have before it."""
 
 MAX_ROUNDS = 10
 """Rounds of one call, as the SDKs of MCP have it: a server that always needs more is not asked for ever."""
 
+REFUSAL = (
+    "Unknown requestState: it was never given out to this client for this request, was used already, or has"
+    " expired. Make the request again without it."
+)
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class InputRounds:
-    """The rounds of one client's calls."""
+# --- a client of MCP 2026-07-28, a server of the handshake era ----------------------------------------------
 
-    def __init__(
-        self,
-        context: SessionContext,
-        act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None],
-    ) -> None:
-        """Begin without any.
 
-        Args:
-            context: what all sessions share.
-            act_after: judges and sends a call again after a wait.
+def park(call: ClientCall, request: PeerRequest) -> None:
+    """Have a call's client asked what its server asks, now or in its next round."""
+    if lacks := lacking(call.declared or NOTHING, request):
+        answer_instead(request, lacks)
+    elif call.method not in ASKING:
+        request.refuse(INVALID_REQUEST, f"nothing can be asked about {call.method}")
+    else:
+        if call.parked is None:
+            call.parked = ParkedCall(call)
+        call.parked.ask(request)
+
+
+def resume(call: ClientCall) -> bool:
+    """Go on with what waits for the state that a new call brings.
+
+    Returns False if the call is to be judged as any other: it brings no state of ours, or what its client's
+    user has said about it (`clients.approvals`).
+    """
+    state, states = state_in(call.others), call.calls.context.states
+    if state is None or not state.startswith(PREFIX):
+        return False
+    waiting = states.find(state, owner_of(call))
+    if waiting is None:
+        code = UnknownRequestState.code
+        call.calls.refuse(call, INVALID_PARAMS, REFUSAL, {"code": code}, code)
+        return True
+    try:
+        responses = responses_in(call.others)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # The state stays good: nothing was said with it.
+        text = "Invalid params: inputResponses must be an object"
+        call.calls.refuse(call, INVALID_PARAMS, text, None, InvalidArguments.code)
+        return True
+    states.use(state)
+    return waiting.resume(call, responses)
+
+
+class ParkedCall(AwaitsClient):
+    """What is remembered of one call beyond the request that began it, round after round."""
+
+    def __init__(self, call: ClientCall) -> None:
+        """Begin with a call in flight."""
+        assert call.upstream is not None, "only a server asks"
+        client = client_of(call.calls, call.request.key)
+        super().__init__(owner_of(call), client, server=call.upstream.name)
+        self.call: ClientCall | None = call
+        """The call, as long as it has no answer."""
+        self._call = call
+        self._states = call.calls.context.states
+        self._asked: dict[str, PeerRequest] = {}
+        self._count = 0
+        self._answer: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        """Without what was asked."""
+        return f"<ParkedCall {self._call.label}, {len(self._asked)} requests open>"
+
+    def ask(self, request: PeerRequest) -> None:
+        """Ask the client: at once if it waits for an answer, else in its next round."""
+        if len(self._asked) >= MAX_ASKED:
+            request.refuse(INVALID_REQUEST, f"{MAX_ASKED} requests are before this client already")
+            return
+        self._count += 1
+        key = f"{request.method.rpartition('/')[2]}-{self._count}"
+        self._asked[key] = request
+        request.on_withdrawn = partial(self._withdraw, key)
+        if self._call.calls.is_open(self._call):
+            self._park()
+
+    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
+        """Go on: the client's new request waits for the answer, and what it brings goes to the server.
+
+        Answers to what was not asked are ignored. What is not answered, or not as MCP has it, is asked again.
         """
-        self._context = context
-        self._act_after = act_after
-
-    def goes_on(self, call: ClientCall, result: Buffer) -> bool:
-        """Deal with a result that asks for input: begin a round if its client cannot be answered so."""
-        try:
-            needed = input_required_by(result)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            text = f"server {_server(call)} needs input for this call, but does not ask as MCP has it: {error}"
-            call.lost(UpstreamCallError(text))
-            return True
-        if needed is None:
-            return False
-        if call.agreed is not None and call.request.modern:
-            self._context.agreed.note(owner_of(call), call.agreed)
-        if call.request.modern:
-            # Not what the call would give: it passes as it is, but for the words that name the server.
-            try:
-                call.calls.finish(call, _authored(_server(call), result, needed), "ok")
-            except UnsafeQuestion as error:
-                call.calls.server_requests.unsafe(_server(call), error)
-                call.lost(InputRefused(f"server {_server(call)} asks what no user is shown: {error}"))
-            return True
-        self._act_after(call, partial(self._take, call, needed))
+        call = self._call
+        retry.calls.take_over(call, retry)
+        answered = {
+            key: response
+            for key, response in responses.items()
+            if key in self._asked and fits(self._asked[key].method, response)
+        }
+        for key, response in answered.items():
+            self._asked.pop(key).answer(bytes(response))
+        answer, self._answer, self.held = self._answer, None, 0
+        if answer is not None:
+            answer()
+        elif self._asked and call.calls.is_open(call):
+            self._park()
         return True
 
-    async def _take(self, call: ClientCall, needed: InputRequired) -> None:
-        """One round: what the call is sent again with.
+    def hold(self, answer: Callable[[], None], size: int) -> None:
+        """Keep the answer to the call until its client is back."""
+        if not self._states.may_hold(size):
+            error = RequestTooLarge("too much waits for clients that have not come back. The call ran.")
+            answer, size = partial(self._call.lost, error), 0
+        self._answer, self.held, self.call = answer, size, None
+        self._end("the call has ended")
 
-        Raises:
-            CallError: the client does not give it, or not in time.
-        """
-        if call.round is None:
-            before = len(members_before(call.others))
-            call.round = Round(_server(call), bytes(call.params[0])[before:], call.label)
-        call.round.number += 1
-        if call.round.number > MAX_ROUNDS or call.method not in ASKING:
-            text = f"server {_server(call)} has asked for input {call.round.number} times for one call"
-            raise UpstreamCallError(f"{text}, which is more than is given.")
-        answers = await self._ask(call, needed.inputRequests or {})
-        others = {key: call.others[key] for key in call.others if key not in {RESPONSES, STATE}}
-        if answers:
-            others[RESPONSES] = Raw(msgspec.json.encode(answers))
-        if needed.requestState is not UNSET:
-            others[STATE] = Raw(bytes(needed.requestState))
-        call.others = others
+    def give_up(self, reason: str) -> None:
+        """Cancel the call at its server: the client will not come back."""
+        self._end(reason)
+        self._call.withdraw(reason)
 
-    async def _ask(self, call: ClientCall, requests: Mapping[str, InputRequest]) -> dict[str, Raw]:
-        assert call.round is not None
-        if not requests:
-            await trio.sleep(call.round.pause)
-            call.round.pause = min(2 * call.round.pause, LONGEST_PAUSE)
-            return {}
+    def _park(self) -> None:
+        state = self._states.give(self)
+        if state is None:
+            self._end("too many calls wait for the input of their clients")
+        else:
+            self._call.calls.interrupt(self._call, asking_result(self._asked, state))
+
+    def _end(self, reason: str) -> None:
+        """Tell the server that nobody answers any more."""
+        asked, self._asked = self._asked, {}
+        for each in asked.values():
+            each.end(reason)
+
+    def _withdraw(self, key: str, _reason: str) -> None:
+        self._asked.pop(key, None)
+
+
+def parked_calls(states: RequestStates) -> list[ClientCall]:
+    """The calls whose clients were asked something and have not come back, and that have no answer yet."""
+    found = [each.call for each in states.waiting() if isinstance(each, ParkedCall)]
+    return [each for each in found if each is not None]
+
+
+# --- a client of the handshake era, a server of MCP 2026-07-28 ----------------------------------------------
+
+
+def goes_on(call: ClientCall, result: Buffer) -> bool:
+    """Deal with a result that asks for input: begin a round if its client cannot be answered so."""
+    server, calls = _server(call), call.calls
+    try:
+        needed = input_required_by(result)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        text = f"server {server} needs input for this call, but does not ask as MCP has it: {error}"
+        call.lost(UpstreamCallError(text))
+        return True
+    if needed is None:
+        return False
+    if not call.request.modern:
+        calls.act_after(call, partial(_take_round, call, needed))
+        return True
+    if call.agreed is not None:
+        calls.context.agreed.note(owner_of(call), call.agreed)
+    # Not what the call would give: it passes as it is, but for the words that name the server.
+    try:
+        calls.finish(call, _authored(server, result, needed), "ok")
+    except UnsafeQuestion as error:
+        calls.server_requests.unsafe(server, error)
+        call.lost(InputRefused(f"server {server} asks what no user is shown: {error}"))
+    return True
+
+
+async def _take_round(call: ClientCall, needed: InputRequired) -> None:
+    """One round: what the call is sent again with.
+
+    Raises:
+        CallError: the client does not give it, or not in time.
+    """
+    if call.round is None:
+        before = len(members_before(call.others))
+        call.round = Round(_server(call), bytes(call.params[0])[before:], call.label)
+    call.round.number += 1
+    if call.round.number > MAX_ROUNDS or call.method not in ASKING:
+        text = f"server {_server(call)} has asked for input {call.round.number} times for one call"
+        raise UpstreamCallError(f"{text}, which is more than is given.")
+    if needed.inputRequests:
         call.round.pause = FIRST_PAUSE
-        answers = _Answers(_server(call), len(requests))
-        try:
-            for key, each in requests.items():
-                params = None if each.params is UNSET else Raw(bytes(each.params))
-                answers.ask(call, key, each.method, params)
-            self._context.outbox.flush()
-            with trio.move_on_at(call.started + self._longest(call)):
-                return await answers.wait()
-        finally:
-            answers.end()
-        text = f"the client has not given in time what server {_server(call)} needs for this call"
-        raise UpstreamTimeout(f"{text} (timeouts.callMax). The call was not sent again.", server=_server(call))
-
-    def _longest(self, call: ClientCall) -> float:
-        server = self._context.catalog.value.config.mcp_servers.get(_server(call))
-        return 0.0 if server is None else server.timeouts.call_max
+        answers = await _ask(call, needed.inputRequests)
+    else:
+        await trio.sleep(call.round.pause)
+        call.round.pause, answers = min(2 * call.round.pause, LONGEST_PAUSE), {}
+    others = {key: call.others[key] for key in call.others if key not in {RESPONSES, STATE}}
+    if answers:
+        others[RESPONSES] = Raw(msgspec.json.encode(answers))
+    if needed.requestState is not UNSET:
+        others[STATE] = Raw(bytes(needed.requestState))
+    call.others = others
 
 
-class _Answers:
-    """What a client answers in one round."""
-
-    def __init__(self, server: str, count: int) -> None:
-        self._server = server
-        self._count = count
-        self._done = trio.Event()
-        self._results: dict[str, Raw] = {}
-        self._failure: InputRefused | None = None
-        self._requests: list[PeerRequest] = []
-
-    def ask(self, call: ClientCall, key: str, method: str, params: Raw | None) -> None:
-        """Ask a call's client for one of them."""
-        if method not in ASKED_OF_CLIENTS:
-            self.failed(method, "no client can be asked that")
-        try:
-            params = authored(self._server, method, params)
-        except UnsafeQuestion as error:
-            call.calls.server_requests.unsafe(self._server, error)
-            self.failed(method, f"no user is shown it: {error}")
-        if self._failure is None:
-            request = PeerRequest(method, params, _Answer(self, key, method))
-            request.server = self._server
-            if method == LIST_ROOTS and call.upstream is not None:
-                request.otherwise = call.upstream.roots
-            self._requests.append(request)
-            call.asked(request)
-
-    def end(self) -> None:
-        """Take back what is still before the client."""
-        for each in self._requests:
-            each.end("the call has ended")
-
-    async def wait(self) -> dict[str, Raw]:
-        """Wait for all of them.
-
-        Raises:
-            InputRefused: the client refuses one.
-        """
-        await self._done.wait()
-        if self._failure is not None:
-            raise self._failure
-        return self._results
-
-    def given(self, key: str, result: Buffer) -> None:
-        self._results[key] = Raw(bytes(result))
-        if len(self._results) == self._count:
-            self._done.set()
-
-    def failed(self, method: str, why: str) -> None:
-        if self._failure is None:
-            text = f"server {self._server} needs {method} of the client for this call, and got none: {why}"
-            self._failure = InputRefused(text, server=self._server, method=method)
-        self._done.set()
+async def _ask(call: ClientCall, requests: Mapping[str, InputRequest]) -> dict[str, Raw]:
+    server, context = _server(call), call.calls.context
+    configured = context.catalog.value.config.mcp_servers.get(server)
+    longest = 0.0 if configured is None else configured.timeouts.call_max
+    with Questions(len(requests)) as asked:
+        for key, each in requests.items():
+            _put(asked, call, key, each)
+        context.outbox.flush()
+        await asked.wait(call.started + longest)
+        if asked.refused is not None:
+            method, why = asked.refused
+            text = f"server {server} needs {method} of the client for this call, and got none: {why}"
+            raise InputRefused(text, server=server, method=method)
+        if asked.over.is_set():
+            return asked.answers
+    text = f"the client has not given in time what server {server} needs for this call"
+    raise UpstreamTimeout(f"{text} (timeouts.callMax). The call was not sent again.", server=server)
 
 
-@attrs.frozen(eq=False)
-class _Answer:
-    """`wire.peer_requests.Responder` for one request of a round."""
-
-    _answers: _Answers
-    _key: str
-    _method: str
-
-    def answer(self, result: Buffer) -> None:
-        self._answers.given(self._key, result)
-
-    def refuse(self, code: int, message: str, data: object = None) -> None:
-        self._answers.failed(self._method, f"{message} ({code})")
-
-    def refuse_as(self, error: Buffer) -> None:
-        told = RemoteError.from_wire(error)
-        self._answers.failed(self._method, f"{told.message} ({told.code})")
-
-    def report(self, params: dict[str, Raw]) -> None:
-        """Nothing: a server of this era cannot be told before it is called again."""
+def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> None:
+    """Ask a call's client for one thing that its server needs."""
+    method, server = needed.method, _server(call)
+    if method not in ASKED_OF_CLIENTS:
+        asked.refuse(method, "no client can be asked that")
+        return
+    try:
+        params = authored(server, method, None if needed.params is UNSET else Raw(bytes(needed.params)))
+    except UnsafeQuestion as error:
+        call.calls.server_requests.unsafe(server, error)
+        asked.refuse(method, f"no user is shown it: {error}")
+        return
+    request = asked.put(call, key, method, params, server)
+    if request is not None:
+        call.calls.count_asked(request, parked=False)
 
 
 def _authored(server: str, result: Buffer, needed: InputRequired) -> bytes:

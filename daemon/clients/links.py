@@ -83,7 +83,7 @@ class Links:
 class LinksOfVisitors:
     """The links of clients whose requests have no session, together for all that are one visitor.
 
-    Nothing tells such clients apart (`clients.identity.Principal.keeps`); they are allowed the same.
+    Nothing tells such clients apart (`clients.client.Principal.keeps`); they are allowed the same.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class LinksOfVisitors:
         self._links: dict[tuple[str, str], Links] = {}
 
     def of(self, owner: str, profile: str) -> Links:
-        """The links of one owner's requests with a profile (`clients.identity.Principal.owner`)."""
+        """The links of one owner's requests with a profile (`clients.client.Principal.owner`)."""
         key = owner, profile
         links = self._links.get(key) or Links()
         keep_latest(self._links, key, links, MAX_OWNERS)

@@ -21,23 +21,16 @@ from daemon.authorization.logins import DeviceCode, Done, Failed
 from daemon.authorization.running import LoginRefused
 from daemon.catalog.authorship import OURS
 from daemon.causes import CURED_BY_LOGIN
-from daemon.clients.identity import NOTHING, has
-from daemon.clients.input_required import InputRequest, asking_result, fits
-from daemon.clients.parking import client_of, owner_of
-from daemon.clients.permissions.asking import ELICIT
-from daemon.clients.server_requests import COMPLETE, UserAnswer
-from daemon.clients.waits import keep_patient
+from daemon.clients.asking import ELICIT, Questions, can_elicit, hold, patient
+from daemon.clients.server_requests import COMPLETE
 from daemon.config.labels import server_of
 from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, ServerState
-from daemon.wire.requests import PeerRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     from daemon.authorization.logins import LoginPage
     from daemon.authorization.running import LoginRun
-    from daemon.clients.call import ClientCall
+    from daemon.clients.calls import ClientCall
     from daemon.clients.context import SessionContext
     from daemon.config.model import Server
 
@@ -61,96 +54,92 @@ class _Answered(Struct):
 _decode = msgspec.json.Decoder(_Answered).decode
 
 
-class LoginLinks:
-    """Hands one connection's client the links."""
+def hand_link(call: ClientCall, error: UpstreamUnavailable) -> bool:
+    """Hand a call's client the link to its server. Returns False if the call gets the error instead."""
+    context = call.calls.context
+    server = _server_of(context, error)
+    if server is None or call.calls.client.visitor.owner:
+        return False
+    now = trio.current_time()
+    if now < context.offered.get(server.name, 0.0) or not can_elicit(call, "url"):
+        return False
+    context.offered[server.name] = now + AGAIN_SECONDS
+    ask = _hold if call.request.modern else _ask
+    call.calls.act_after(call, partial(ask, call, server, error))
+    return True
 
-    def __init__(
-        self,
-        context: SessionContext,
-        act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None],
-    ) -> None:
-        """Begin without any.
 
-        Args:
-            context: what all sessions share.
-            act_after: judges and sends a call again after a wait.
-        """
-        self._context = context
-        self._act_after = act_after
+def _server_of(context: SessionContext, error: UpstreamUnavailable) -> Server | None:
+    """The server that a call has met, if a login would help."""
+    name, cause = error.details.get("server"), error.details.get("cause")
+    if context.logins is None or cause not in CURED_BY_LOGIN or not isinstance(name, str):
+        return None
+    server = context.catalog.value.config.mcp_servers.get(server_of(name))
+    return None if server is None or server.login is None else server
 
-    def hand(self, call: ClientCall, error: UpstreamUnavailable) -> bool:
-        """Hand a call's client the link to its server. Returns False if the call gets the error instead."""
-        server = self._server_of(error)
-        if server is None or call.calls.client.visitor.owner:
-            return False
-        declared = call.declared if call.request.modern else call.calls.server_requests.capabilities
-        now = trio.current_time()
-        if now < self._context.offered.get(server.name, 0.0) or not has(
-            declared or NOTHING, "elicitation", "url"
-        ):
-            return False
-        self._context.offered[server.name] = now + AGAIN_SECONDS
-        ask = self._park if call.request.modern else self._ask
-        self._act_after(call, partial(ask, call, server, error))
-        return True
 
-    def _server_of(self, error: UpstreamUnavailable) -> Server | None:
-        """The server that a call has met, if a login would help."""
-        name, cause = error.details.get("server"), error.details.get("cause")
-        if self._context.logins is None or cause not in CURED_BY_LOGIN or not isinstance(name, str):
-            return None
-        server = self._context.catalog.value.config.mcp_servers.get(server_of(name))
-        return None if server is None or server.login is None else server
+async def _ask(call: ClientCall, server: Server, error: UpstreamUnavailable) -> None:
+    """Ask a client of the handshake era, and wait for the login.
 
-    async def _ask(self, call: ClientCall, server: Server, error: UpstreamUnavailable) -> None:
-        """Ask a client of the handshake era, and wait for the login.
+    Raises:
+        UpstreamUnavailable: the error that the call has met: there is no login.
+    """
+    login = await _begun(call, server, error)
+    try:
+        page, elicitation = await login.page(), secrets.token_urlsafe(16)
+        with Questions() as asked:
+            asked.put(call, KEY, ELICIT, _params(server, page, elicitation))
+            call.calls.context.outbox.flush()
+            await login.wait_over(call, asked)
+        call.calls.notify(call, COMPLETE, Raw(msgspec.json.encode({"elicitationId": elicitation})))
+    finally:
+        login.run.leave()
 
-        Raises:
-            UpstreamUnavailable: the error that the call has met: there is no login.
-        """
-        login = await self._begun(server, error)
-        try:
-            page = await login.page()
-            answer, elicitation = UserAnswer(), secrets.token_urlsafe(16)
-            request = PeerRequest(ELICIT, _params(server, page, elicitation), answer)
-            try:
-                call.calls.server_requests.ask(request, call.request.id)
-                self._context.outbox.flush()
-                await login.wait_over(call, answer)
-            finally:
-                request.end("the login has ended")
-            call.calls.notify(call, COMPLETE, Raw(msgspec.json.encode({"elicitationId": elicitation})))
-        finally:
-            login.run.leave()
 
-    async def _park(self, call: ClientCall, server: Server, error: UpstreamUnavailable) -> None:
-        """Answer a client of MCP 2026-07-28 with the link.
+async def _hold(call: ClientCall, server: Server, error: UpstreamUnavailable) -> None:
+    """Answer a client of MCP 2026-07-28 with the link.
 
-        Raises:
-            UpstreamUnavailable: the error that the call has met: there is no login, or no room for a state.
-        """
-        login = await self._begun(server, error)
-        kept = False
-        try:
-            params = _params(server, await login.page(), None)
-            states = self._context.states
-            asked = CallWithoutLogin(call, login)
-            state = states.give(asked) if states.may_hold(asked.held) else None
-            if state is None:
-                raise error
-            kept = True
-            call.calls.interrupt(call, asking_result({KEY: InputRequest(ELICIT, params)}, state))
-        finally:
-            if not kept:
-                login.run.leave()
+    Raises:
+        UpstreamUnavailable: the error that the call has met: there is no login, or no room for a state.
+    """
+    login = await _begun(call, server, error)
+    try:
+        params = _params(server, await login.page(), None)
+        if not hold(call, KEY, params, partial(_go_on, login), login.run.leave):
+            raise error
+    except BaseException:
+        login.run.leave()
+        raise
 
-    async def _begun(self, server: Server, error: UpstreamUnavailable) -> _SharedLogin:
-        assert self._context.logins is not None
-        try:
-            run = await self._context.logins.join(server)
-        except LoginRefused:
-            raise error from None
-        return _SharedLogin(self._context, server.name, run, error)
+
+def _go_on(login: _SharedLogin, retry: ClientCall, response: Raw | None) -> bool:
+    """Have the client's new request wait for the login, if its user wants to log in.
+
+    Raises:
+        UpstreamUnavailable: the user does not.
+    """
+    if not _is_accepted(response):
+        login.run.leave()
+        raise login.error
+    retry.calls.act_after(retry, partial(_wait, login, retry))
+    return True
+
+
+async def _wait(login: _SharedLogin, retry: ClientCall) -> None:
+    try:
+        await login.wait_over(retry)
+    finally:
+        login.run.leave()
+
+
+async def _begun(call: ClientCall, server: Server, error: UpstreamUnavailable) -> _SharedLogin:
+    context = call.calls.context
+    assert context.logins is not None
+    try:
+        run = await context.logins.join(server)
+    except LoginRefused:
+        raise error from None
+    return _SharedLogin(context, server.name, run, error)
 
 
 class _SharedLogin:
@@ -169,20 +158,17 @@ class _SharedLogin:
             raise self._failed(await self.run.wait_over())
         return page
 
-    async def wait_over(self, call: ClientCall, answer: UserAnswer | None = None) -> None:
+    async def wait_over(self, call: ClientCall, asked: Questions | None = None) -> None:
         """Return once there is a login and the server is up with it, or as good as.
 
         Args:
             call: the call that waits.
-            answer: what its client answers meanwhile: nobody waits for a user who does not want to.
+            asked: what is before its client meanwhile: nobody waits for a user who does not want to.
         """
-        async with trio.open_nursery() as nursery:
-            what = f"the user is logging in to {self._server}"
-            nursery.start_soon(keep_patient, call, what, self._context.outbox.flush)
-            if answer is not None:
-                nursery.start_soon(_until_declined, answer, nursery.cancel_scope)
+        async with patient(call, f"the user is logging in to {self._server}") as nursery:
+            if asked is not None:
+                nursery.start_soon(_until_declined, asked, nursery.cancel_scope)
             await self.run.wait_over()
-            nursery.cancel_scope.cancel()
         if not isinstance(self.run.outcome, Done):
             raise self._failed(self.run.outcome)
         with trio.move_on_after(START_SECONDS):
@@ -198,58 +184,15 @@ class _SharedLogin:
         return UpstreamUnavailable(text, **self.error.details)
 
 
-class CallWithoutLogin:
-    """What is remembered of a call of MCP 2026-07-28 whose user was handed a link (`AwaitsClient`)."""
-
-    server: str | None = None
-
-    def __init__(self, call: ClientCall, login: _SharedLogin) -> None:
-        """Remember a call that is answered with the link of a login."""
-        self.owner = owner_of(call)
-        self.client = client_of(call.calls, call.request.key)
-        self.held = len(call.given)
-        self._given, self._others = call.given, call.others
-        self._login = login
-
-    def __repr__(self) -> str:
-        """Without arguments: they may hold a secret."""
-        return f"<CallWithoutLogin {self._login.run!r}>"
-
-    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
-        """Have the client's new request wait for the login, if its user wants to log in.
-
-        Raises:
-            UpstreamUnavailable: the user does not.
-        """
-        retry.given, retry.others = self._given, self._others
-        response = responses.get(KEY)
-        if response is None or not fits(ELICIT, response) or not _is_accepted(bytes(response)):
-            self._login.run.leave()
-            raise self._login.error
-        retry.calls.act_after(retry, partial(self._wait, retry))
-        return True
-
-    def give_up(self, reason: str) -> None:
-        """Leave the login: the client will not come back."""
-        del reason
-        self._login.run.leave()
-
-    async def _wait(self, retry: ClientCall) -> None:
-        try:
-            await self._login.wait_over(retry)
-        finally:
-            self._login.run.leave()
-
-
-async def _until_declined(answer: UserAnswer, scope: trio.CancelScope) -> None:
-    await answer.given.wait()
-    if answer.result is None or not _is_accepted(answer.result):
+async def _until_declined(asked: Questions, scope: trio.CancelScope) -> None:
+    await asked.over.wait()
+    if not _is_accepted(asked.answers.get(KEY)):
         scope.cancel()
 
 
-def _is_accepted(result: bytes) -> bool:
+def _is_accepted(result: Raw | None) -> bool:
     try:
-        return _decode(result).action == "accept"
+        return result is not None and _decode(result).action == "accept"
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
 

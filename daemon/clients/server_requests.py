@@ -7,64 +7,189 @@ that hangs up, or cancels, leaves no server waiting.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
-import trio
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon import protocol
-from daemon.clients.identity import NOTHING, answer_instead, has, lacking
+from daemon.catalog.authorship import UnsafeQuestion, authored_elicitation, words_of
+from daemon.errors import UpstreamCallError
 from daemon.kit.mailbox import keep_latest
-from daemon.wire.envelope import INTERNAL_ERROR, INVALID_REQUEST, is_error_object
+from daemon.protocol import ASKED_OF_CLIENTS
+from daemon.wire.envelope import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    is_error_object,
+    read_error,
+)
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container, Mapping
 
-    from daemon.clients.subscribers import ConnectedClients
+    import trio
+
     from daemon.errors import CallError
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
-    from daemon.wire.requests import Exchange, PeerRequest
+    from daemon.wire.requests import PeerRequest
 
 
-class UserAnswer:
-    """`wire.peer_requests.Responder` of a question of ours, for the task that waits for the answer."""
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-    def __init__(self) -> None:
-        """Begin without an answer."""
-        self.given = trio.Event()
-        """Set once there is an answer, or there will be none."""
-        self.result: bytes | None = None
-        """The client's result, raw; None without one."""
-        self.why = ""
-        """Why there is none."""
+# --- what a client can be asked ----------------------------------------------------------------------------
 
-    def answer(self, result: Buffer) -> None:
-        """Take the client's result."""
-        self.result = bytes(result)
-        self.given.set()
+NOTHING = Raw(b"{}")
+"""The capabilities of a client that has declared none."""
 
-    def refuse(self, code: int, message: str, data: object = None) -> None:
-        """Take the reason why there is none."""
-        self.why = f"the client has not asked: {message} ({code})"
-        self.given.set()
+DECLINED = b'{"action":"decline"}'
+"""The answer to an elicitation in place of a client that cannot ask its user (MCP, elicitation)."""
 
-    def refuse_as(self, error: Buffer) -> None:
-        """Take the client's error."""
-        told = RemoteError.from_wire(error)
-        self.refuse(told.code, told.message)
+MAX_DECLARED = 64 * 1024
+"""Bytes of the longest declaration that is read, each time a server asks; real ones have some hundred."""
 
-    def report(self, params: dict[str, Raw]) -> None:
-        """Nothing: nobody waits for how far a user is."""
 
+class _Asked(Struct):
+    mode: object = None
+    tools: Raw | UnsetType = UNSET
+    toolChoice: Raw | UnsetType = UNSET  # noqa: N815 - the wire's name
+
+
+_decode_object = msgspec.json.Decoder(dict[str, object]).decode
+_decode_asked = msgspec.json.Decoder(_Asked).decode
+
+
+def has(capabilities: Raw, *wanted: str) -> bool:
+    """Whether a client has declared a capability: its name, and that of a part of it if only that matters."""
+    try:
+        return _has(_declared(capabilities), wanted)
+    except _UNREADABLE:
+        return False
+
+
+def declared_in(capabilities: Raw) -> Mapping[str, object]:
+    """What a client has declared, decoded; nothing if that cannot be read, or is too long."""
+    try:
+        return _declared(capabilities)
+    except _UNREADABLE:
+        return {}
+
+
+def lacking(capabilities: Raw, request: PeerRequest) -> str:
+    """The capability that a client lacks to be asked this, in words; empty if it has declared all of them.
+
+    Args:
+        capabilities: what the client has declared, raw (MCP, `ClientCapabilities`).
+        request: what it is to be asked.
+    """
+    try:
+        declared = _declared(capabilities)
+        asked = _Asked() if request.params is None else _decode_asked(request.params)
+    except _UNREADABLE:
+        return "params that can be read"
+    wanted = next((part for part in _needed(request.method, asked) if not _has(declared, part)), ())
+    return ".".join(wanted)
+
+
+@lru_cache(maxsize=64)
+def answerable(capabilities: bytes) -> frozenset[str]:
+    """The methods of servers' requests that a client can answer, in one form at least."""
+    declared = declared_in(Raw(capabilities))
+    return frozenset(each for each in ASKED_OF_CLIENTS if declared.get(each.partition("/")[0]) is not None)
+
+
+def answer_instead(request: PeerRequest, lacks: str) -> None:
+    """Answer in place of a client that cannot: an elicitation is declined, all else refused."""
+    if request.method == "elicitation/create":
+        request.answer(DECLINED)
+    else:
+        text = f"the client that called does not support {request.method}: it has not declared {lacks}"
+        request.refuse(METHOD_NOT_FOUND, text)
+
+
+def _declared(capabilities: Raw) -> dict[str, object]:
+    return _decode_object(capabilities) if len(capabilities) <= MAX_DECLARED else {}
+
+
+def _needed(method: str, asked: _Asked) -> list[tuple[str, ...]]:
+    if method == "roots/list":
+        return [("roots",)]
+    if method == "sampling/createMessage":
+        with_tools = asked.tools is not UNSET or asked.toolChoice is not UNSET
+        return [("sampling",), ("sampling", "tools")] if with_tools else [("sampling",)]
+    return [("elicitation", "url")] if asked.mode == "url" else [("elicitation", "form")]
+
+
+def _has(declared: Mapping[str, object], wanted: tuple[str, ...]) -> bool:
+    members = declared.get(wanted[0])
+    if not isinstance(members, dict):
+        return False
+    if wanted == ("elicitation", "form"):
+        # Until 2025-11-25 an empty object was the whole declaration, and still means forms.
+        return "form" in members or "url" not in members
+    return len(wanted) == 1 or wanted[1] in members
+
+
+# --- what it is asked, and what a server refuses -------------------------------------------------------------
 
 COMPLETE = "notifications/elicitation/complete"
 """The notification that a user is done at a URL."""
 
 REQUIRED = -32042
 """The JSON-RPC code of a call that needs a user to go to a URL first (MCP 2025-11-25)."""
+
+MISSING_CAPABILITY = -32021
+"""JSON-RPC code of 2026-07-28 for a call that needs a capability which its client has not declared."""
+
+
+def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
+    """A server's JSON-RPC error as one that a model can read (`without_secrets`)."""
+    code, message, data = without_secrets(error, redact)
+    told = {"code": code, "message": message, "data": data}
+    return UpstreamCallError(f"the server refused the call: {message} ({code})", upstream=told)
+
+
+def with_author(server: str, refusal: tuple[int, str, object]) -> tuple[int, str, object]:
+    """A refusal whose text and URLs name the server that sends users there (`elicitations.REQUIRED`).
+
+    Raises:
+        UnsafeQuestion: a URL is not to be shown.
+    """
+    code, message, data = refusal
+    if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):
+        return refusal
+    asked = [authored_elicitation(server, each) for each in data["elicitations"] if isinstance(each, dict)]
+    return code, words_of(server, message), {**data, "elicitations": asked}
+
+
+def without_secrets(error: Buffer, redact: Callable[[str], str]) -> tuple[int, str, object]:
+    """Code, message and data of a server's JSON-RPC error, without the secrets that the server may quote.
+
+    Long data become text, cut to its beginning.
+    """
+    remote = RemoteError.from_wire(error)
+    message = redact(remote.message)
+    data: object = redact(remote.data.decode(errors="replace"))
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        data = msgspec.json.decode(str(data))
+    return remote.code, message, data
+
+
+def concerns_client(error: Buffer, others: Mapping[str, Raw]) -> bool:
+    """Whether an error is about how a client of MCP 2026-07-28 has called, and not about what it has called.
+
+    Args:
+        error: the server's error object, raw.
+        others: the members of the call's params beside name, arguments and `_meta`.
+    """
+    code = read_error(error)[0]
+    return code == MISSING_CAPABILITY or (code == INVALID_PARAMS and "requestState" in others)
+
 
 MAX_KNOWN = 64
 """URLs that one client's user may still be at, of all servers; the oldest is forgotten first."""
@@ -86,16 +211,15 @@ class _Required(Struct):
 
 _decode = msgspec.json.Decoder(_Elicitation).decode
 _decode_required = msgspec.json.Decoder(_Required).decode
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class UrlElicitations:
-    """The URLs that one client was given: a `clients.audience.Hearer`."""
+    """The URLs that one client was given, of which it is told when its user is done there."""
 
-    def __init__(self, peer: Peer, audience: ConnectedClients) -> None:
-        """Begin without any; `peer` is the client."""
+    def __init__(self, peer: Peer, every: dict[UrlElicitations, None]) -> None:
+        """Begin without any; `peer` is the client, and `every` all clients' that were given some."""
         self._peer = peer
-        self._audience = audience
+        self._every = every
         self._known: dict[tuple[str, str], None] = {}
 
     def __len__(self) -> int:
@@ -122,27 +246,24 @@ class UrlElicitations:
             self._remember(server, each)
         return True
 
-    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
+    def hear(self, server: str, params: Raw) -> None:
         """Pass the notification on that an elicitation of this client's is complete."""
-        del cause
-        if method != COMPLETE:
-            return
         try:
             found = _decode(params).elicitationId
         except _UNREADABLE:
             return
         if isinstance(found, str) and (server, found) in self._known:
             del self._known[server, found]
-            self._peer.notify(method, bytes(params))
+            self._peer.notify(COMPLETE, bytes(params))
 
     def leave(self) -> None:
         """Hear nothing more: the client is gone."""
-        self._audience.leave(self)
+        self._every.pop(self, None)
 
     def _remember(self, server: str, elicitation: _Elicitation) -> None:
         if elicitation.mode != "url" or not isinstance(elicitation.elicitationId, str):
             return
-        self._audience.join(self)
+        self._every[self] = None
         keep_latest(self._known, (server, elicitation.elicitationId), None, MAX_KNOWN)
 
 
@@ -158,19 +279,25 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 class ServerRequests:
     """The open requests of one client that speaks a revision with requests from servers (to 2025-11-25)."""
 
-    def __init__(self, peer: Peer, audience: ConnectedClients, calls: Container[bytes]) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        calls: Container[bytes],
+        elicitations: dict[UrlElicitations, None],
+        unsafe: Callable[[str, UnsafeQuestion], None],
+    ) -> None:
         """Begin without any.
 
         Args:
             peer: the client.
-            audience: all clients.
             calls: the ids of the client's open calls.
+            elicitations: the URLs that all clients were given.
+            unsafe: notes a question that is not put to the client.
         """
         self.capabilities: Raw = NOTHING
         """What the client has declared in `initialize`, raw (MCP, client capabilities)."""
-        self.elicitations = UrlElicitations(peer, audience)
-        self.unsafe = audience.unsafe
-        """Notes a question that is not put to the client."""
+        self.elicitations = UrlElicitations(peer, elicitations)
+        self.unsafe = unsafe
         self.told_roots: set[str] = set()
         """The servers that have asked for the client's roots."""
         self._peer = peer

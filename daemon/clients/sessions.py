@@ -17,8 +17,8 @@ from loguru import logger
 
 from daemon.catalog.loaded import MAX_KEY, OTHERS, TOKENS, Loaded, SessionRecord, is_anonymous, judge_in
 from daemon.catalog.shown import Shown
+from daemon.clients.grants import Grants, SessionGrants
 from daemon.clients.links import Links
-from daemon.clients.permissions.grants import Grants, SessionGrants
 from daemon.errors import McpdError
 from daemon.kit.mailbox import keep_latest
 
@@ -212,6 +212,9 @@ class Memory(Protocol):
             McpdError: the store does not answer, and nothing is known of it.
         """
 
+    async def look(self) -> None:
+        """Return once all that other daemons wrote before now is known here, or cannot be for now."""
+
 
 class Sessions:
     """All sessions that a connection uses."""
@@ -255,7 +258,7 @@ class Sessions:
         self.recalls: dict[str, trio.Event] = {}
         """Set once it is over, by the key that is being recalled."""
         self._left: dict[str, Shown] = {}
-        self.grants = SessionGrants(self.named)
+        self.grants = SessionGrants(lambda key: self.named[key].grants if key in self.named else None)
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
         """The named sessions that are here whole, each with the number of its connections."""
@@ -486,16 +489,7 @@ def _decisive(entry: ServerEntry | None) -> object:
     return None if entry is None else (id(entry.tools), entry.disabled, entry.renamed)
 
 
-class SharedMemory(Memory, Protocol):
-    """Where sessions with a key are stored, perhaps by several daemons."""
-
-    async def look(self) -> None:
-        """Return once all that other daemons wrote before now is known here, or cannot be for now."""
-
-
-async def unload(
-    sessions: Sessions, memory: SharedMemory, identity: Hashable, keys: Collection[ToolKey]
-) -> bool:
+async def unload(sessions: Sessions, memory: Memory, identity: Hashable, keys: Collection[ToolKey]) -> bool:
     """Take tools away from a session, in use or only kept; its clients are told of their changed lists.
 
     Args:

@@ -1,9 +1,9 @@
-"""Subscribers of what servers say outside of calls: log levels, resources, tasks, roots."""
+"""ConnectedClients of what servers say outside of calls: log levels, resources, tasks, roots."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -11,6 +11,7 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon.catalog.naming import mcpd_uri
+from daemon.clients.server_requests import COMPLETE
 from daemon.clients.tasks import ClientTasks
 from daemon.config.labels import server_of
 from daemon.errors import Overloaded
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from daemon.catalog.authorship import UnsafeQuestion
-    from daemon.clients.identity import Subscriber
+    from daemon.clients.notifications import ConnectedClient
+    from daemon.clients.server_requests import UrlElicitations
     from daemon.ports import TaskOwner
     from daemon.wire.requests import Exchange, PeerRequest, RemoteError
 
@@ -60,7 +62,7 @@ _encode = msgspec.json.encode
 class Following:
     """One subscription of a client to one resource."""
 
-    told: Subscriber
+    told: ConnectedClient
     """The client."""
     server: str
     """The server that has the resource, or the instance of it that the client uses."""
@@ -91,14 +93,14 @@ class ResourceSubscriptions:
     def __init__(self, changed: Callable[[str], None]) -> None:
         """Begin without any; `changed` is called with a server when other URIs of it are followed."""
         self._servers: dict[str, dict[str, _Followed]] = {}
-        self._of: dict[Subscriber, dict[Following, None]] = {}
+        self._of: dict[ConnectedClient, dict[Following, None]] = {}
         self._changed = changed
 
     def wished(self, server: str) -> frozenset[str]:
         """The URIs that are followed at a server, by its own names."""
         return frozenset(self._servers.get(server, ()))
 
-    def of(self, told: Subscriber) -> tuple[Following, ...]:
+    def of(self, told: ConnectedClient) -> tuple[Following, ...]:
         """What a client follows."""
         return tuple(self._of.get(told, ()))
 
@@ -142,7 +144,7 @@ class ResourceSubscriptions:
             followed.settled.set()
             self._changed(following.server)
 
-    def leave(self, told: Subscriber) -> None:
+    def leave(self, told: ConnectedClient) -> None:
         """End all that a client follows: it is gone."""
         for each in self.of(told):
             self.end(each)
@@ -311,11 +313,11 @@ class LogLevels:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Begin without any; `changed` is called when the levels, or who has set them, change."""
-        self._listening: dict[Subscriber, None] = {}
-        self._by_rank: list[dict[Subscriber, None]] = [{} for _ in LEVELS]
+        self._listening: dict[ConnectedClient, None] = {}
+        self._by_rank: list[dict[ConnectedClient, None]] = [{} for _ in LEVELS]
         self._changed = changed
 
-    def join(self, told: Subscriber) -> None:
+    def join(self, told: ConnectedClient) -> None:
         """Note that a client has set a level, or another one than before."""
         if told.level is None or told in self._by_rank[told.level]:
             return
@@ -324,7 +326,7 @@ class LogLevels:
         self._by_rank[told.level][told] = self._listening[told] = None
         self._changed()
 
-    def leave(self, told: Subscriber) -> None:
+    def leave(self, told: ConnectedClient) -> None:
         """Forget a client."""
         if told in self._listening:
             del self._listening[told]
@@ -358,43 +360,30 @@ class LogLevels:
                 each.say(LOG_MESSAGE, raw)
 
 
-class RootsClient(Protocol):
-    """One client that has roots."""
-
-    def sees(self, server: str) -> bool:
-        """Whether its profile has anything of this server."""
-
-    def ask(self, request: PeerRequest) -> None:
-        """Take a server's request for its roots."""
-
-    def tell(self, server: str) -> None:
-        """Tell a server that its roots have changed."""
-
-
 class RootsOfClients:
     """The clients that have roots."""
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._clients: dict[RootsClient, None] = {}
+        self._clients: dict[ConnectedClient, None] = {}
         self._refused: set[str] = set()
 
     def ask(self, request: PeerRequest) -> None:
         """Put a request that belongs to no call to the only client that can be meant, or refuse it."""
         only = self._only(request.server) if request.method == LIST_ROOTS else None
         if only is not None:
-            only.ask(request)
+            only.ask_roots(request)
             return
         if request.method == LIST_ROOTS:
             self._refused.add(request.server)
         request.refuse(INVALID_REQUEST, NO_CLIENT)
 
-    def join(self, client: RootsClient) -> None:
+    def join(self, client: ConnectedClient) -> None:
         """Ask this client, too, from now on."""
         self._clients[client] = None
         self._tell_refused()
 
-    def leave(self, client: RootsClient) -> None:
+    def leave(self, client: ConnectedClient) -> None:
         """Ask this client no more."""
         self._clients.pop(client, None)
         self._tell_refused()
@@ -408,18 +397,11 @@ class RootsOfClients:
             only = self._only(server)
             if only is not None:
                 self._refused.discard(server)
-                only.tell(server)
+                only.tell_roots_changed(server)
 
-    def _only(self, server: str) -> RootsClient | None:
+    def _only(self, server: str) -> ConnectedClient | None:
         found = [client for client in self._clients if client.sees(server)]
         return found[0] if len(found) == 1 else None
-
-
-class Hearer(Protocol):
-    """What takes notifications of servers to one client that need more than is known here."""
-
-    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Take a notification of a server (`ports.ConnectionEvents.on_message`), or leave it."""
 
 
 class ConnectedClients:
@@ -437,15 +419,8 @@ class ConnectedClients:
         """The tasks that they have made."""
         self.roots = RootsOfClients()
         """The clients that have roots."""
-        self._hearers: dict[object, Hearer] = {}
-
-    def join(self, hearer: Hearer) -> None:
-        """Take notifications of other kinds to this, too, until it leaves."""
-        self._hearers[hearer] = hearer
-
-    def leave(self, hearer: Hearer) -> None:
-        """Take nothing to this any more."""
-        self._hearers.pop(hearer, None)
+        self.elicitations: dict[UrlElicitations, None] = {}
+        """The URLs that they were given."""
 
     def look(self) -> None:
         """Note that a client has come or gone, or sees other servers: what they want may have changed."""
@@ -459,8 +434,11 @@ class ConnectedClients:
         """Note that a client uses an instance from now on: what is wanted of that may have changed."""
         self._wish(server)
 
-    def forget(self, told: Subscriber) -> None:
+    def forget(self, told: ConnectedClient) -> None:
         """Forget a client: it is gone."""
+        self.roots.leave(told)
+        # Servers keep what they were told: now they ask whoever is left, or once somebody comes.
+        told.roots_changed()
         self.levels.leave(told)
         self.resources.leave(told)
         self.tasks.leave(told)
@@ -478,9 +456,9 @@ class ConnectedClients:
             self.resources.hear(server, params)
         elif method == TASK_STATUS:
             self.tasks.hear(server, params)
-        else:
-            for each in list(self._hearers.values()):
-                each.hear(server, method, params, cause)
+        elif method == COMPLETE:
+            for each in list(self.elicitations):
+                each.hear(server, params)
 
     def wishes(self, server: str) -> Watch[StandingWishes]:
         """What clients want of a server beside answers (`ports.Audience.wishes`)."""

@@ -25,7 +25,7 @@ from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from daemon.clients.identity import Subscriber
+    from daemon.clients.notifications import ConnectedClient
     from daemon.ports import TaskOwner
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
@@ -68,7 +68,7 @@ class Task:
     """The server's own id."""
     owner: Hashable
     """The session that has made it (`owner_in`)."""
-    told: Subscriber
+    told: ConnectedClient
     """The connection of that session that has last asked about it."""
     expires: float
     """When it is forgotten, on trio's clock."""
@@ -124,7 +124,9 @@ class ClientTasks:
             text = "too many tasks are known. Wait until some of them are forgotten (their ttl)."
             raise Overloaded(text, bound="tasks that are known")
 
-    def made(self, server: str, owner: Hashable, told: Subscriber, members: Mapping[str, Raw]) -> Task | None:
+    def made(
+        self, server: str, owner: Hashable, told: ConnectedClient, members: Mapping[str, Raw]
+    ) -> Task | None:
         """Take over a task that a server has just made; None if it has no id.
 
         Args:
@@ -173,7 +175,7 @@ class ClientTasks:
             task.state = {key: value.copy() for key, value in kept.items()}
         return told
 
-    def leave(self, told: Subscriber) -> None:
+    def leave(self, told: ConnectedClient) -> None:
         """Forget the tasks of a client that is gone, unless its session may come back for them."""
         for task in list(self._known.values()):
             if task.owner is told.asker:

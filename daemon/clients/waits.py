@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.attachment import Attachment
-    from daemon.clients.call import ClientCall
+    from daemon.clients.calls import ClientCall
     from daemon.clients.context import SessionContext
     from daemon.errors import CallError
     from daemon.kit.mailbox import Watch

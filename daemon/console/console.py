@@ -19,8 +19,8 @@ from daemon.operators.calls import is_any_under_way
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from daemon.clients.client import Principal
     from daemon.clients.doors.http.asgi import Message, Receive, Send
-    from daemon.clients.identity import Principal
     from daemon.console.access import cookie_in
     from daemon.console.application import Application
     from daemon.operators.base import OperatorContext

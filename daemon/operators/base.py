@@ -14,7 +14,6 @@ import trio
 from msgspec import Raw
 
 from daemon.clients.server_requests import ServerRequests
-from daemon.clients.subscribers import ConnectedClients
 from daemon.config.labels import server_of
 from daemon.errors import McpdError, UnknownServer
 from daemon.kit.wording import hint
@@ -29,11 +28,10 @@ if TYPE_CHECKING:
     from daemon.authorization.running import LoginRuns
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.clients.call import ClientCall
-    from daemon.clients.calls import CallsInFlight
+    from daemon.clients.calls import CallsInFlight, ClientCall
     from daemon.clients.client import Moves
     from daemon.clients.context import SessionStatistics
-    from daemon.clients.permissions.grants import Grants
+    from daemon.clients.grants import Grants
     from daemon.config.listen import ConsoleRole
     from daemon.config.model import Config, Server
     from daemon.config.parse import CheckedConfig, Plan
@@ -402,7 +400,7 @@ class OperatorPeer:
         self._outbox = outbox
         self._request_id = request_id
         # Alone: what servers tell their clients is not for operators.
-        self._server_requests = ServerRequests(peer, ConnectedClients(), (request_id,))
+        self._server_requests = ServerRequests(peer, (request_id,), {}, lambda _server, _why: None)
 
     def declare(self, capabilities: Raw) -> None:
         """Note what the operator can be asked (MCP, `ClientCapabilities`)."""

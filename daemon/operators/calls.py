@@ -20,7 +20,7 @@ from daemon.operators.sessions import numbered
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.clients.call import ClientCall
+    from daemon.clients.calls import ClientCall
     from daemon.counting.recent_calls import RecentCall
     from daemon.operators.base import OperatorContext
     from daemon.operators.reports import CallInFlight, CallsReport, EndedCall

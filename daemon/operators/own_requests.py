@@ -12,8 +12,8 @@ import trio
 from msgspec import UNSET, Raw, UnsetType
 
 from daemon.catalog.kinds import switch_of
-from daemon.clients.call import read_refusal
 from daemon.clients.calls import IS_ERROR, is_error, text_in
+from daemon.clients.server_requests import read_refusal
 from daemon.counting.recent_calls import NAME, RecentCall
 from daemon.counting.tally import OK, OPERATOR
 from daemon.errors import (

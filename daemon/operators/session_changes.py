@@ -12,7 +12,7 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.clients.permissions.grants import MAX_GRANTS
+from daemon.clients.grants import MAX_GRANTS
 from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import InvalidArguments
 from daemon.operators.base import Command
@@ -22,7 +22,7 @@ from daemon.surfaces.answers import choices, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
-    from daemon.clients.permissions.grants import Grants
+    from daemon.clients.grants import Grants
     from daemon.model import Tool, ToolKey
     from daemon.operators.base import LiveSession, OperatorContext
 

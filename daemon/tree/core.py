@@ -18,7 +18,7 @@ from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
 from daemon.catalog.offer import Offers
 from daemon.clients.client import Moves
-from daemon.clients.request_states import RequestStates
+from daemon.clients.input_required import RequestStates
 from daemon.clients.sessions import Sessions
 from daemon.clients.subscribers import ConnectedClients
 from daemon.counting.gathering import Gathering

@@ -12,7 +12,7 @@ from daemon.actors.reloader import Reloader
 from daemon.actors.session import Session
 from daemon.clients.context import SessionContext
 from daemon.clients.doors.listening import Front, unix_door
-from daemon.clients.parking import parked_calls
+from daemon.clients.input_rounds import parked_calls
 from daemon.clients.sessions import unload
 from daemon.counting.readings import Exporter
 from daemon.history.event import Event, EventKind

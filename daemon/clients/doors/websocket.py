@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Mapping
 
-    from daemon.clients.identity import Principal
+    from daemon.clients.client import Principal
     from daemon.config.tuning import Limits
     from daemon.wire.outbox import Link, Outbox
 

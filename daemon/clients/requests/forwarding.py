@@ -15,15 +15,23 @@ from daemon import protocol
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.naming import read_mcpd_uri
 from daemon.catalog.shown import locate
-from daemon.clients.call import ForwardedRequest
+from daemon.clients.calls import ClientCall
 from daemon.clients.dispatch import MAX_RETURNS
-from daemon.clients.requests.tools import list_beside_tools
-from daemon.errors import PromptDisabled, ResourceDisabled, UnknownPrompt, UnknownResource
+from daemon.clients.server_requests import without_secrets
+from daemon.errors import (
+    CallError,
+    PromptDisabled,
+    ResourceDisabled,
+    UnknownPrompt,
+    UnknownResource,
+    UpstreamCallError,
+)
 from daemon.kit.wording import closest
 from daemon.model import Kind
 from daemon.surfaces.base import AwaitListing, Forward
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.full import tool_in_words
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +41,72 @@ if TYPE_CHECKING:
     from daemon.clients.links import Links
     from daemon.model import ToolKey
     from daemon.surfaces.base import Action, View
+    from daemon.wire.envelope import Buffer
+
+
+NO_COMPLETION = b'{"completion":{"values":[]}}'
+"""The answer in place of a server that completes nothing."""
+
+
+def _awaits_nothing(_view: View) -> AwaitListing:
+    return AwaitListing()
+
+
+class ForwardedRequest(ClientCall, eq=False, kw_only=True):
+    """A request of a client that a server answers."""
+
+    route: Callable[[View], Action]
+    """Says where it goes by what is known now; raises a `CallError` if it goes nowhere."""
+    awaits: Callable[[View], AwaitListing] = _awaits_nothing
+    """Says which servers may list what it asks for, but have not yet."""
+
+    @property
+    def client_method(self) -> str:
+        """The method of the client's request (`ClientCall.client_method`)."""
+        return self.method
+
+    def decide(self, view: View, *, patient: bool) -> Action:
+        """Where it goes (`ClientCall.decide`)."""
+        try:
+            return self.route(view)
+        except (UnknownPrompt, UnknownResource):
+            if patient and (awaited := self.awaits(view)).servers:
+                return awaited
+            raise
+
+    def told(self) -> str:
+        """How the log describes a request that reached no server."""
+        return self.label
+
+    def answered(self, result: Buffer) -> None:
+        """Answer the client with the result as its author wrote it.
+
+        What a modern client reads from an older server has to say that it must not be cached.
+        """
+        if self.method == protocol.READ_RESOURCE and self.request.modern:
+            result = protocol.completed(bytes(result), protocol.UNCACHED)
+        super().answered(result)
+
+    def refused(self, error: Buffer) -> None:
+        """Answer with the server's own error, without the secrets that it may quote."""
+        assert self.upstream is not None, "only a server refuses"
+        self.calls.server_requests.takes_url(self.upstream.name, error)
+        code, message, data = without_secrets(error, self.calls.redact.of(self.upstream.of))
+        if self.method == protocol.COMPLETE and code == METHOD_NOT_FOUND:
+            self.answered(NO_COMPLETION)
+        else:
+            self.calls.refuse(self, code, message, data, UpstreamCallError.code)
+
+    def lost(self, error: CallError) -> None:
+        """Answer with why there is no result and what to do."""
+        data = {"code": error.code, **error.details}
+        self.calls.refuse(self, self._code_of(error), f"{error.code}: {error.message}", data, error.code)
+
+    def _code_of(self, error: CallError) -> int:
+        if isinstance(error, UnknownResource | ResourceDisabled) and not self.request.modern:
+            return protocol.RESOURCE_NOT_FOUND
+        wrong = (UnknownPrompt, PromptDisabled, UnknownResource, ResourceDisabled)
+        return INVALID_PARAMS if isinstance(error, wrong) else INTERNAL_ERROR
 
 
 MAX_SHOWN = 100
@@ -125,11 +199,6 @@ TOOLS = "mcpd_tools"
 is listed, and nearly all of their models take tools."""
 
 
-def list_prompts(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer `prompts/list` (`list_beside_tools`)."""
-    list_beside_tools(Kind.PROMPT, connection, params, request)
-
-
 def get_prompt(connection: ClientConnection, params: Raw | None, request: Request) -> None:
     """Hand a `prompts/get` to the server that has the prompt.
 
@@ -199,16 +268,6 @@ def _route_prompt(name: str, payload: Raw | None, view: View) -> Forward:
 
 MAX_URI = 16 * 1024
 """Bytes of the longest URI that is looked for: it is compared with every template."""
-
-
-def list_resources(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer `resources/list` (`list_beside_tools`)."""
-    list_beside_tools(Kind.RESOURCE, connection, params, request)
-
-
-def list_templates(connection: ClientConnection, params: Raw | None, request: Request) -> None:
-    """Answer `resources/templates/list` (`list_beside_tools`)."""
-    list_beside_tools(Kind.TEMPLATE, connection, params, request)
 
 
 def read_resource(connection: ClientConnection, params: Raw | None, request: Request) -> None:

@@ -10,8 +10,8 @@ from msgspec import UNSET
 
 from daemon import protocol
 from daemon.catalog.introduction import read_introduction
-from daemon.clients.identity import NOTHING
-from daemon.clients.requests.tools import MAX_WAITING_LISTS, patience_of
+from daemon.clients.requests.tools import answer_after, patience_of
+from daemon.clients.server_requests import NOTHING
 from daemon.clients.tasks import offers_tasks
 from daemon.clients.waits import wait_known
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, LIST_TTL_MS, MODERN_VERSION, SERVER_INFO_KEY, TASKS
@@ -263,27 +263,17 @@ def _known(connection: ClientConnection) -> tuple[Selection, View, Mapping[str, 
 
 def _when_introduced(connection: ClientConnection, request_id: bytes, answer: Callable[[], None]) -> None:
     """Answer a handshake now, or once the servers that the client has chosen have introduced themselves."""
-    servers = not_introduced(connection.selection, connection.context.catalog.value.servers)
-    if servers and connection.waiting_lists < MAX_WAITING_LISTS:
-        connection.waiting_lists += 1
-        connection.tasks.later(_answer_later, connection, request_id, servers, answer)
-    else:
-        answer()
-
-
-async def _answer_later(
-    connection: ClientConnection, request_id: bytes, servers: tuple[str, ...], answer: Callable[[], None]
-) -> None:
     context, attachments = connection.context, connection.attachments
-    # A session that must be recalled is waited for by its first request.
-    session = attachments.present(attachments.key_of({})) or attachments.own
-    try:
+    servers = not_introduced(connection.selection, context.catalog.value.servers)
+
+    async def known() -> None:
+        # A session that must be recalled is waited for by its first request.
+        session = attachments.present(attachments.key_of({})) or attachments.own
         with trio.move_on_after(patience_of(connection.client.info)):
             await wait_known(context, AwaitListing(servers=servers, chosen=True), session, request_id)
             await context.settled()
+
+    if servers:
+        answer_after(connection, request_id, "a handshake", known, answer)
+    else:
         answer()
-    except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
-        connection.fail(request_id, "a handshake", error)
-    finally:
-        connection.waiting_lists -= 1
-    context.outbox.flush()

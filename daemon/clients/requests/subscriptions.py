@@ -60,11 +60,11 @@ def subscribe(connection: ClientConnection, params: Raw | None, request: Request
         text = MODERN_ONLY.format("resources/subscribe")
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
         return
-    uri, told = uri_in(protocol.members_of(params)), connection.told
-    if told.waiting >= MAX_WAITING:
+    uri = uri_in(protocol.members_of(params))
+    if connection.waiting_follows >= MAX_WAITING:
         _refuse(connection, request, Overloaded(f"{MAX_WAITING} subscriptions wait for their servers already"))
         return
-    told.waiting += 1
+    connection.waiting_follows += 1
     connection.tasks.later(_answer_when_settled, connection, request, uri)
 
 
@@ -80,7 +80,7 @@ def unsubscribe(connection: ClientConnection, params: Raw | None, request: Reque
         return
     uri = uri_in(protocol.members_of(params))
     subscriptions = connection.context.audience.resources
-    for each in (*subscriptions.of(connection.told), *connection.told.resuming):
+    for each in (*subscriptions.of(connection.told), *connection.resuming):
         if each.uri == uri and each.listen is None:
             _end(connection, each)
     connection.peer.answer(request.id, b"{}")
@@ -97,21 +97,21 @@ def follow(
         uris: as the client names them; those that nobody has are left out.
         answer: called with those that it will be told of.
     """
-    connection.told.listens.add(request.id)
+    connection.listens.add(request.id)
     connection.tasks.later(_answer_when_all_settled, connection, request, uris[:MAX_FOLLOWED], answer)
 
 
 def unfollow(connection: ClientConnection, request_id: bytes) -> None:
     """End what a `subscriptions/listen` follows, or is about to."""
-    connection.told.listens.discard(request_id)
+    connection.listens.discard(request_id)
     subscriptions = connection.context.audience.resources
-    for each in (*subscriptions.of(connection.told), *connection.told.resuming):
+    for each in (*subscriptions.of(connection.told), *connection.resuming):
         if each.listen == request_id:
             _end(connection, each)
 
 
 def _end(connection: ClientConnection, following: Following) -> None:
-    connection.told.resuming.discard(following)
+    connection.resuming.discard(following)
     connection.context.audience.resources.end(following)
 
 
@@ -163,7 +163,7 @@ async def _answer_when_settled(connection: ClientConnection, request: Request, u
         else:
             connection.fail(request.id, "resources/subscribe", error)
     finally:
-        connection.told.waiting -= 1
+        connection.waiting_follows -= 1
     connection.context.outbox.flush()
 
 
@@ -171,7 +171,7 @@ async def _answer_when_all_settled(
     connection: ClientConnection, request: Request, uris: Sequence[str], answer: Callable[[list[str]], None]
 ) -> None:
     honoured: dict[str, bool] = dict.fromkeys(uris, False)
-    listens, limit = connection.told.listens, trio.CapacityLimiter(MAX_WAITING)
+    listens, limit = connection.listens, trio.CapacityLimiter(MAX_WAITING)
 
     async def settle(uri: str) -> None:
         following = None
@@ -197,13 +197,13 @@ async def _answer_when_all_settled(
 
 
 def _resume_later(connection: ClientConnection, session: Attachment, following: Following) -> None:
-    connection.told.resuming.add(following)
+    connection.resuming.add(following)
     connection.tasks.later(_resume, connection, session, following)
 
 
 async def _resume(connection: ClientConnection, session: Attachment, following: Following) -> None:
     """Follow a resource anew, at the server or the instance that the client uses now."""
-    subscriptions, resuming = connection.context.audience.resources, connection.told.resuming
+    subscriptions, resuming = connection.context.audience.resources, connection.resuming
     refusal: CallError | RemoteError | None = None
     try:
         found = await _begin(connection, session, following.uri, following.listen, None)
@@ -267,7 +267,7 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
         text = "Method not found: logging/setLevel. Since 2026-07-28 each request names its level in _meta"
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
         return
-    connection.calls.log_level = rank_of(_decode(params or b"{}").level)
+    connection.client.log_level = rank_of(_decode(params or b"{}").level)
     connection.context.audience.levels.join(connection.told)
     connection.tasks.later(_answer, connection, request)
 
@@ -289,7 +289,7 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         msgspec.MsgspecError: its params are no object.
     """
     subscriptions, peer = connection.subscriptions, connection.peer
-    pending = connection.told.listens
+    pending = connection.listens
     if request.id in connection.calls.open or request.id in subscriptions.open or request.id in pending:
         peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
         return

@@ -10,8 +10,10 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
-from daemon.clients.call import ClientCall, ForwardedRequest, without_secrets
+from daemon.clients.calls import ClientCall
 from daemon.clients.dispatch import MAX_RETURNS
+from daemon.clients.requests.forwarding import ForwardedRequest
+from daemon.clients.server_requests import without_secrets
 from daemon.clients.tasks import renamed, renamed_result
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.ports import OwnCall
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
-    from daemon.clients.identity import Subscriber
+    from daemon.clients.notifications import ConnectedClient
     from daemon.clients.tasks import ClientTasks, Task
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
@@ -36,7 +38,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.encode
 
 
-def owner_in(request: Request, told: Subscriber) -> Hashable:
+def owner_in(request: Request, told: ConnectedClient) -> Hashable:
     """Who a task belongs to that is made in this request: its session, or its connection if that has no key."""
     return told.asker if request.key is None else request.key
 
@@ -44,7 +46,7 @@ def owner_in(request: Request, told: Subscriber) -> Hashable:
 class TaskCall(ClientCall, eq=False, kw_only=True):
     """A `tools/call` that asks for a task."""
 
-    maker: Subscriber
+    maker: ConnectedClient
     """The client's connection."""
     tasks: ClientTasks
     """The tasks of all clients."""

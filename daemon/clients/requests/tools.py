@@ -5,28 +5,30 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
 import trio
-from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.catalog.kinds import LISTS
-from daemon.clients.connection import list_page, list_result
+from daemon.clients.connection import UnknownCursor
 from daemon.clients.requests.tasks import call_as_task
 from daemon.clients.waits import wait_known
 from daemon.model import Kind
-from daemon.protocol import CALL_TOOL
+from daemon.protocol import UNCACHED
 from daemon.surfaces.base import AwaitListing
 from daemon.surfaces.describing import unlisted
-from daemon.wire.envelope import MAX_DEPTH, opens_many
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from msgspec import Raw
+
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
     from daemon.surfaces.table import ClientInfo
-    from daemon.wire.frames import Line
+
+
+CURSOR_DIGITS = 9
+"""Digits of the longest cursor, a position in a list."""
 
 
 PATIENCE = {
@@ -93,12 +95,100 @@ def answer_list(
         answer: answers, given the cursor.
         look: returns once what other daemons wrote is known here; None if that does not matter.
     """
-    waits = (awaited.servers or look) and cursor is None
-    if waits and connection.waiting_lists < MAX_WAITING_LISTS:
-        connection.waiting_lists += 1
-        connection.tasks.later(_answer_when_known, connection, request, awaited, answer, look)
+
+    async def known() -> None:
+        if look is not None:
+            await look()
+        with trio.move_on_after(patience_of(connection.client.info)):
+            await wait_known(connection.context, awaited, request.session, request.id)
+
+    if (awaited.servers or look) and cursor is None:
+        answer_after(connection, request.id, "a request for a list", known, partial(answer, None))
     else:
         answer(cursor)
+
+
+def answer_after(
+    connection: ClientConnection,
+    request_id: bytes,
+    what: str,
+    known: Callable[[], Awaitable[None]],
+    answer: Callable[[], None],
+) -> None:
+    """Answer a request once what it depends on is known; at once if many requests of its client wait already.
+
+    Args:
+        connection: the client's.
+        request_id: the request.
+        what: the request in words, for the log.
+        known: returns once it is known, or is not worth waiting for any longer.
+        answer: answers by what is known then.
+    """
+    if connection.waiting_lists < MAX_WAITING_LISTS:
+        connection.waiting_lists += 1
+        connection.tasks.later(_answer_after, connection, request_id, what, known, answer)
+    else:
+        answer()
+
+
+async def _answer_after(
+    connection: ClientConnection,
+    request_id: bytes,
+    what: str,
+    known: Callable[[], Awaitable[None]],
+    answer: Callable[[], None],
+) -> None:
+    try:
+        await known()
+        answer()
+    except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
+        connection.fail(request_id, what, error)
+    finally:
+        connection.waiting_lists -= 1
+    connection.context.outbox.flush()
+
+
+def list_page(items: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:
+    """The items in a page of a list: as many from the cursor on as fit, at least one.
+
+    Args:
+        items: raw JSON objects.
+        cursor: the cursor that an earlier page gave out; None begins.
+        page_bytes: how long a page may become.
+
+    Raises:
+        UnknownCursor: the cursor was never given out.
+    """
+    start = _position(cursor, len(items))
+    end, size = start, 0
+    while end < len(items) and (end == start or size + len(items[end]) <= page_bytes):
+        size += len(items[end])
+        end += 1
+    return range(start, end)
+
+
+def list_result(items: Sequence[bytes], page: range, *, modern: bool, member: str = "tools") -> bytes:
+    """The answer to a request for a page of a list.
+
+    Args:
+        items: raw JSON objects.
+        page: those in the answer (`list_page`).
+        modern: whether the request belongs to the 2026-07-28 era.
+        member: the member of the result that holds them.
+    """
+    rest = b"" if page.stop == len(items) else b',"nextCursor":"%d"' % page.stop
+    shown = b'"%b":[%b]%b' % (member.encode(), b",".join(items[page.start : page.stop]), rest)
+    if not modern:
+        return b"{%b}" % shown
+    return b'{"resultType":"complete",%b,%b}' % (shown, UNCACHED)
+
+
+def _position(cursor: str | None, count: int) -> int:
+    if cursor is None:
+        return 0
+    if cursor.isascii() and cursor.isdigit() and len(cursor) <= CURSOR_DIGITS and int(cursor) <= count:
+        return int(cursor)
+    raise UnknownCursor("unknown cursor: begin again without one")
 
 
 def answer_page(
@@ -121,91 +211,6 @@ def answer_page(
     result = list_result(items, page, modern=request.modern, member=member)
     connection.peer.answer(request.id, result)
     return page
-
-
-async def _answer_when_known(
-    connection: ClientConnection,
-    request: Request,
-    awaited: AwaitListing,
-    answer: Callable[[str | None], None],
-    look: Callable[[], Awaitable[None]] | None,
-) -> None:
-    try:
-        if look is not None:
-            await look()
-        with trio.move_on_after(patience_of(connection.client.info)):
-            await wait_known(connection.context, awaited, request.session, request.id)
-        answer(None)
-    except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
-        connection.fail(request.id, "a request for a list", error)
-    finally:
-        connection.waiting_lists -= 1
-    connection.context.outbox.flush()
-
-
-MAX_PLAIN = 64 * 1024
-"""Bytes of the longest call that is read in one look: beyond, the saving is nothing compared to the payload."""
-
-SHALLOW_BYTES = 2 * (MAX_DEPTH - 2)
-"""Bytes of arguments that are too short to be nested deeply, two levels down, whatever is in them."""
-
-
-class PlainCall(Struct, frozen=True, gc=False):
-    """A `tools/call` without `_meta`."""
-
-    request_id: bytes
-    """The request's id, raw JSON."""
-    name: str
-    """The tool's name."""
-    arguments: bytes
-    """The tool's arguments: a JSON object, raw."""
-
-    def __repr__(self) -> str:
-        """Without arguments: they may hold a secret."""
-        return f"<PlainCall {self.name}>"
-
-
-class _PlainParams(Struct, gc=False):
-    name: str
-    arguments: Raw
-
-
-class _PlainRequest(Struct, gc=False):
-    jsonrpc: str
-    id: int
-    method: str
-    params: _PlainParams
-
-
-_decode_call = msgspec.json.Decoder(_PlainRequest).decode
-_BRACE = ord("{")
-_PLAIN_BYTES = len(b'{"jsonrpc":"2.0","id":,"method":"tools/call","params":{"name":"","arguments":}}')
-
-
-def plain_call(line: Line) -> PlainCall | None:
-    """Read a `tools/call` as nearly all are written; None for every message that needs a closer look.
-
-    Its members, compact and in any order, have a known length: a line of exactly that length has no room for a
-    second `id`, an escaped key, a `_meta` or anything else.
-    """
-    if len(line) > MAX_PLAIN or not line.isascii():
-        return None
-    try:
-        asked = _decode_call(line)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    params = asked.params
-    name = params.name
-    request_id, arguments = b"%d" % asked.id, bytes(params.arguments)
-    if (
-        len(line) != _PLAIN_BYTES + len(request_id) + len(name) + len(arguments)
-        or asked.method != CALL_TOOL
-        or asked.jsonrpc != "2.0"
-        or arguments[0] != _BRACE
-        or (len(arguments) > SHALLOW_BYTES and opens_many(line))
-    ):
-        return None
-    return PlainCall(request_id, name, arguments)
 
 
 def call_tool(connection: ClientConnection, params: Raw | None, request: Request) -> None:

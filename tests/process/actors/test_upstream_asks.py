@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from daemon.actors.upstream import QUESTIONS_SECONDS
+from daemon.clients.notifications import ConnectedClient
 from daemon.config.model import Instance
 from daemon.states import ServerState
 from tests.faults.stage import Recorder, Stage, recording, scripted, stage
@@ -24,22 +25,20 @@ if TYPE_CHECKING:
 ROOTS = b'{"roots":[]}'
 
 
-class OnlyClient:
+class OnlyClient(ConnectedClient):
     """A client with roots, which it does not tell by itself."""
 
     def __init__(self, it: Stage) -> None:
         self.asked: list[PeerRequest] = []
         self.was_asked = trio.Event()
+        self.sees = bool
         it.audience.roots.join(self)
 
-    def sees(self, server: str) -> bool:
-        return bool(server)
-
-    def ask(self, request: PeerRequest) -> None:
+    def ask_roots(self, request: PeerRequest) -> None:
         self.asked.append(request)
         self.was_asked.set()
 
-    def tell(self, server: str) -> None:
+    def tell_roots_changed(self, server: str) -> None:
         raise AssertionError(f"nothing has changed for {server}")
 
 

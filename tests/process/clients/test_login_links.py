@@ -13,7 +13,7 @@ import trio.testing
 from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.authorization.running import LoginRuns
 from daemon.causes import Cause
-from daemon.clients.identity import LOCAL_USER, Principal
+from daemon.clients.client import LOCAL_USER, Principal
 from daemon.facts import ServerStatus
 from daemon.processes.children import Children
 from daemon.protocol import CAPABILITIES_KEY

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.clients.identity import LOCAL_USER, Principal
+from daemon.clients.client import LOCAL_USER, Principal
 from daemon.operators.sessions import why
 from daemon.protocol import HELLO
 from daemon.states import ServerState

@@ -25,8 +25,8 @@ from daemon.bridge.requests import (
 )
 from daemon.bridge.stand_in import INSTRUCTIONS, STATUS
 from daemon.catalog.kinds import LISTS
-from daemon.clients.connection import list_result
 from daemon.clients.requests.initialize import capabilities, discover_result, initialize_result
+from daemon.clients.requests.tools import list_result
 from daemon.surfaces.base import ALWAYS_LOAD
 
 TROUBLE = "cannot reach the daemon at /run/x.sock"

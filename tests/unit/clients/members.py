@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec import Raw
 
+from daemon.clients.notifications import ConnectedClient
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @attrs.define(eq=False)
-class TestMember:
-    """A `clients.identity.Subscriber`."""
+class TestMember(ConnectedClient):
+    """A client that keeps what it is told."""
 
     __test__ = False
 
@@ -49,7 +51,7 @@ class TestMember:
     def discard_pending(self, key: Hashable) -> None:
         self.owed.pop(key, None)
 
-    def ask(self, request: PeerRequest, until: float) -> None:
+    def ask(self, request: PeerRequest, until: float, too_late: str = "") -> None:
         self.asked.append((request, until))
 
     def params(self) -> list[Any]:

@@ -13,8 +13,7 @@ from msgspec import Raw
 
 from daemon.catalog.loaded import Source, is_anonymous
 from daemon.clients.attachments import MAX_HELD, MAX_KEYS, Attachments
-from daemon.clients.client import Client
-from daemon.clients.identity import LOCAL_USER, Principal, local_user
+from daemon.clients.client import LOCAL_USER, Client, Principal, local_user
 from daemon.clients.sessions import RETRY_SECONDS
 from daemon.errors import McpdError
 from daemon.protocol import SESSION_KEY

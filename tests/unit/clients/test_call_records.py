@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.clients.call import ClientCall
+from daemon.clients.calls import ClientCall
 from daemon.counting.series import counters, most_called
 from daemon.errors import Overloaded, UpstreamLost
 from daemon.model import Kind

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from daemon.clients.identity import DECLINED, MAX_DECLARED, answer_instead, has, lacking
+from daemon.clients.server_requests import DECLINED, MAX_DECLARED, answer_instead, has, lacking
 from daemon.wire.requests import PeerRequest
 from tests.unit.wire.test_peer_requests import Noted
 

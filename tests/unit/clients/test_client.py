@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.clients.client import MAX_MOVED, Client, Moves
-from daemon.clients.identity import LOCAL_USER, local_user
+from daemon.clients.client import LOCAL_USER, MAX_MOVED, Client, Moves, local_user
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import FakeUpstream
 from tests.unit.config.reading import config_of

@@ -133,5 +133,5 @@ async def test_a_client_that_is_gone_hears_nothing(nursery: trio.Nursery) -> Non
     await guest.client.get()
     guest.client.close()
     await guest.ended.wait()
-    assert not stage.context.audience._hearers
+    assert not stage.context.audience.elicitations
     complete(stage, {"elicitationId": "e"})

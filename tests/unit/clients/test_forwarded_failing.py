@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from daemon.clients.call import ForwardedRequest
+from daemon.clients.requests.forwarding import ForwardedRequest
 from daemon.errors import UnknownTool, UpstreamLost
 from daemon.surfaces.base import Action, Forward, View
 from tests.unit.clients.asking import greeted, on_full_surface

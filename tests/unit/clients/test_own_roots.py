@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 import trio.testing
 
-from daemon.clients.own_roots import ROOTS_SECONDS
+from daemon.clients.notifications import ROOTS_SECONDS
 from daemon.protocol import ROOTS_CHANGED
 from tests.unit.clients.asking import ALL, Question, answer, asks, called, greeted, on_full_surface, question
 

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.clients.connection import UnknownCursor, list_page, list_result
+from daemon.clients.connection import UnknownCursor
+from daemon.clients.requests.tools import list_page, list_result
 
 
 def read(raw: bytes) -> Any:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from daemon.clients.identity import Principal
-from daemon.clients.parking import MAX_ASKED, MAX_COMPARED
-from daemon.clients.request_states import MAX_HELD_BYTES, MAX_OF_CLIENT, MAX_OF_SERVER, PREFIX, TTL
+from daemon.clients.asking import MAX_COMPARED
+from daemon.clients.client import Principal
+from daemon.clients.input_required import MAX_HELD_BYTES, MAX_OF_CLIENT, MAX_OF_SERVER, PREFIX, TTL
+from daemon.clients.input_rounds import MAX_ASKED
 from daemon.errors import UpstreamLost
 from daemon.model import Kind
 from daemon.protocol import CAPABILITIES_KEY, SESSION_KEY

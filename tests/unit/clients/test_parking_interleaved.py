@@ -20,9 +20,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.connection import ClientConnection
-from daemon.clients.identity import LOCAL_USER, Principal
-from daemon.clients.request_states import MAX_OF_CLIENT, MAX_OF_SERVER, TTL
+from daemon.clients.input_required import MAX_OF_CLIENT, MAX_OF_SERVER, TTL
 from daemon.errors import UpstreamLost
 from daemon.wire.requests import Requests
 from tests.fakes_upstream import Stage

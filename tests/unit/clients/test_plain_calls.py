@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.clients.requests.tools import MAX_PLAIN, PlainCall, plain_call
+from daemon.clients.dispatch import MAX_PLAIN, PlainCall, plain_call
 from daemon.wire.envelope import MAX_DEPTH, decode_strictly
 
 ARGUMENTS = b'{"x":[1,{"id":2}]}'

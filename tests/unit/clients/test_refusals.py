@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from daemon.clients.call import MISSING_CAPABILITY, concerns_client, read_refusal
+from daemon.clients.server_requests import MISSING_CAPABILITY, concerns_client, read_refusal
 from daemon.safety.redact import CUT, HIDDEN, SHOWN, Redactor
 from daemon.wire.envelope import INVALID_PARAMS
 

@@ -4,41 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 import pytest
 import trio
 
-from daemon.clients.request_states import (
+from daemon.clients.input_required import (
     MAX_HELD_BYTES,
     MAX_OF_CLIENT,
     MAX_OF_SERVER,
     MAX_STATES,
     PREFIX,
     TTL,
+    AwaitsClient,
     RequestStates,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable
 
-    from msgspec import Raw
     from trio.testing import MockClock
 
-    from daemon.clients.call import ClientCall
 
-
-@attrs.define(eq=False)
-class Waits:
+class Waits(AwaitsClient):
     """A call that waits."""
 
-    owner: bytes = b"me"
-    client: Hashable = 1
-    server: str | None = "s"
-    held: int = 0
-    ended: list[str] = attrs.field(factory=list)
-
-    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
-        raise AssertionError("nobody comes back here")
+    def __init__(
+        self, owner: bytes = b"me", client: Hashable = 1, server: str | None = "s", held: int = 0
+    ) -> None:
+        super().__init__(owner, client, server=server, held=held)
+        self.ended: list[str] = []
 
     def give_up(self, reason: str) -> None:
         self.ended.append(reason)

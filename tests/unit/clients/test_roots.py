@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.clients.notifications import ConnectedClient
 from daemon.clients.subscribers import RootsOfClients
 from tests.unit.clients.asking import question
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @attrs.define(eq=False)
-class Rooted:
+class Rooted(ConnectedClient):
     """A client that sees some servers."""
 
     servers: tuple[str, ...] = ("alpha", "beta")
@@ -24,10 +25,10 @@ class Rooted:
     def sees(self, server: str) -> bool:
         return server in self.servers
 
-    def ask(self, request: PeerRequest) -> None:
+    def ask_roots(self, request: PeerRequest) -> None:
         self.asked.append(request.server)
 
-    def tell(self, server: str) -> None:
+    def tell_roots_changed(self, server: str) -> None:
         self.told.append(server)
 
 

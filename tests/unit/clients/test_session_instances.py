@@ -13,8 +13,8 @@ import trio
 import trio.testing
 
 from daemon.catalog.snapshot import fold
-from daemon.clients.identity import LOCAL_USER
-from daemon.clients.own_roots import WORKSPACE_SECONDS
+from daemon.clients.client import LOCAL_USER
+from daemon.clients.notifications import WORKSPACE_SECONDS
 from daemon.facts import ToolsListed
 from daemon.model import Kind
 from daemon.ports import Holder

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from daemon.catalog.loaded import MAX_KEY, Loaded, LoadedStatus, SessionRecord, Source, Verdict
-from daemon.clients.permissions.grants import GRACE
+from daemon.clients.grants import GRACE
 from daemon.clients.sessions import (
     JUDGED_AT_ONCE,
     LOOKED_AT_ONCE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from daemon.catalog.loaded import OTHERS, TOKENS
-from daemon.clients.identity import LOCAL_USER, Principal, local_user
+from daemon.clients.client import LOCAL_USER, Principal, local_user
 
 
 def test_the_daemons_own_user_names_its_own_keys() -> None:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trio
 
-from daemon.clients.identity import Principal
+from daemon.clients.client import Principal
 from daemon.config.listen import ConsoleRole
 from daemon.console.console import Console
 from tests.fakes_upstream import Stage

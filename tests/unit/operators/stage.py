@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.calls import CallsInFlight
-    from daemon.clients.permissions.grants import Grants
+    from daemon.clients.grants import Grants
     from daemon.config.parse import Plan
     from daemon.errors import McpdError
     from daemon.model import ToolKey

@@ -10,7 +10,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.loaded import Loaded, SessionRecord
-from daemon.clients.permissions.grants import Grants
+from daemon.clients.grants import Grants
 from daemon.errors import InvalidArguments
 from daemon.operators.session_changes import AllowParams, allow
 from tests.fakes_upstream import Stage

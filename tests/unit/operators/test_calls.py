@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.identity import Principal
-from daemon.clients.parking import parked_calls
+from daemon.clients.client import Principal
+from daemon.clients.input_rounds import parked_calls
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.operators.calls import CallsParams, WaitsFor, calls, in_flight

@@ -27,9 +27,9 @@ from daemon.safety.escape import visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from daemon.clients.client import Principal
     from daemon.clients.doors.http.reading import Head
     from daemon.clients.doors.http.tokens import Tokens
-    from daemon.clients.identity import Principal
     from daemon.config.listen import HttpListen
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from daemon.catalog.offer import Offers
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.client import Principal
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.sessions import Place
-    from daemon.clients.identity import Principal
     from daemon.config.redaction import Redactors
     from daemon.host.notify import Readiness
     from daemon.kit.mailbox import Watch

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Mapping
 
+    from daemon.clients.client import Principal
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.exchange import HttpExchange
     from daemon.clients.doors.http.reading import Head
-    from daemon.clients.identity import Principal
     from daemon.wire.outbox import Outbox
 
 

@@ -39,8 +39,8 @@ from daemon.wire.frames import as_line, mended
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from daemon.clients.client import Principal
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
-    from daemon.clients.identity import Principal
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link, Outbox
 

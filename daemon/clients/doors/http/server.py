@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
 
+    from daemon.clients.client import Principal
     from daemon.clients.doors.http.admission import HttpAdmission
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
     from daemon.clients.doors.tls import Turns, terminate
     from daemon.clients.doors.websocket import serve_websocket
-    from daemon.clients.identity import Principal
     from daemon.config.tuning import Limits
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Link, Outbox

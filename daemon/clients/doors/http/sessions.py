@@ -32,8 +32,8 @@ from daemon.clients.doors.http.replies import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from daemon.clients.client import Principal
     from daemon.clients.doors.http.exchange import HttpExchange
-    from daemon.clients.identity import Principal
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Link, Outbox
 

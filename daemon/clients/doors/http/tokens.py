@@ -22,7 +22,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.loaded import TOKENS
-from daemon.clients.identity import Principal
+from daemon.clients.client import Principal
 from daemon.host.tokens import (
     MAX_TOKENS,
     Kept,

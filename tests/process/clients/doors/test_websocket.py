@@ -13,10 +13,10 @@ import trio
 import trustme
 from trio_websocket import ConnectionClosed, open_websocket_url, wrap_client_stream
 
+from daemon.clients.client import LOCAL_USER
 from daemon.clients.doors.listening import Front
 from daemon.clients.doors.tls import Turns, terminate, tls_context
 from daemon.clients.doors.websocket import LEAVING, serve_websocket
-from daemon.clients.identity import LOCAL_USER
 from daemon.config.listen import Tls
 from daemon.config.tuning import Limits
 from daemon.wire.outbox import Outbox

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from daemon.clients.client import LOCAL_USER
 from daemon.clients.doors.listening import Front, unix_door
-from daemon.clients.identity import LOCAL_USER
 from daemon.config.tuning import Limits
 from daemon.processes.peers import Peers, shares
 from daemon.wire.outbox import Outbox
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from daemon.clients.identity import Principal
+    from daemon.clients.client import Principal
     from daemon.wire.envelope import Envelope
     from daemon.wire.frames import Line
     from daemon.wire.outbox import Link

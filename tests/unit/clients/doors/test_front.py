@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from loguru import logger
 
+from daemon.clients.client import Principal
 from daemon.clients.doors.listening import Front
-from daemon.clients.identity import Principal
 from daemon.errors import ConnectionLost
 
 if TYPE_CHECKING:

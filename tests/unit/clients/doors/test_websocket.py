@@ -13,9 +13,9 @@ import trio
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, Pong, Request, TextMessage
 
+from daemon.clients.client import Principal
 from daemon.clients.doors.listening import Front
 from daemon.clients.doors.websocket import LEAVING, MISSES, PING_SECONDS, serve_websocket
-from daemon.clients.identity import Principal
 from daemon.config.tuning import Limits
 from daemon.protocol import HELLO
 from daemon.wire.outbox import Outbox

@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.identity import Principal
-from daemon.clients.permissions.asking import ASK_SECONDS
+from daemon.clients.approvals import ASK_SECONDS
+from daemon.clients.client import Principal
 from tests.fakes_upstream import error_of, tool
 from tests.unit.clients.permissions.agreeing import (
     ASKS,

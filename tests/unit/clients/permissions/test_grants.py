@@ -8,7 +8,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.clients.permissions.grants import GRACE, MAX_GRANTS, MAX_LEFT, Grants, SessionGrants
+from daemon.clients.grants import GRACE, MAX_GRANTS, MAX_LEFT, Grants, SessionGrants
 from tests.unit.catalog.samples import tool
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def some() -> Grants:
 
 
 async def test_grants_stay_for_a_while_when_a_session_has_left(mock_clock: MockClock) -> None:
-    left, grants = SessionGrants({}), some()
+    left, grants = SessionGrants(lambda _key: None), some()
     left.keep("k", grants)
     mock_clock.jump(GRACE - 1)
     assert left.take("k") is grants
@@ -78,7 +78,7 @@ async def test_grants_stay_for_a_while_when_a_session_has_left(mock_clock: MockC
 
 
 async def test_of_so_many_sessions_the_grants_stay_and_none_of_those_without() -> None:
-    left = SessionGrants({})
+    left = SessionGrants(lambda _key: None)
     for number in range(MAX_LEFT + 1):
         left.keep(f"k{number}", some())
     assert not looked_at(left, "k0")
@@ -89,7 +89,7 @@ async def test_of_so_many_sessions_the_grants_stay_and_none_of_those_without() -
 
 async def test_the_grants_of_a_session_in_use_are_its_own() -> None:
     used = attrs.make_class("Used", {"grants": attrs.field()})(some())
-    left = SessionGrants({"k": used})
+    left = SessionGrants(lambda key: used.grants if key == "k" else None)
     left.change("k", lambda grants: grants.revoke([("fs", "write")]))
     assert not used.grants
     assert not left.take("k")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.clients.permissions.asking import MAX_SHOWN, NoChoice, UserChoice, choice_in, question
+from daemon.clients.approvals import MAX_SHOWN, NoChoice, UserChoice, choice_in, question
 from daemon.config.redaction import Redactors
 from daemon.safety.escape import hidden_in
 from tests.unit.catalog.samples import tool

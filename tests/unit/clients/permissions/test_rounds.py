@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from daemon.clients.permissions.grants import MAX_AGREED, AgreedCalls
-from daemon.clients.request_states import TTL
+from daemon.clients.grants import MAX_AGREED, AgreedCalls
+from daemon.clients.input_required import TTL
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

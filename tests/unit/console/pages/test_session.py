@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.clients.permissions.grants import Grants
+from daemon.clients.grants import Grants
 from daemon.console.pages.sessions import SESSION_ACTIONS, SESSION_PAGE
 from daemon.errors import InvalidArguments
 from tests.fakes_upstream import Stage

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daemon.clients.identity import Principal
+    from daemon.clients.client import Principal
     from daemon.wire.outbox import Link
 
 TOKEN = "0123456789abcdef0123"

@@ -16,10 +16,10 @@ import trio.testing
 from loguru import logger
 from prometheus_client.parser import text_string_to_metric_families
 
+from daemon.clients.client import LOCAL_USER, Principal
 from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.local import CONNECTIONS, REQUEST_SECONDS, TEXT_FORMAT, require_all_profiles
 from daemon.clients.doors.http.reading import HEAD_BYTES
-from daemon.clients.identity import LOCAL_USER, Principal
 from daemon.errors import Overloaded
 from daemon.host.notify import Readiness
 from tests.process.actors.exposed import PLAIN, TEXT, body, everything, exposed

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from daemon.clients.identity import Principal
+    from daemon.clients.client import Principal
     from daemon.wire.outbox import Link
 
 BOUND = 30.0

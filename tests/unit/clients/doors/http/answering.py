@@ -11,10 +11,10 @@ import attrs
 import trio
 import trio.testing
 
+from daemon.clients.client import Principal
 from daemon.clients.doors.http.exchange import PLAIN, Refusal
 from daemon.clients.doors.http.mcp import McpEndpoint
 from daemon.clients.doors.http.sessions import Place
-from daemon.clients.identity import Principal
 from daemon.errors import RunError
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.outbox import Outbox

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemon.clients.client import Principal
 from daemon.clients.doors.http.admission import FIRST_DELAY, LONGEST_DELAY, WANTED
 from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.reading import Head
-from daemon.clients.identity import Principal
 from daemon.counting.tally import HTTP_REFUSALS
 from daemon.safety.redact import Redactor
 from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY, bearing, hall, head

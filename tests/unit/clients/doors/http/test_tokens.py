@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from daemon.clients.client import Principal
 from daemon.clients.doors.http.tokens import Tokens, bearer
-from daemon.clients.identity import Principal
 from daemon.config.listen import AccessToken, ConsoleRole, HttpListen
 from daemon.config.redaction import Redactors
 from daemon.host.tokens import (

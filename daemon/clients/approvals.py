@@ -23,28 +23,20 @@ from msgspec import Raw, Struct
 
 from daemon.catalog.authorship import OURS
 from daemon.catalog.permissions import annotations_of, rule_for
-from daemon.clients.identity import NOTHING, has
-from daemon.clients.input_required import STATE, InputRequest, asking_result, fits
-from daemon.clients.parking import client_of, owner_of
-from daemon.clients.request_states import TTL
-from daemon.clients.server_requests import UserAnswer
-from daemon.clients.waits import keep_patient
+from daemon.clients.asking import ELICIT, Questions, can_elicit, hold, owner_of, patient
+from daemon.clients.input_required import STATE, TTL
 from daemon.errors import Overloaded, PermissionDenied
 from daemon.safety.escape import legible
 from daemon.surfaces.calling import label_of
-from daemon.wire.requests import PeerRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from daemon.clients.call import ClientCall
-    from daemon.clients.context import SessionContext
+    from daemon.clients.calls import ClientCall
     from daemon.config.model import Profile
     from daemon.model import Tool
     from daemon.wire.envelope import Buffer
 
-
-ELICIT = "elicitation/create"
 
 MAX_SHOWN = 4000
 """Characters of the arguments that a user is shown: some fifty lines, more than anybody reads before a choice.
@@ -180,127 +172,69 @@ _WHY_NOT: Mapping[UserChoice | NoChoice, str] = {
 }
 
 
-class Approvals:
-    """Has the users of one connection's client asked about calls."""
+def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
+    """Whether a call may be sent now; if not, its client's user is asked, and it is judged again then.
 
-    def __init__(
-        self,
-        context: SessionContext,
-        act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None],
-    ) -> None:
-        """Begin without any.
+    Args:
+        call: the call.
+        tool: what it calls.
+        arguments: what would be sent.
 
-        Args:
-            context: what all sessions share.
-            act_after: judges and sends a call again after a wait.
-        """
-        self._context = context
-        self._act_after = act_after
-
-    def may_send(self, call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
-        """Whether a call may be sent now; if not, its client's user is asked, and it is judged again then.
-
-        Args:
-            call: the call.
-            tool: what it calls.
-            arguments: what would be sent.
-
-        Raises:
-            PermissionDenied: its user cannot be asked, or has agreed to something else.
-            Overloaded: too many calls wait for their users.
-        """
-        state = call.request.session.state
-        if call.agreed == _identity(tool) or state.grants.covers(tool, trio.current_time()):
-            return True
-        if call.agreed is not None:
-            text = f"{label_of(tool)} has changed since the user agreed. Nothing was sent: call it again."
-            raise PermissionDenied(text, tool=tool.name, server=tool.server)
-        if STATE in call.others and self._context.agreed.take(owner_of(call), _identity(tool)):
-            call.agreed = _identity(tool)
-            return True
-        declared = call.declared if call.request.modern else call.calls.server_requests.capabilities
-        if not has(declared or NOTHING, "elicitation", "form"):
-            raise _cannot_be_asked(call, tool)
-        redact = self._context.redact.of(tool.server)
-        profile = call.request.session.selection.profile
-        params = question(tool, arguments, redact, profile, session=_has_session(call))
-        if call.request.modern:
-            self._park(call, tool, params)
-        else:
-            self._act_after(call, partial(self._ask, call, tool, params))
-        return False
-
-    async def _ask(self, call: ClientCall, tool: Tool, params: Raw) -> None:
-        """Ask a client of the handshake era, and wait for the answer.
-
-        Raises:
-            PermissionDenied: its user does not agree, or not in time.
-        """
-        answer = UserAnswer()
-        request = PeerRequest(ELICIT, params, answer)
-        try:
-            call.calls.server_requests.ask(request, call.request.id)
-            self._context.outbox.flush()
-            with trio.move_on_after(ASK_SECONDS):
-                async with trio.open_nursery() as nursery:
-                    what = f"the user is asked about {label_of(tool)}"
-                    nursery.start_soon(keep_patient, call, what, self._context.outbox.flush)
-                    await answer.given.wait()
-                    nursery.cancel_scope.cancel()
-            if answer.result is None:
-                why = answer.why or f"the user has not answered within {ASK_SECONDS:g} s"
-                raise _refusal(call, tool, why)
-        finally:
-            request.end("the call has ended")
-        # How long a call takes, and may take, counts from now.
-        call.started = trio.current_time()
-        take(call, tool, choice_in(answer.result))
-
-    def _park(self, call: ClientCall, tool: Tool, params: Raw) -> None:
-        """Answer a client of MCP 2026-07-28 with the question."""
-        states = self._context.states
-        asked = AskedCall(call, tool)
-        state = states.give(asked) if states.may_hold(asked.held) else None
-        if state is None:
-            text = "too many calls wait for their users. Nothing was sent: try again later."
-            raise Overloaded(text, bound="calls that wait for their users")
-        request = InputRequest(method=ELICIT, params=params)
-        call.calls.interrupt(call, asking_result({KEY: request}, state))
+    Raises:
+        PermissionDenied: its user cannot be asked, or has agreed to something else.
+        Overloaded: too many calls wait for their users.
+    """
+    context, session = call.calls.context, call.request.session
+    if call.agreed == _identity(tool) or session.state.grants.covers(tool, trio.current_time()):
+        return True
+    if call.agreed is not None:
+        text = f"{label_of(tool)} has changed since the user agreed. Nothing was sent: call it again."
+        raise PermissionDenied(text, tool=tool.name, server=tool.server)
+    if STATE in call.others and context.agreed.take(owner_of(call), _identity(tool)):
+        call.agreed = _identity(tool)
+        return True
+    if not can_elicit(call, "form"):
+        raise _cannot_be_asked(call, tool)
+    redact, profile = context.redact.of(tool.server), session.selection.profile
+    params = question(tool, arguments, redact, profile, session=_has_session(call))
+    if not call.request.modern:
+        call.calls.act_after(call, partial(_ask, call, tool, params))
+    elif not hold(call, KEY, params, partial(_go_on, tool)):
+        text = "too many calls wait for their users. Nothing was sent: try again later."
+        raise Overloaded(text, bound="calls that wait for their users")
+    return False
 
 
-class AskedCall:
-    """What is remembered of a call of MCP 2026-07-28 whose client's user is asked (`AwaitsClient`)."""
+async def _ask(call: ClientCall, tool: Tool, params: Raw) -> None:
+    """Ask a client of the handshake era, and wait for the answer.
 
-    server: str | None = None
+    Raises:
+        PermissionDenied: its user does not agree, or not in time.
+    """
+    with Questions() as asked:
+        asked.put(call, KEY, ELICIT, params)
+        call.calls.context.outbox.flush()
+        async with patient(call, f"the user is asked about {label_of(tool)}"):
+            await asked.wait(trio.current_time() + ASK_SECONDS)
+        if KEY not in asked.answers:
+            why = f"the user has not answered within {ASK_SECONDS:g} s"
+            raise _refusal(
+                call, tool, f"the client has not asked: {asked.refused[1]}" if asked.refused else why
+            )
+    # How long a call takes, and may take, counts from now.
+    call.started = trio.current_time()
+    take(call, tool, choice_in(asked.answers[KEY]))
 
-    def __init__(self, call: ClientCall, tool: Tool) -> None:
-        """Remember a call that is answered with a question about this tool."""
-        self.owner = owner_of(call)
-        self.client = client_of(call.calls, call.request.key)
-        self.held = len(call.given)
-        self._given = call.given
-        self._others = call.others
-        self._tool = tool
 
-    def __repr__(self) -> str:
-        """Without arguments: they may hold a secret."""
-        return f"<AskedCall {label_of(self._tool)}>"
+def _go_on(tool: Tool, retry: ClientCall, response: Raw | None) -> bool:
+    """Have a modern client's new request judged with what its user has said; without that it asks again.
 
-    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
-        """Have the client's new request judged with what its user has said; without an answer it asks again.
-
-        Raises:
-            PermissionDenied: the user does not agree.
-        """
-        # What was shown is sent, however it is written now, with what the first request brought besides.
-        retry.given, retry.others = self._given, self._others
-        response = responses.get(KEY)
-        if response is not None and fits(ELICIT, response):
-            take(retry, self._tool, choice_in(response))
-        return False
-
-    def give_up(self, reason: str) -> None:
-        """Nothing: it was never sent."""
+    Raises:
+        PermissionDenied: the user does not agree.
+    """
+    if response is not None:
+        take(retry, tool, choice_in(response))
+    return False
 
 
 def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:

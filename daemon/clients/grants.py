@@ -7,12 +7,12 @@ back within seconds and a client over HTTP connects anew for each request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
-from daemon.clients.request_states import TTL
+from daemon.clients.input_required import TTL
 from daemon.kit.mailbox import keep_latest
 
 if TYPE_CHECKING:
@@ -105,18 +105,11 @@ class Grants:
         return dict(self._grants)
 
 
-class Granted(Protocol):
-    """A session in use."""
-
-    grants: Grants
-    """What it may call."""
-
-
 class SessionGrants:
     """The grants of all sessions with keys, in use or left a short while ago."""
 
-    def __init__(self, used: Mapping[str, Granted]) -> None:
-        """Begin without any; `used` are the sessions in use, by key."""
+    def __init__(self, used: Callable[[str], Grants | None]) -> None:
+        """Begin without any; `used` returns the grants of a session in use, by its key."""
         self._used = used
         self._left: dict[str, tuple[Grants, float]] = {}
 
@@ -134,8 +127,8 @@ class SessionGrants:
 
     def change(self, key: str, act: Callable[[Grants], object]) -> None:
         """Look at the grants of a session, or change them."""
-        used = self._used.get(key)
-        grants = self.take(key) if used is None else used.grants
+        used = self._used(key)
+        grants = self.take(key) if used is None else used
         act(grants)
         if used is None:
             self.keep(key, grants)

@@ -1,0 +1,248 @@
+"""The way in which a client is asked something before its call goes on, in either era.
+
+The call stops. A client of the handshake era gets the questions as requests of ours while a task waits on its
+call's behalf (`Questions`). One of MCP 2026-07-28 can only be answered: it gets the question and a state, makes
+its request again with both (`HeldCall`), and that is judged as any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self
+
+import attrs
+import msgspec
+import trio
+from msgspec import Raw
+
+from daemon.clients.input_required import (
+    RESPONSES,
+    STATE,
+    AwaitsClient,
+    InputRequest,
+    asking_result,
+    fits,
+)
+from daemon.clients.server_requests import NOTHING, has
+from daemon.clients.waits import keep_patient
+from daemon.protocol import CALL_TOOL, LIST_ROOTS
+from daemon.wire.requests import PeerRequest, RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+    from types import TracebackType
+
+    from daemon.clients.calls import CallsInFlight, ClientCall
+    from daemon.wire.envelope import Buffer
+
+ELICIT = "elicitation/create"
+
+MAX_COMPARED = 64 * 1024
+"""Bytes of the longest arguments that may be written differently in the next request: beyond, decoding them
+would hold up the loop, and a client that repeats a request repeats its bytes."""
+
+_OF_ROUNDS = frozenset({"_meta", RESPONSES, STATE})
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def can_elicit(call: ClientCall, mode: str) -> bool:
+    """Whether a call's client can ask its user in this way: `form` or `url`."""
+    declared = call.declared if call.request.modern else call.calls.server_requests.capabilities
+    return has(declared or NOTHING, "elicitation", mode)
+
+
+# --- the handshake era -------------------------------------------------------------------------------------
+
+
+class Questions:
+    """Questions that are before one client together; those without an answer are taken back at the end."""
+
+    def __init__(self, count: int = 1) -> None:
+        """Begin with so many to come."""
+        self.answers: dict[str, Raw] = {}
+        """The client's results, raw, by the keys of the questions."""
+        self.refused: tuple[str, str] | None = None
+        """The method of the first question that gets no answer, and why; no other is put or waited for then."""
+        self.over = trio.Event()
+        """Set once all are answered, or one is refused."""
+        self._count = count
+        self._put: list[PeerRequest] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.over.set()
+        for each in self._put:
+            each.end("the call has ended")
+
+    def put(
+        self, call: ClientCall, key: str, method: str, params: Raw | None, server: str = ""
+    ) -> PeerRequest | None:
+        """Put a question to a call's client, unless one was refused. Returns it if it was put.
+
+        Args:
+            call: the call.
+            key: a key of its answer.
+            method: the method of the request.
+            params: its params.
+            server: the server that needs the answer; empty if mcpd does.
+        """
+        if self.over.is_set():
+            return None
+        request = PeerRequest(method, params, _Answer(self, key, method))
+        request.server = server
+        if method == LIST_ROOTS and call.upstream is not None:
+            request.otherwise = call.upstream.roots
+        self._put.append(request)
+        call.calls.server_requests.ask(request, call.request.id)
+        return request
+
+    def answer(self, key: str, result: Raw) -> None:
+        """Take an answer."""
+        if not self.over.is_set():
+            self.answers[key] = result
+            if len(self.answers) == self._count:
+                self.over.set()
+
+    def refuse(self, method: str, why: str) -> None:
+        """Note that a question gets no answer."""
+        if not self.over.is_set():
+            self.refused = method, why
+            self.over.set()
+
+    async def wait(self, until: float) -> None:
+        """Return once they are over, or at that time on trio's clock."""
+        with trio.move_on_at(until):
+            await self.over.wait()
+
+
+@attrs.frozen(eq=False)
+class _Answer:
+    """`wire.requests.Responder` for one of them."""
+
+    _questions: Questions
+    _key: str
+    _method: str
+
+    def answer(self, result: Buffer) -> None:
+        self._questions.answer(self._key, Raw(bytes(result)))
+
+    def refuse(self, code: int, message: str, data: object = None) -> None:
+        self._questions.refuse(self._method, f"{message} ({code})")
+
+    def refuse_as(self, error: Buffer) -> None:
+        told = RemoteError.from_wire(error)
+        self.refuse(told.code, told.message)
+
+    def report(self, params: dict[str, Raw]) -> None:
+        """Nothing: nobody waits for how far a user is."""
+
+
+@asynccontextmanager
+async def patient(call: ClientCall, what: str) -> AsyncIterator[trio.Nursery]:
+    """Report to a client, if it wants to know, what its call waits for. Cancelling its scope ends the wait."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_patient, call, what, call.calls.context.outbox.flush)
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+# --- MCP 2026-07-28 ----------------------------------------------------------------------------------------
+
+
+class HeldCall(AwaitsClient):
+    """What is remembered of a call that was sent nowhere, and whose client is asked first."""
+
+    def __init__(
+        self,
+        call: ClientCall,
+        key: str,
+        go_on: Callable[[ClientCall, Raw | None], bool],
+        leave: Callable[[], None],
+    ) -> None:
+        """Remember a call that is answered with a question; the arguments are those of `hold`."""
+        super().__init__(owner_of(call), client_of(call.calls, call.request.key), held=len(call.given))
+        self._given, self._others = call.given, call.others
+        self._key, self._go_on, self._leave = key, go_on, leave
+
+    def __repr__(self) -> str:
+        """Without arguments: they may hold a secret."""
+        return f"<HeldCall {self._key}>"
+
+    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
+        """Go on with the client's new request (`hold`)."""
+        # What was shown is sent, however it is written now, with what the first request brought besides.
+        retry.given, retry.others = self._given, self._others
+        response = responses.get(self._key)
+        return self._go_on(retry, response if response is not None and fits(ELICIT, response) else None)
+
+    def give_up(self, reason: str) -> None:
+        """End it: the client will not come back, and nothing was sent."""
+        del reason
+        self._leave()
+
+
+def hold(
+    call: ClientCall,
+    key: str,
+    params: Raw,
+    go_on: Callable[[ClientCall, Raw | None], bool],
+    leave: Callable[[], None] = lambda: None,
+) -> bool:
+    """Answer a call's client with an elicitation. Returns False if too many calls wait for their users.
+
+    Args:
+        call: the call.
+        key: the key of the question.
+        params: its params.
+        go_on: takes the client's new request and the answer that it brings, if that is one; returns whether
+            that is all, else the request is judged as any other.
+        leave: called instead if the client does not come back.
+    """
+    states, held = call.calls.context.states, HeldCall(call, key, go_on, leave)
+    state = states.give(held) if states.may_hold(held.held) else None
+    if state is not None:
+        call.calls.interrupt(call, asking_result({key: InputRequest(ELICIT, params)}, state))
+    return state is not None
+
+
+def client_of(calls: CallsInFlight, key: str | None) -> Hashable:
+    """The client that has made a call, as far as anything tells clients apart."""
+    visitor = calls.client.visitor
+    return calls.number if visitor.keeps else (visitor.owner, visitor.token, key)
+
+
+def owner_of(call: ClientCall) -> bytes:
+    """A digest of who has made a call, and of what was called with what."""
+    request, visitor, method = call.request, call.calls.client.visitor, call.client_method
+    said = msgspec.json.encode(
+        (
+            (client_of(call.calls, request.key), visitor.owner, visitor.token, request.key),
+            (request.profile.name, request.surface.name, request.session.selection.servers, method, call.name),
+        )
+    )
+    given = _of_tool(call.given) if method == CALL_TOOL else _of_request(call.given)
+    return hashlib.sha256(b"%d %b%b" % (len(said), said, given)).digest()
+
+
+def _of_tool(arguments: bytes) -> bytes:
+    """Arguments in one of the ways in which they can be written."""
+    if len(arguments) > MAX_COMPARED:
+        return arguments
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return arguments
+
+
+def _of_request(params: bytes) -> bytes:
+    """The params of a request without what differs from one round to the next."""
+    try:
+        members = _decode_members(params)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return params
+    same = {key: Raw(_of_tool(bytes(members[key]))) for key in members if key not in _OF_ROUNDS}
+    return msgspec.json.encode(same, order="deterministic")

@@ -1,0 +1,213 @@
+"""Notifications to one client that belong to none of its requests, and what servers ask it outside of calls.
+
+A client that reads slowly must not fill the memory: what may be lost is dropped, and of what may not, only the
+newest about each thing is kept until there is room again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from daemon.protocol import LIST_ROOTS, ROOTS_CHANGED
+from daemon.wire.envelope import INTERNAL_ERROR
+from daemon.wire.requests import RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from daemon.catalog.snapshot import Catalog
+    from daemon.clients.client import Client
+    from daemon.clients.server_requests import RelayedRequest, ServerRequests
+    from daemon.kit.mailbox import Watch
+    from daemon.ports import Upstream
+    from daemon.wire.outbox import Outbox
+    from daemon.wire.peer import Peer
+    from daemon.wire.requests import PeerRequest
+
+OWED_SECONDS = 0.5
+"""Seconds between looks whether a client that was behind takes what is owed to it."""
+
+WORKSPACE_SECONDS = 10.0
+"""Seconds that a client has to tell its roots because a call needs its workspace. Clients answer that without
+asking anybody; one that does not must not hold its call up until it gives that up itself."""
+
+ROOTS_SECONDS = 60.0
+"""Seconds that a client has for its roots where no call bounds them: SDKs wait no longer for an answer."""
+
+ROOTS_TOO_LATE = f"the client has not told its roots within {ROOTS_SECONDS:g} s"
+
+TASK_TOO_LATE = "the task that it belongs to is no longer known"
+
+
+class _ToldRoot(Struct):
+    uri: str
+
+
+class _ToldRoots(Struct):
+    roots: list[_ToldRoot]
+
+
+_decode_roots = msgspec.json.Decoder(_ToldRoots).decode
+
+
+class ConnectedClient:
+    """The way to one client for what belongs to none of its requests."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        client: Client,
+        asking: ServerRequests,
+        sees: Callable[[str], bool],
+        catalog: Watch[Catalog],
+        upstreams: Mapping[str, Upstream],
+        outbox: Outbox,
+        later: Callable[..., None],
+    ) -> None:
+        """Begin with nothing owed.
+
+        Args:
+            peer: the client's end.
+            client: the client.
+            asking: what servers have asked it.
+            sees: returns whether its profile has a server, or it uses that instance of one.
+            catalog: the newest catalog, whose configuration says how much may wait for a client.
+            upstreams: the running servers, by name.
+            outbox: flushed after what is sent later.
+            later: starts a task that ends with the connection.
+        """
+        self.sees = sees
+        self._peer = peer
+        self._client = client
+        self._asking = asking
+        self._catalog = catalog
+        self._upstreams = upstreams
+        self._outbox = outbox
+        self._later = later
+        self._owed: dict[Hashable, tuple[str, bytes, bytes | None]] = {}
+        self._repays = False
+
+    def __repr__(self) -> str:
+        return f"<ConnectedClient {self._client.name or 'unnamed'}: {len(self._owed)} owed>"
+
+    @property
+    def asker(self) -> object:
+        """The client, as its requests name it (`wire.requests.Exchange.asker`)."""
+        return self._client
+
+    @property
+    def level(self) -> int | None:
+        """The level that the client has set for the logs of servers; None if it has set none."""
+        return self._client.log_level
+
+    # --- notifications -------------------------------------------------------------------------------------
+
+    def say(self, method: str, params: bytes) -> None:
+        """Send what the client can do without; dropped if it is behind, or takes nothing just now."""
+        if self.has_room():
+            self._peer.notify(method, params)
+
+    def enqueue(self, key: Hashable, method: str, params: bytes, request_id: bytes | None = None) -> None:
+        """Send what the client must learn, as soon as it takes it.
+
+        Args:
+            key: what it is about: of two that wait, only the newer is sent.
+            method: the method of the notification.
+            params: its params.
+            request_id: the request of the client's that it belongs to, if any.
+        """
+        if not self._owed and self.has_room(request_id):
+            self._peer.notify(method, params, request_id)
+            return
+        self._owed.pop(key, None)
+        self._owed[key] = method, params, request_id
+        if not self._repays:
+            self._repays = True
+            self._later(self._repay)
+
+    def is_pending(self, key: Hashable) -> bool:
+        """Whether something about this waits for the client."""
+        return key in self._owed
+
+    def discard_pending(self, key: Hashable) -> None:
+        """Send no more what is owed about this."""
+        self._owed.pop(key, None)
+
+    def has_room(self, request_id: bytes | None = None) -> bool:
+        """Whether the client takes what is sent now, and not too much waits for it already."""
+        return self._peer.link.waiting(request_id) <= self._catalog.value.config.limits.client_queue_bytes
+
+    async def _repay(self) -> None:
+        try:
+            while self._owed:
+                await trio.sleep(OWED_SECONDS)
+                for key in list(self._owed):
+                    method, params, request_id = self._owed[key]
+                    if self.has_room(request_id):
+                        del self._owed[key]
+                        self._peer.notify(method, params, request_id)
+                self._outbox.flush()
+        finally:
+            self._repays = False
+
+    # --- what servers ask outside of calls -----------------------------------------------------------------
+
+    def ask(self, request: PeerRequest, until: float, too_late: str = TASK_TOO_LATE) -> None:
+        """Put a server's request to the client that belongs to none of its own, for a bounded time.
+
+        Args:
+            request: the request.
+            until: when it ends without an answer, on trio's clock.
+            too_late: what its server is told then.
+        """
+        asked = self._asking.ask(request, None)
+        if asked is not None:
+            self._later(self._limit, request, asked, until, too_late)
+
+    def ask_roots(self, request: PeerRequest) -> None:
+        """Ask the client for its roots, for a bounded time."""
+        self.ask(request, trio.current_time() + ROOTS_SECONDS, ROOTS_TOO_LATE)
+
+    def roots_changed(self) -> None:
+        """Tell the servers that know the client's roots that they have changed."""
+        self._client.workspace.changed()
+        for server in list(self._asking.told_roots):
+            self.tell_roots_changed(server)
+
+    def tell_roots_changed(self, server: str) -> None:
+        """Tell one server that the client's roots have changed."""
+        upstream = self._upstreams.get(server)
+        if upstream is None:
+            self._asking.told_roots.discard(server)
+        else:
+            upstream.notify(ROOTS_CHANGED)
+
+    async def roots(self, request_id: bytes | None) -> list[str]:
+        """The URIs of the client's roots, as it tells them now.
+
+        Args:
+            request_id: the client's request on whose account it is asked.
+
+        Raises:
+            RemoteError: the client refuses.
+            CallError: it does not answer.
+        """
+        told = await self._asking.ask_ourselves(LIST_ROOTS, request_id, WORKSPACE_SECONDS)
+        try:
+            return [each.uri for each in _decode_roots(told).roots]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise RemoteError(INTERNAL_ERROR, f"they cannot be read: {error}") from None
+
+    async def _limit(self, request: PeerRequest, asked: RelayedRequest, until: float, too_late: str) -> None:
+        if not request.is_open:
+            return
+        asked.limit = trio.CancelScope(deadline=until)
+        with asked.limit:
+            await trio.sleep_forever()
+        if request.is_open:
+            request.end(too_late)
+            self._outbox.flush()
