@@ -20,7 +20,7 @@ from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
 from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.authorization.running import LoginRuns
-from daemon.clients.subscribers import ConnectedClients
+from daemon.clients.audience import ConnectedClients
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
 from daemon.main.run import ConfigFile

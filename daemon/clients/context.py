@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.loaded import Loaded
+from daemon.clients.audience import ConnectedClients
 from daemon.clients.client import DecidedSurfaces
 from daemon.clients.grants import AgreedCalls, Grants
 from daemon.clients.input_required import RequestStates
 from daemon.clients.links import LinksOfVisitors
 from daemon.clients.list_changes import Habits, Listings
 from daemon.clients.rates import CallRates
-from daemon.clients.subscribers import ConnectedClients
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping

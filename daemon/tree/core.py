@@ -17,10 +17,10 @@ from daemon.actors.sampler import SampledDaemon, Sampler
 from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
 from daemon.catalog.offer import Offers
+from daemon.clients.audience import ConnectedClients
 from daemon.clients.client import Moves
 from daemon.clients.input_required import RequestStates
 from daemon.clients.sessions import Sessions
-from daemon.clients.subscribers import ConnectedClients
 from daemon.counting.gathering import Gathering
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, RecentCalls

@@ -23,7 +23,7 @@ import trio
 
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
-from daemon.clients.subscribers import ConnectedClients
+from daemon.clients.audience import ConnectedClients
 from daemon.config.model import Config, Restart, Server, ServerLimits, StartMode, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.processes.children import Children

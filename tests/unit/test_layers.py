@@ -52,8 +52,8 @@ CHAPTERS = {
         ("client", "grants"),
         ("list_changes", "notifications", "sessions"),
         # What all clients together want and are told, and what all sessions share.
-        ("tasks",),
         ("subscribers",),
+        ("audience",),
         ("context",),
         # A session over one connection, and the calls in it.
         ("attachment",),

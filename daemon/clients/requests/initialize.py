@@ -10,9 +10,9 @@ from msgspec import UNSET
 
 from daemon import protocol
 from daemon.catalog.introduction import read_introduction
+from daemon.clients.audience import offers_tasks
 from daemon.clients.requests.tools import answer_after, patience_of
 from daemon.clients.server_requests import NOTHING
-from daemon.clients.tasks import offers_tasks
 from daemon.clients.waits import wait_known
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, LIST_TTL_MS, MODERN_VERSION, SERVER_INFO_KEY, TASKS
 from daemon.safety.escape import legible

@@ -10,11 +10,11 @@ import trio
 from msgspec import Raw, Struct
 
 from daemon import protocol
+from daemon.clients.audience import renamed, renamed_result
 from daemon.clients.calls import ClientCall
 from daemon.clients.dispatch import MAX_RETURNS
 from daemon.clients.requests.forwarding import ForwardedRequest
 from daemon.clients.server_requests import without_secrets
-from daemon.clients.tasks import renamed, renamed_result
 from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
 from daemon.ports import OwnCall
 from daemon.protocol import TASK_RESULT
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from daemon.clients.attachment import Request
+    from daemon.clients.audience import ClientTasks, Task
     from daemon.clients.connection import ClientConnection
     from daemon.clients.notifications import ConnectedClient
-    from daemon.clients.tasks import ClientTasks, Task
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
 

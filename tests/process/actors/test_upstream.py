@@ -14,7 +14,7 @@ import trio
 
 from daemon.actors.upstream import UpstreamActor
 from daemon.causes import Cause
-from daemon.clients.subscribers import ConnectedClients
+from daemon.clients.audience import ConnectedClients
 from daemon.config.model import Server, Timeouts
 from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable

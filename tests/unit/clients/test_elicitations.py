@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec import Raw
 
+from daemon.clients.audience import ConnectedClients
 from daemon.clients.server_requests import COMPLETE, MAX_KNOWN, REQUIRED
-from daemon.clients.subscribers import ConnectedClients
 from daemon.history.event import Event, EventKind
 from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, url
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from daemon.clients.audience import RootsOfClients
 from daemon.clients.notifications import ConnectedClient
-from daemon.clients.subscribers import RootsOfClients
 from tests.unit.clients.asking import question
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import attrs
 import pytest
 import trio
 
+from daemon.clients.audience import ConnectedClients
 from daemon.clients.input_required import FIRST_PAUSE, LONGEST_PAUSE
 from daemon.clients.input_rounds import MAX_ROUNDS
 from daemon.clients.server_requests import MAX_OF_SERVER
-from daemon.clients.subscribers import ConnectedClients
 from daemon.facts import Switched
 from daemon.history.event import Event, EventKind
 from tests.fakes_upstream import Stage, error_of

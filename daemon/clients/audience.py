@@ -1,4 +1,7 @@
-"""The tasks that clients have made at servers (MCP 2025-11-25, tasks).
+"""All clients together, as what belongs to no call reaches them: who has roots, who has made a task.
+
+What they follow, and which logs they want, is kept in `clients.subscribers`; here it is decided whom a server's
+message is for.
 
 A task has two ids: the server's own, which may repeat at another server, and ours, which nobody can guess and
 which is worth something only to the session that has made it. What a client asks about one of its tasks goes to
@@ -19,17 +22,27 @@ import msgspec
 import trio
 from msgspec import Raw, Struct
 
+from daemon.clients.server_requests import COMPLETE
+from daemon.clients.subscribers import LogLevels, ResourceSubscriptions
+from daemon.config.labels import server_of
 from daemon.errors import Overloaded
-from daemon.protocol import RELATED_TASK_KEY, TASK_STATUS
+from daemon.history.event import Event, EventKind
+from daemon.kit.mailbox import Watch
+from daemon.model import StandingWishes
+from daemon.protocol import LIST_ROOTS, LOG_MESSAGE, RELATED_TASK_KEY, RESOURCE_UPDATED, TASK_STATUS
+from daemon.wire.envelope import INVALID_REQUEST, is_utf8
+from daemon.wire.requests import NO_CLIENT
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
+    from daemon.catalog.authorship import UnsafeQuestion
     from daemon.clients.notifications import ConnectedClient
+    from daemon.clients.server_requests import UrlElicitations
     from daemon.ports import TaskOwner
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
-    from daemon.wire.requests import PeerRequest
+    from daemon.wire.requests import Exchange, PeerRequest, RemoteError
 
 MAX_OWN_TASKS = 256
 """ClientTasks of one session: as many as it may have calls in flight."""
@@ -284,3 +297,152 @@ def _makes_tasks(execution: bytes) -> bool:
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _decode_execution(execution).taskSupport in {"optional", "required"}
     return False
+
+
+class RootsOfClients:
+    """The clients that have roots."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._clients: dict[ConnectedClient, None] = {}
+        self._refused: set[str] = set()
+
+    def ask(self, request: PeerRequest) -> None:
+        """Put a request that belongs to no call to the only client that can be meant, or refuse it."""
+        only = self._only(request.server) if request.method == LIST_ROOTS else None
+        if only is not None:
+            only.ask_roots(request)
+            return
+        if request.method == LIST_ROOTS:
+            self._refused.add(request.server)
+        request.refuse(INVALID_REQUEST, NO_CLIENT)
+
+    def join(self, client: ConnectedClient) -> None:
+        """Ask this client, too, from now on."""
+        self._clients[client] = None
+        self._tell_refused()
+
+    def leave(self, client: ConnectedClient) -> None:
+        """Ask this client no more."""
+        self._clients.pop(client, None)
+        self._tell_refused()
+
+    def gone(self, server: str) -> None:
+        """Tell a server nothing more that will never be again."""
+        self._refused.discard(server)
+
+    def _tell_refused(self) -> None:
+        for server in list(self._refused):
+            only = self._only(server)
+            if only is not None:
+                self._refused.discard(server)
+                only.tell_roots_changed(server)
+
+    def _only(self, server: str) -> ConnectedClient | None:
+        found = [client for client in self._clients if client.sees(server)]
+        return found[0] if len(found) == 1 else None
+
+
+class ConnectedClients:
+    """The clients that are connected: `ports.Audience`."""
+
+    def __init__(self, gather: Callable[[Event], None] = lambda _event: None) -> None:
+        """Begin without any; `gather` takes questions that are refused, which may be many."""
+        self._gather = gather
+        self._wishes: dict[str, Watch[StandingWishes]] = {}
+        self.levels = LogLevels(self.look)
+        """The levels that they have set for the logs of servers."""
+        self.resources = ResourceSubscriptions(self._wish)
+        """The resources that they follow."""
+        self.tasks = ClientTasks()
+        """The tasks that they have made."""
+        self.roots = RootsOfClients()
+        """The clients that have roots."""
+        self.elicitations: dict[UrlElicitations, None] = {}
+        """The URLs that they were given."""
+
+    def look(self) -> None:
+        """Note that a client has come or gone, or sees other servers: what they want may have changed."""
+        for server, watch in self._wishes.items():
+            level = self.levels.wished(server)
+            # What they follow does not depend on it, and may be ten thousand URIs.
+            if level != watch.value.level:
+                watch.set(attrs.evolve(watch.value, level=level))
+
+    def look_at(self, server: str) -> None:
+        """Note that a client uses an instance from now on: what is wanted of that may have changed."""
+        self._wish(server)
+
+    def forget(self, told: ConnectedClient) -> None:
+        """Forget a client: it is gone."""
+        self.roots.leave(told)
+        # Servers keep what they were told: now they ask whoever is left, or once somebody comes.
+        told.roots_changed()
+        self.levels.leave(told)
+        self.resources.leave(told)
+        self.tasks.leave(told)
+
+    # --- ports.Audience ------------------------------------------------------------------------------------
+
+    def hear(self, server: str, method: str, params: Raw, cause: Exchange | None) -> None:
+        """Take a server's notification to the clients that it is for (`ports.Audience.hear`)."""
+        if not is_utf8(bytes(params)):
+            # It is passed on unread.
+            return
+        if method == LOG_MESSAGE:
+            self.levels.hear(server, params, cause)
+        elif method == RESOURCE_UPDATED:
+            self.resources.hear(server, params)
+        elif method == TASK_STATUS:
+            self.tasks.hear(server, params)
+        elif method == COMPLETE:
+            for each in list(self.elicitations):
+                each.hear(server, params)
+
+    def wishes(self, server: str) -> Watch[StandingWishes]:
+        """What clients want of a server beside answers (`ports.Audience.wishes`)."""
+        if server not in self._wishes:
+            self._wishes[server] = Watch(StandingWishes())
+            self._wish(server)
+        return self._wishes[server]
+
+    def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
+        """Learn whether a server tells of updates of a resource (`ports.Audience.settled`)."""
+        self.resources.settled(server, uri, refusal)
+
+    def owner_of(self, request: PeerRequest) -> TaskOwner | None:
+        """Who has made the task that a server's request belongs to (`ports.Audience.owner_of`)."""
+        return self.tasks.owner_of(request)
+
+    def ask(self, request: PeerRequest) -> None:
+        """Put a server's request that no call has caused to the only client that can be meant, or refuse it."""
+        self.roots.ask(request)
+
+    def unsafe(self, server: str, why: UnsafeQuestion) -> None:
+        """Note a server's question that no user is shown (`ports.Audience.unsafe`)."""
+        kind, details = EventKind.QUESTION_REFUSED, {"reason": why.reason}
+        self._gather(Event(kind=kind, server=server_of(server), text=str(why), details=details))
+
+    def uses(self, server: str) -> bool:
+        """Whether a client needs a server beside its calls (`ports.Audience.uses`)."""
+        return bool(self.resources.wished(server)) or self.tasks.are_open(server)
+
+    def lost(self, server: str) -> None:
+        """Learn that a connection to a server has ended (`ports.Audience.lost`)."""
+        self.resources.lost(server)
+        self.tasks.lost(server)
+
+    def gone(self, server: str) -> None:
+        """Forget a server, or an instance of one, that will never be again (`ports.Audience.gone`)."""
+        self.lost(server)
+        self.resources.gone(server)
+        self.roots.gone(server)
+        self._wishes.pop(server, None)
+
+    def _wish(self, server: str) -> None:
+        watch = self._wishes.get(server)
+        if watch is None:
+            return
+        wished = StandingWishes(level=self.levels.wished(server), uris=self.resources.wished(server))
+        if wished != watch.value:
+            watch.set(wished)
