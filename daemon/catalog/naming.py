@@ -60,8 +60,9 @@ class Spelling(msgspec.Struct, frozen=True):
 def of_tool(key: ToolKey) -> Iterator[str]:
     """Possible names of a tool or a prompt, its own first. Endless: servers may have others of such names."""
     server, own = key
-    bare, slashed, prefixed = spellings(server, own)
-    yield from (bare, f"{server}__{own}", slashed, prefixed)
+    yield own
+    _bare, slashed, prefixed = spellings(server, own)
+    yield from (f"{server}__{own}", slashed, prefixed)
     for number in count(2):
         # A server's name has no slash: this one reads as no other server's tool.
         yield from (f"{server}__{own}_{number}", f"{server}/{own}_{number}")
@@ -371,23 +372,14 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
     same = configured == names.servers
     if same and _has_all(names, servers):
         return names
-    given = {
-        key: name
-        for key, name in names.given.items()
-        if key not in names.provisional and (same or not spelling.misleads(name, key[0], configured))
-    }
-    begun = names.begun
-    if len(given) > MAX_REMEMBERED:
-        # From here on it is unknown which of the given names once meant something else.
-        begun = inf
-        listed = {(claims.server, own) for claims in servers for own in claims.own}
-        given = {key: name for key, name in given.items() if key in listed}
-    beside = {
-        key: name
-        for key, name in names.beside.items()
-        if key in given and (same or not spelling.misleads(name, key[0], configured))
-    }
-    owners = {name: key for table in (given, beside) for key, name in table.items()}
+    if same and not names.provisional and len(names.given) <= MAX_REMEMBERED:
+        # Names are only added. There may be tens of thousands: a copy takes a tenth of a look at each.
+        given, beside, owners = dict(names.given), dict(names.beside), dict(names.owners)
+        begun, remembered = names.begun, names.remembered
+    else:
+        given, beside, begun = _still_valid(names, servers, configured)
+        owners = {name: key for table in (given, beside) for key, name in table.items()}
+        remembered = {name: since for name, since in names.remembered.items() if name in owners}
     provisional: set[ToolKey] = set()
     before_settled = True
     for claims in servers:
@@ -408,11 +400,35 @@ def assign(names: Names, servers: Iterable[Claims], reserved: Container[str] = (
         beside=beside,
         provisional=frozenset(provisional),
         begun=begun,
-        remembered={name: since for name, since in names.remembered.items() if name in owners},
+        remembered=remembered,
         servers=configured,
         spelling=spelling,
     )
     return names if made == names else made
+
+
+def _still_valid(
+    names: Names, servers: Iterable[Claims], configured: frozenset[str]
+) -> tuple[dict[ToolKey, str], dict[ToolKey, str], float]:
+    """The given names and the second names that still hold among these servers, and since when they do."""
+    same, misleads = configured == names.servers, names.spelling.misleads
+    begun = names.begun
+    given = {
+        key: name
+        for key, name in names.given.items()
+        if key not in names.provisional and (same or not misleads(name, key[0], configured))
+    }
+    if len(given) > MAX_REMEMBERED:
+        # From here on it is unknown which of the given names once meant something else.
+        begun = inf
+        listed = {(claims.server, own) for claims in servers for own in claims.own}
+        given = {key: name for key, name in given.items() if key in listed}
+    beside = {
+        key: name
+        for key, name in names.beside.items()
+        if key in given and (same or not misleads(name, key[0], configured))
+    }
+    return given, beside, begun
 
 
 def among(names: Names, own: Mapping[str, Collection[str]]) -> Names:
