@@ -156,6 +156,7 @@ class Recorder:
 
     async def open(self) -> None:
         """Open the store and tell the registry what it remembers; returns within the patience in any case."""
+        self._rounds.recall_vouched()
         with trio.move_on_after(self._timing.patience) as scope:
             try:
                 await self._rounds.open()

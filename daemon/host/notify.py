@@ -13,7 +13,8 @@ import signal
 import socket
 import time
 from enum import Enum
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -77,11 +78,11 @@ SERVING = "READY=1\nSTATUS=serving"
 UNIT_STOP_SECONDS = 15
 """Seconds for all but the drain: what the units have as TimeoutStopSec=."""
 
-KEPT = "tokens"
-"""The name of what the service manager keeps for the next daemon (FileDescriptorStoreMax= of the unit)."""
+TOKENS, SWITCHES = "tokens", "switches"
+"""The names of what the service manager keeps for the next daemon (FileDescriptorStoreMax= of the unit)."""
 
 MAX_KEPT = 1 << 20
-"""Most bytes of that."""
+"""Most bytes of each."""
 
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 """Nobody changes what is sealed so (memfd_create(2)), whoever opens it: a server has our user's rights."""
@@ -107,7 +108,7 @@ class Notifier:
         self._address = environ.pop("NOTIFY_SOCKET", "")
         self.handed_over: dict[str, bytes] = {}
         """What the daemon before had the service manager keep, by name (`listen_fds`)."""
-        self._kept: bytes | None = None
+        self._kept: dict[str, bytes] = {}
         self._ready = False
 
     def __call__(self, state: str) -> None:
@@ -122,29 +123,36 @@ class Notifier:
             channel.sendto(state.encode(), address)
         if state.startswith("READY=1") and not self._ready:
             self._ready = True
-            if self._kept is not None:
-                self.keep(self._kept)
+            for name, content in self._kept.items():
+                self.keep(name, content)
 
-    def keep(self, content: bytes) -> None:
+    def keep(self, name: str, content: bytes) -> None:
         """Have the service manager keep bytes for the next daemon, in place of those before (`listen_fds`).
 
         It takes them from the main process alone (NotifyAccess=main), and hands them to nobody else.
         """
         if not self._ready:
-            self._kept = content  # The first thing that is said is that we serve.
+            self._kept[name] = content  # The first thing that is said is that we serve.
             return
-        self(f"FDSTOREREMOVE=1\nFDNAME={KEPT}")
+        self(f"FDSTOREREMOVE=1\nFDNAME={name}")
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with (
             contextlib.suppress(OSError),
-            os.fdopen(os.memfd_create(KEPT, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as memory,
+            os.fdopen(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as memory,
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel,
         ):
             memory.write(content)
             memory.flush()
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
             channel.connect(address)
-            socket.send_fds(channel, [f"FDSTORE=1\nFDNAME={KEPT}".encode()], [memory.fileno()])
+            socket.send_fds(channel, [f"FDSTORE=1\nFDNAME={name}".encode()], [memory.fileno()])
+
+
+def handover(notify: Callable[[str], None], name: str) -> dict[str, Any]:
+    """What the daemon before has handed over by a name, and what hands bytes to the next one, as arguments."""
+    if not isinstance(notify, Notifier):
+        return {}
+    return {"handed_over": notify.handed_over.get(name, b""), "hand_over": partial(notify.keep, name)}
 
 
 def reloading() -> str:
@@ -204,7 +212,7 @@ def listen_fds(
         fd = FIRST_FD + offset
         os.set_inheritable(fd, False)
         name = (names[offset] if offset < len(names) else "") or "front"
-        if name == KEPT:
+        if name in {TOKENS, SWITCHES}:
             with os.fdopen(fd, "rb") as memory, contextlib.suppress(OSError):
                 if kept is not None and fcntl.fcntl(memory, fcntl.F_GET_SEALS) & _SEALS == _SEALS:
                     kept[name] = os.pread(fd, MAX_KEPT, 0)

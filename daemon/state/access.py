@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import attrs
+import msgspec
 import trio
 from loguru import logger
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.config.state_url import StateUrl
+    from daemon.state.server_notes import Switches
     from daemon.state.sql import Notifications, Recollection
 
 
@@ -39,8 +41,41 @@ class Opened:
     """The open store."""
     memory: Recollection = attrs.field(repr=False)
     """Everything the store remembers except sessions."""
+    switched: Switches
+    """What is switched off: by the store, or by what counts in place of it (`Vouched`)."""
     replaces: bool = False
     """Whether it replaces a store that was set aside."""
+
+
+class Vouched:
+    """The switches that came over the control socket, where only this daemon writes to the store.
+
+    A server that runs as the daemon's user can rewrite the store's file or put another in its place, and so
+    switch itself on. So the daemon's memory counts, not the file; and what the daemon before has handed over
+    where no server could change it (`host.notify`). The file counts where neither is there: at a start without
+    such a place.
+    """
+
+    def __init__(
+        self, handed_over: bytes = b"", hand_over: Callable[[bytes], None] = lambda _content: None
+    ) -> None:
+        """Start with what was handed over.
+
+        Args:
+            handed_over: what the daemon before has handed over; empty: nothing.
+            hand_over: hands bytes to the next daemon.
+        """
+        self.off: Switches | None = None
+        """Everything that is switched off; None: nothing vouches for any switch."""
+        self._hand_over = hand_over
+        if handed_over:
+            self.off = frozenset(msgspec.json.decode(handed_over, type=list[tuple[str, str]]))
+
+    def know(self, off: Switches) -> None:
+        """Note everything that is switched off now, for this daemon and the next one."""
+        if off != self.off:
+            self.off = off
+            self._hand_over(msgspec.json.encode(sorted(off)))
 
 
 class Opener:
@@ -57,6 +92,7 @@ class Opener:
         set_aside: Callable[[], str] | None = None,
         shared: bool = False,
         listen: Callable[[], Notifications] | None = None,
+        vouched: Vouched | None = None,
     ) -> None:
         """Start with nothing opened.
 
@@ -66,9 +102,11 @@ class Opener:
             set_aside: renames a corrupt store and returns its new name; None where that is impossible.
             shared: whether other daemons may write to it.
             listen: opens a connection that tells when others have written; blocks. None where there is none.
+            vouched: the switches that count in place of the store's, unless others may write to it.
         """
         self.where = where
         self.shared = shared
+        self.vouched = Vouched() if vouched is None or shared else vouched
         self.listen = listen
         self._open = open_store
         self._set_aside = set_aside
@@ -100,7 +138,9 @@ class Opener:
     def _opened(self) -> Opened:
         store = self._open()
         try:
-            opened = Opened(store=store, memory=store.recall(), replaces=self._replaces)
+            memory, off = store.recall(), self.vouched.off
+            switched = memory.switched if self.shared or off is None else off
+            opened = Opened(store=store, memory=memory, switched=switched, replaces=self._replaces)
         except BaseException:
             with contextlib.suppress(Exception):
                 store.close()
@@ -119,13 +159,14 @@ class Opener:
         self._condemned, self._replaces = None, True
 
 
-def opener_of(place: StateUrl, *, writer: str, wall: Callable[[], float]) -> Opener:
+def opener_of(place: StateUrl, *, writer: str, wall: Callable[[], float], vouched: Vouched) -> Opener:
     """What opens the store at a place: a file may be set aside, a shared database tells when others write.
 
     Args:
         place: the location of the store.
         writer: the name of this daemon, as for `Store.open`.
         wall: seconds since the epoch.
+        vouched: the switches that count in place of a file's.
     """
     return Opener(
         lambda: Store.open(place, writer=writer),
@@ -133,6 +174,7 @@ def opener_of(place: StateUrl, *, writer: str, wall: Callable[[], float]) -> Ope
         set_aside=None if place.shared else lambda: set_aside(place, wall()),
         shared=place.shared,
         listen=partial(listen, place, writer=writer) if place.shared else None,
+        vouched=vouched,
     )
 
 

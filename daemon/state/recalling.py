@@ -215,14 +215,15 @@ class Recalling:
             self._tell(NamesRecalled(names=names, shared=shared))
             self.untaken = True
 
-    def switches(self, stored: Switches, *, certainly: bool = False) -> None:
-        """Tell the switches that the store holds.
+    def switches(self, stored: Switches, counting: Switches | None = None, *, certainly: bool = False) -> None:
+        """Tell the switches that the store holds, or those that count in place of them.
 
         Args:
-            stored: everything that is switched off.
+            stored: everything that is switched off there.
+            counting: what counts in place of it, and is to be written; None: nothing else does.
             certainly: whether to tell it even if the catalog says the same.
         """
-        off = self._notes.heard_switches(stored, self._catalog.value)
+        off = self._notes.heard_switches(stored, stored if counting is None else counting, self._catalog.value)
         if certainly or off != self._catalog.value.switched:
             self._tell(Switched(off=off))
             self.untaken = True

@@ -120,6 +120,11 @@ class Rounds:
         self._put(CHECK, self._looks.period)
         self._put(FORGET, self._expiry.period)
 
+    def recall_vouched(self) -> None:
+        """Tell the switches that count whatever the store says, and also if it cannot be opened."""
+        if (off := self._access.opener.vouched.off) is not None:
+            self._recalling.switches(off, certainly=True)
+
     def later(self, what: str) -> bool:
         """Note that something waits to be written, a key of `LATER`; False if that was known."""
         known = what in self._due
@@ -205,13 +210,12 @@ class Rounds:
         """
         self._put(CHECK, self._looks.period)
         servers, sessions, totals = self._notes.servers, self._notes.sessions, self._notes.totals
-        if parts := [key for key, each in sessions.waiting.items() if each.partial]:
-            stored = await self._access.use(lambda store: {key: store.session(key) for key in parts})
-            for key, record in stored.items():
-                sessions.complete(key, record)
+        await self._complete(sessions)
         catalog = self._notes.catalog.value
         # Until the catalog has applied what was recalled, it cannot say what is to be written.
         news = Difference(catalog=catalog) if self._recalling.untaken else servers.difference(catalog)
+        if not self._recalling.untaken:
+            self._access.opener.vouched.know(catalog.switched)
         records, touched = sessions.next_batch()
         events, increments, hours = self._notes.events.next_batch(), totals.news, self._notes.hours.gather()
         if increments or hours:
@@ -249,6 +253,13 @@ class Rounds:
             marked = ", ".join(f"{count} {status}" for status, count in sorted(written.marked.items()))
             logger.info("loaded tools of sessions were marked again: {}", marked)
 
+    async def _complete(self, sessions: SessionNotes) -> None:
+        """Read what the store has of sessions that are known in part."""
+        if parts := [key for key, each in sessions.waiting.items() if each.partial]:
+            stored = await self._access.use(lambda store: {key: store.session(key) for key in parts})
+            for key, record in stored.items():
+                sessions.complete(key, record)
+
     def _take_in(self, opened: Opened) -> None:
         """Tell the registry what a newly opened store remembers."""
         memory, notes = opened.memory, self._notes
@@ -268,7 +279,7 @@ class Rounds:
             # Otherwise the look that follows reads what others did to sessions meanwhile.
             self._looks.opened(memory.version)
         # Switches first: they change the epoch of their server, and the stored epoch includes that.
-        self._recalling.switches(memory.switched, certainly=not again)
+        self._recalling.switches(memory.switched, opened.switched, certainly=not again)
         # Names before the tools that have them, so that no other tool is given one meanwhile.
         self._recalling.names(memory.names, shared=self._looks.shared)
         self._recalling.servers(memory.servers, memory.unreadable, by_another=again)

@@ -168,8 +168,8 @@ class ServerNotes:
         self._last = None
         return news
 
-    def heard_switches(self, stored: Switches, catalog: Catalog) -> Switches:
-        """Note the switches that the store holds.
+    def heard_switches(self, stored: Switches, counting: Switches, catalog: Catalog) -> Switches:
+        """Note the switches that the store holds, and those that count in place of them.
 
         Returns:
             Everything that is switched off, including changes made here since the last write.
@@ -177,7 +177,7 @@ class ServerNotes:
         said_off, said_on = catalog.switched - self._switched, self._switched - catalog.switched
         self._switched = stored
         self._last = None
-        return (stored | said_off) - said_on
+        return (counting | said_off) - said_on
 
     def heard_names(self, stored: Iterable[GivenName], *, shared: bool) -> None:
         """Note the names that the store holds (`NameNotes.heard`)."""

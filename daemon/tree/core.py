@@ -27,8 +27,9 @@ from daemon.counting.recent_calls import CallLogger, RecentCalls
 from daemon.counting.series import Series, counters, hourly, most_called
 from daemon.counting.tally import Tally
 from daemon.history.journal import History
+from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
-from daemon.state.access import opener_of
+from daemon.state.access import Vouched, opener_of
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.surfaces.wrapped import Checker
@@ -113,7 +114,12 @@ def _servers(core: Core, config: Config) -> Servers:
 
 def _recorder(core: Core, config: Config) -> Recorder:
     recorder = Recorder(
-        opener_of(core.around.place, writer=os.urandom(16).hex(), wall=time.time),
+        opener_of(
+            core.around.place,
+            writer=os.urandom(16).hex(),
+            wall=time.time,
+            vouched=Vouched(**handover(core.around.notify, SWITCHES)),
+        ),
         catalog=core.registry.catalog,
         tell=core.registry.tell,
         settle=core.registry.settle,

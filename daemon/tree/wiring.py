@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daemon.actors.local_doors import ConsoleOpening, Exposition
 from daemon.actors.reloader import Reloader
@@ -16,7 +16,7 @@ from daemon.clients.input_rounds import parked_calls
 from daemon.clients.sessions import unload
 from daemon.counting.readings import Exporter
 from daemon.history.event import Event, EventKind
-from daemon.host.notify import KEPT, Notifier, Readiness
+from daemon.host.notify import TOKENS, Readiness, handover
 from daemon.kit.later import later
 from daemon.operators.base import Clients, Counters, OperatorContext
 from daemon.processes.peers import Peers, TcpPeers, own_and, shares
@@ -170,7 +170,7 @@ def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
         listener=listener,
         tls=wiring.around.tls,
         state=Path(wiring.around.facts.state),
-        **_handover(wiring.around.notify),
+        **handover(wiring.around.notify, TOKENS),
         redact=wiring.around.redact,
         catalog=wiring.registry.catalog,
         offers=wiring.means.offers,
@@ -184,12 +184,6 @@ def _http(wiring: Wiring, listener: socket.socket) -> HttpDoor:
         console=lambda: wiring.console,
     )
     return HttpDoor(needs)
-
-
-def _handover(notify: Callable[[str], None]) -> dict[str, Any]:
-    if not isinstance(notify, Notifier):
-        return {}
-    return {"handed_over": notify.handed_over.get(KEPT, b""), "hand_over": notify.keep}
 
 
 def _exporter(wiring: Wiring) -> Exporter:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import Fact
     from daemon.history.journal import History
+    from daemon.state.access import Vouched
     from daemon.state.sql import Notifications
     from daemon.state.store import Store
     from daemon.states import ServerState
@@ -107,6 +108,7 @@ def begin(
     where: str = WHERE,
     history: History | None = None,
     count_hourly: Callable[[], Mapping[str, int]] = dict,
+    vouched: Vouched | None = None,
     **timing: Any,
 ) -> Stage:
     """A recorder that has done nothing yet."""
@@ -114,7 +116,7 @@ def begin(
     made = Stage(Registry(config, wall=lambda: START), [], set(), [])
     chosen: dict[str, Any] = {"session_idle": 30 * DAY, "patience": UNHURRIED, **timing}
     made.recorder = Recorder(
-        Opener(open_store, where=where, set_aside=set_aside, shared=shared, listen=listen),
+        Opener(open_store, where=where, set_aside=set_aside, shared=shared, listen=listen, vouched=vouched),
         catalog=made.registry.catalog,
         tell=made.tell,
         settle=made.settle,

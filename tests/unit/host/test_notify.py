@@ -18,6 +18,8 @@ import pytest
 from daemon.host.notify import (
     FIRST_FD,
     SERVING,
+    SWITCHES,
+    TOKENS,
     UNIT_STOP_SECONDS,
     Notifier,
     listen_fds,
@@ -171,28 +173,28 @@ def test_what_is_kept_for_the_next_daemon_is_sealed_and_comes_after_the_sign_tha
     manager: socket.socket, tmp_path: Path
 ) -> None:
     notify = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
-    notify.keep(b"one")
+    notify.keep(TOKENS, b"one")
     notify(SERVING)
-    notify.keep(b"two")
+    notify.keep(SWITCHES, b"two")
     assert manager.recv(4096) == SERVING.encode()
-    for content in (b"one", b"two"):
-        assert manager.recv(4096) == b"FDSTOREREMOVE=1\nFDNAME=tokens"
+    for name, content in ((TOKENS, b"one"), (SWITCHES, b"two")):
+        assert manager.recv(4096) == f"FDSTOREREMOVE=1\nFDNAME={name}".encode()
         state, (memory,), _, _ = socket.recv_fds(manager, 4096, 1)
-        assert state == b"FDSTORE=1\nFDNAME=tokens"
+        assert state == f"FDSTORE=1\nFDNAME={name}".encode()
         assert os.pread(memory, 100, 0) == content
         with pytest.raises(PermissionError), Path(f"/proc/self/fd/{memory}").open("r+b", buffering=0) as again:
             again.write(b"evil")
-        assert kept_by(memory) == content
+        assert kept_by(memory, name) == content
 
 
-def kept_by(memory: int) -> bytes:
+def kept_by(memory: int, name: str = TOKENS) -> bytes:
     """What the next daemon finds, which gets this descriptor."""
     script = (
         "import os, sys\nfrom daemon.host.notify import listen_fds\nkept = {}\n"
-        "listen_fds({'LISTEN_FDS': '1', 'LISTEN_PID': str(os.getpid()), 'LISTEN_FDNAMES': 'tokens'}, kept)\n"
-        "sys.stdout.buffer.write(kept.get('tokens', b'nothing'))"
+        "listen_fds({'LISTEN_FDS': '1', 'LISTEN_PID': str(os.getpid()), 'LISTEN_FDNAMES': sys.argv[1]}, kept)\n"
+        "sys.stdout.buffer.write(kept.get(sys.argv[1], b'nothing'))"
     )
-    words = ["/bin/bash", "-c", f'exec {FIRST_FD}<&{memory}; exec "$0" -c "$1"', sys.executable, script]
+    words = ["/bin/bash", "-c", f'exec {FIRST_FD}<&{memory}; exec "$0" -c "$@"', sys.executable, script, name]
     environ = {"PYTHONPATH": str(ROOT)}
     with os.fdopen(memory):
         return subprocess.run(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.config.state_url import parse
-from daemon.state.access import Opener, opener_of
+from daemon.state.access import Opener, Vouched, opener_of
 from daemon.state.faults import StoreCause, StoreFault
 from tests.unit.state.scripted_store import WHERE, Disk, fault
 
@@ -78,7 +78,7 @@ def test_a_corrupt_one_that_cannot_be_set_aside_stays_corrupt() -> None:
 
 
 def test_a_file_that_is_no_store_is_set_aside_under_the_time_of_the_daemon(sqlite_place: Sqlite) -> None:
-    opener = opener_of(sqlite_place.url, writer="one", wall=lambda: 0.0)
+    opener = opener_of(sqlite_place.url, writer="one", wall=lambda: 0.0, vouched=Vouched())
     opener().store.close()
     sqlite_place.path.write_bytes(b"no store" * 1000)
     opened = opener()
@@ -90,6 +90,6 @@ def test_a_file_that_is_no_store_is_set_aside_under_the_time_of_the_daemon(sqlit
 
 
 def test_a_shared_database_tells_when_others_write() -> None:
-    opener = opener_of(parse("postgresql://h/db"), writer="one", wall=lambda: 0.0)
+    opener = opener_of(parse("postgresql://h/db"), writer="one", wall=lambda: 0.0, vouched=Vouched())
     assert opener.shared
     assert opener.listen is not None

@@ -167,7 +167,7 @@ def test_words_said_here_and_words_in_the_store_are_joined() -> None:
     written(notes, catalog)
     catalog = fold(catalog, Switched(off=frozenset({("b", "x"), ("b", "y")})))
     stored = frozenset({("a", ""), ("b", "x"), ("b", "z")})
-    assert notes.heard_switches(stored, catalog) == {("b", "x"), ("b", "y"), ("b", "z")}
+    assert notes.heard_switches(stored, stored, catalog) == {("b", "x"), ("b", "y"), ("b", "z")}
 
 
 def test_when_the_store_begins_anew_everything_is_to_be_written() -> None:
