@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -20,8 +21,8 @@ def is_there(path: str) -> bool:
     return any((base / path).exists() for base in (ROOT, ROOT / "daemon"))
 
 
-NO_MODULES = {"state.url", "state.db", "search.py"}
-"""A key of the configuration and two files: what is named as a module would be."""
+NO_MODULES = {"state.url", "state.db", "search.py", "tcp.py", "epochs.py"}
+"""A key of the configuration and files of others, or of the reader's: what is named as a module would be."""
 
 
 def module_is_there(name: str) -> bool:
@@ -37,6 +38,20 @@ def module_is_there(name: str) -> bool:
     return True
 
 
+@functools.cache
+def names() -> set[str]:
+    """The name of every file that a document may name without its folder."""
+    folders = ("daemon", "tests", "scripts", "bench")
+    return {path.name for path in ROOT.iterdir()} | {
+        path.name for folder in folders for path in (ROOT / folder).rglob("*.*")
+    }
+
+
+def is_named(path: str) -> bool:
+    """Whether a file that is named without its folder is somewhere."""
+    return "/" in path or "NAME" in path or path in names() | NO_MODULES
+
+
 def is_meant(path: str) -> bool:
     """Whether a path is one of this repository's: it begins with a folder of it, or of daemon/."""
     first = path.partition("/")[0]
@@ -47,6 +62,7 @@ def is_meant(path: str) -> bool:
 def test_every_file_that_a_document_names_is_there(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     gone = [path for path in _PATH.findall(text) if is_meant(path) and not is_there(path)]
+    gone += [path for path in _PATH.findall(text) if not is_named(path)]
     gone += [name for name in _MODULE.findall(text) if name not in NO_MODULES and not module_is_there(name)]
     gone += [link for link in _LINK.findall(text) if not (document.parent / link).exists()]
     assert not gone
