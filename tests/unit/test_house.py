@@ -23,7 +23,7 @@ def methods(*names: str) -> str:
 MANY = [f"m{number}" for number in range(20)]
 
 
-ORDER = {"wire": [["a", "b"], ["c", "in.d"]]}
+ORDER = {"wire": [["a", "b"], ["c", "part.d"], ["part"], ["*"]]}
 
 
 def counted(root: Path, files: dict[str, str], key: str) -> Any:
@@ -175,9 +175,12 @@ def test_a_file_name_is_used_once_in_a_process(tmp_path: Path) -> None:
         ({"a": "import daemon.wire.b", "b": "", "c": "import daemon.wire.a"}, 0),
         ({"a": "import daemon.wire.c", "c": ""}, 1),
         ({"a": "def f():\n    from daemon.wire import c", "c": ""}, 1),
-        ({"b": 'd = later("daemon.wire.in.d", "x")', "in/d": ""}, 1),
-        ({"in/d": "from daemon.wire.c import x", "c": ""}, 0),
-        ({"e": ""}, 1),
+        ({"b": 'd = later("daemon.wire.part.d", "x")', "part/d": ""}, 1),
+        ({"part/d": "from daemon.wire.c import x", "c": ""}, 0),
+        ({"part/d": "import daemon.wire.part.f", "part/f": ""}, 1),
+        ({"part/f": "import daemon.wire.part.d", "part/d": ""}, 0),
+        ({"e": "import daemon.wire.b", "b": ""}, 0),
+        ({"b": "import daemon.wire.e", "e": ""}, 1),
     ],
 )
 def test_imports_inside_a_room_go_by_its_order(files: dict[str, str], faults: int, tmp_path: Path) -> None:
@@ -185,6 +188,14 @@ def test_imports_inside_a_room_go_by_its_order(files: dict[str, str], faults: in
         tmp_path, {f"daemon/wire/{name}.py": source for name, source in files.items()}, "edges_against_order"
     )
     assert len(found) == faults, found
+
+
+def test_a_module_without_a_place_in_the_order_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "daemon" / "wire" / "z.py"
+    place.parent.mkdir(parents=True)
+    place.touch()
+    house = HOUSE["House"](tmp_path, {"wire": [["a"]]})
+    assert house.edges_against_order() == ["daemon.wire.z has no place in the order of wire"]
 
 
 def test_a_circle_is_found_through_functions_and_later(tmp_path: Path) -> None:
