@@ -43,31 +43,6 @@ ORDER = (
 )
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
-# The same within a large room, for its modules and folders: its chapters, in the order in which they are read.
-CHAPTERS = {
-    "clients": (
-        # What servers may ask of a client, what its results have linked to, where it works.
-        ("input_required", "server_requests", "links", "rates", "workspace"),
-        # One client, what its users have allowed, what reaches it outside of its requests.
-        ("client", "grants"),
-        ("list_changes", "notifications", "sessions"),
-        # What all clients together want and are told, and what all sessions share.
-        ("subscribers",),
-        ("audience",),
-        ("context",),
-        # A session over one connection, and the calls in it.
-        ("attachment",),
-        ("attachments", "calls"),
-        ("waits",),
-        ("asking",),
-        ("approvals", "input_rounds", "login_links"),
-        ("dispatch",),
-        # One connection, the methods that it serves, and the ways in.
-        ("connection",),
-        ("requests", "doors"),
-    ),
-}
-
 # Values and decisions: no clock, no dice, no I/O, no loop, no SDK. What they need of these they are given.
 PURE = {room for rooms in ORDER[: RANK["wire"]] for room in rooms}
 CLOCK_AND_DICE = {"random", "secrets", "time"}
@@ -166,19 +141,6 @@ def order(tree: Tree) -> Iterator[str]:
             yield f"{at(name, found)}, which does not stand above it"
 
 
-def chapters(tree: Tree) -> Iterator[str]:
-    for room, lines in CHAPTERS.items():
-        rank = {chapter: place for place, line in enumerate(lines) for chapter in line}
-        for name, found in tree.imports():
-            here, there = (each.split(".")[1:3] for each in (name, found.module))
-            if len(here) < 2 or len(there) < 2 or here == there or {here[0], there[0]} != {room}:
-                continue
-            if here[1] not in rank:
-                yield f"{name} has no place among the chapters: give it one in CHAPTERS"
-            elif rank.get(there[1], len(lines)) >= rank[here[1]]:
-                yield f"{at(name, found)}, which does not stand above it in CHAPTERS"
-
-
 def actors_never_meet(tree: Tree) -> Iterator[str]:
     for name, found in tree.imports():
         here, there = name.split(".")[1:3], found.module.split(".")[1:3]
@@ -255,7 +217,6 @@ def imports_stand_at_the_top(tree: Tree) -> Iterator[str]:
 
 RULES: tuple[Callable[[Tree], Iterator[str]], ...] = (
     order,
-    chapters,
     actors_never_meet,
     purity,
     one_loop,
@@ -314,16 +275,6 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
             "daemon/checks/advice.py": "",
         },
     ),
-    (chapters, {"daemon/clients/calls.py": "import daemon.clients.dispatch", "daemon/clients/dispatch.py": ""}),
-    (
-        chapters,
-        {"daemon/clients/client.py": TYPED + "from .grants import Grants", "daemon/clients/grants.py": ""},
-    ),
-    (
-        chapters,
-        {"daemon/clients/calls.py": "import daemon.clients.requests.x", "daemon/clients/requests/x.py": ""},
-    ),
-    (chapters, {"daemon/clients/new.py": "import daemon.clients.calls", "daemon/clients/calls.py": ""}),
     (actors_never_meet, {"daemon/actors/front.py": "from daemon.actors.session import Session"}),
     (
         actors_never_meet,
@@ -409,14 +360,6 @@ ACCEPTED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
         {"daemon/config/__init__.py": "from daemon.config.parse import parse", "daemon/config/parse.py": ""},
     ),
     (order, {"daemon/cli/status.py": "from daemon import __version__", "daemon/__init__.py": ""}),
-    (
-        chapters,
-        {
-            "daemon/clients/requests/a.py": "import daemon.clients.calls, daemon.clients.requests.b",
-            "daemon/clients/requests/b.py": "from daemon.errors import E",
-            "daemon/clients/calls.py": "",
-        },
-    ),
     (actors_never_meet, {"daemon/actors/front.py": "from daemon.ports import Port"}),
     (
         actors_never_meet,
