@@ -84,7 +84,8 @@ _ORIGIN = re.compile(
 _NO_PATH = re.compile(r"[\r\n]|-----BEGIN|\A\s*\Z")
 
 
-def _wrong_address(address: str) -> str:
+def wrong_address(address: str) -> str:
+    """The fault of an address to listen on; empty if the address is sound."""
     host, port = split_authority(address)
     if host is None or port is None or port > MAX_PORT:
         return f"{quoted(address)} is not HOST:PORT: write {DEFAULT_HTTP_ADDRESS}"
@@ -136,7 +137,7 @@ def _wrong_path(path: str) -> str:
     return "~ is not expanded here: write ${HOME}" if path == "~" or path.startswith("~/") else ""
 
 
-HttpAddress = Annotated[str, Rule(_wrong_address)]
+HttpAddress = Annotated[str, Rule(wrong_address)]
 MetricsAddress = Annotated[str, Rule(_wrong_metrics_address)]
 TokenName = Annotated[
     str,

@@ -20,7 +20,8 @@ import attrs
 from daemon import version
 from daemon.config.expand import ENV_FILE
 from daemon.config.files import files_beside
-from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen
+from daemon.config.jsonc import ROOT
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen, wrong_address
 from daemon.config.model import DEFAULT_PROFILE, LoginPlace
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
@@ -227,7 +228,10 @@ def opened(config: Config, address: str | None, opener: str = BY_OPTION) -> Conf
     http = config.listen.http or HttpListen()
     http = attrs.evolve(http, address=address or http.address)
     opening = attrs.evolve(config, listen=attrs.evolve(config.listen, http=http))
-    if faults := list(listen_faults(opening)):
+    faults = list(listen_faults(opening))
+    if problem := wrong_address(http.address):
+        faults = [Fault(path=f"{ROOT}.listen.http.address", message=problem)]
+    if faults:
         raise ConfigError(f"{opener} {address}".strip(), faults)
     return opening
 
