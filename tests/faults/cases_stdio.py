@@ -301,7 +301,7 @@ NOISE = (
         "unbearable noise",
         stdio(),
         UP,
-        Call("noise", {"count": 80_000}, code="UpstreamLost"),
+        Call("noise", {"count": 160_000}, code="UpstreamLost"),
         Ended("floods its stdout"),
         AGAIN,
         Call(),
