@@ -2,7 +2,7 @@
 
 A `Cause` appears in `mcpd status --json`, in `meta.unavailableServers` and in the details of
 `UpstreamUnavailable`, so its values are a contract. Restarts (`supervision.lifecycle`) and advice
-(`supervision.diagnosis`) depend on it; sentences are for people, and no program parses them.
+(`supervision.status`) depend on it; sentences are for people, and no program parses them.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Reason:
     data: Mapping[str, Datum] = attrs.field(factory=dict, hash=False)
     """The data that the `Cause` says it carries."""
     remedy: Remedy | None = None
-    """The diagnosis (`supervision.diagnosis`); None if there is none, or nobody has made it yet."""
+    """The diagnosis (`supervision.status`); None if there is none, or nobody has made it yet."""
 
     @property
     def diagnosis(self) -> dict[str, str]:

@@ -18,7 +18,8 @@ from loguru import logger
 
 from daemon.kit.retries import RetryPolicy
 from daemon.summaries.endpoint import EndpointFault, Failing, SummariesUnavailable, open_endpoint
-from daemon.summaries.prompt import INSTRUCTIONS, Ledger, UnreadableAnswer, message, read
+from daemon.summaries.ledger import Ledger
+from daemon.summaries.prompt import INSTRUCTIONS, UnreadableAnswer, message, read
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

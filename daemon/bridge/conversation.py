@@ -12,6 +12,7 @@ from math import inf
 from time import CLOCK_BOOTTIME, clock_gettime, time
 
 from daemon.bridge import peek, stand_in
+from daemon.bridge.lines import Outgoing
 from daemon.bridge.requests import (
     INITIALIZE,
     LISTEN,
@@ -22,7 +23,6 @@ from daemon.bridge.requests import (
     WAIT_SECONDS,
     Item,
     OpenRequests,
-    Outgoing,
     Waiting,
 )
 from daemon.bridge.stand_in import FULL, absent, refuse
@@ -52,7 +52,7 @@ GONE = (
 _END = b"}}\n"
 
 MAX_SUBSCRIPTIONS = 16
-"""As many as the daemon allows to be open (`clients.subscriptions.MAX_SUBSCRIPTIONS`)."""
+"""As many as the daemon allows to be open (`clients.list_changes.MAX_SUBSCRIPTIONS`)."""
 
 MAX_WATCHED = 1000
 """Resources whose subscriptions are made again with the next daemon, as many as one client may have."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from daemon.bridge import peek, stand_in
 from daemon.bridge.conversation import CANCELLED, INITIALIZED, Beginning
-from daemon.bridge.requests import CALL, INITIALIZE, MAX_OPEN, WAIT_SECONDS, Cutter, Gatherer, Item, cut
+from daemon.bridge.lines import Cutter, Gatherer, cut
+from daemon.bridge.requests import CALL, INITIALIZE, MAX_OPEN, WAIT_SECONDS, Item
 from daemon.bridge.stand_in import LOST, TORN
 
 TYPE_CHECKING = False

@@ -1,4 +1,4 @@
-"""Has the daemon started where none runs: by `mcpd start`, which knows how, and says why if it cannot.
+"""Has the daemon started where none runs: by `mcpd start`, which says why if it cannot; delays between tries.
 
 A start is asked for when nobody listens: at once the first time, and once more when a daemon that was there is
 lost; after that only while a request waits, so that windows which nobody uses ask for nothing. Standard library

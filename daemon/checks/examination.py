@@ -1,4 +1,4 @@
-"""Runs every check of `mcpd doctor`, and puts what they find into words without secrets."""
+"""Runs every check of `mcpd doctor`, checks the state directory, and words the findings without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor finds: a cause and its data. `findings.toml` has each cause's level and its words."""
+"""Findings of the doctor, worded by `findings.toml`, and the scene that the checks look at."""
 
 from __future__ import annotations
 

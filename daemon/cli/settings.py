@@ -1,7 +1,7 @@
 """Commands that change a key of the configuration: by the daemon, or in the file itself.
 
-The daemon writes its own configuration (`operators.setting`). Where it may not, or where none runs, `--config`
-has the command write the file as the user who types it, and tells the daemon to read it again.
+The daemon writes its own configuration (`operators.config_changes`). Where it may not, or where none runs,
+`--config` has the command write the file as the user who types it, and tells the daemon to read it again.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
     current: bool = False
     """Whether it has waited for the server's new list."""
     agreed: tuple[str, ...] | None = None
-    """The tool that its client's user has agreed to call with these arguments (`clients.permissions`)."""
+    """The tool that its client's user has agreed to call with these arguments (`clients.approvals`)."""
     metered: bool = False
     """Whether it was counted by the limits of calls a minute (`clients.rates`)."""
     looked: bool = False

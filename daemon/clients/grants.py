@@ -39,7 +39,7 @@ class AgreedCalls:
         """Note that a call was answered with a need for input.
 
         Args:
-            owner: the digest of who has called what with what (`parking.owner_of`).
+            owner: the digest of who has called what with what (`asking.owner_of`).
             tool: what its user has agreed to.
         """
         keep_latest(self._agreed, owner, (tool, trio.current_time() + TTL), MAX_AGREED)

@@ -155,7 +155,7 @@ def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallErr
 
 
 def with_author(server: str, refusal: tuple[int, str, object]) -> tuple[int, str, object]:
-    """A refusal whose text and URLs name the server that sends users there (`elicitations.REQUIRED`).
+    """A refusal whose text and URLs name the server that sends users there (`REQUIRED`).
 
     Raises:
         UnsafeQuestion: a URL is not to be shown.

@@ -1,4 +1,4 @@
-"""Bounded waits for what an answer depends on: servers, their first lists, and the search index."""
+"""Bounded waits for what an answer depends on: servers, their lists, the search index; and the drain."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ __all__ = [
 ]
 
 DEFAULT_SURFACE = "auto"
-"""What a profile has that names no surface: the one that fits the client (`surfaces.fitting`)."""
+"""What a profile has that names no surface: the one that fits the client (`surfaces.table`)."""
 
 
 class TransportType(StrEnum):

@@ -1,6 +1,6 @@
 """The last thousand calls, and the last errors of each server: who called what, how long, with what outcome.
 
-They are taken from what the log of calls gathers (`host.call_log.CallLogger`), so a call pays nothing for them.
+They are taken from what the log of calls gathers (`CallLogger`), so a call pays nothing for them.
 Arguments and results are never kept. Names of tools, and texts of errors, are kept as they came, bounded: who
 shows them takes secrets out (`config.redaction`).
 """

@@ -46,7 +46,7 @@ class EventKind(StrEnum):
     LISTS_CHANGED = "lists-changed"
     """A list is another one. `tools`, `prompts`, `resources`, `resourceTemplates`: each with the names that
     `came`, `went`, `changed`. `renamed`: old names to new ones. `toolsDiffer`: by names of changed
-    tools, what of them differs (`operators.differing`). `epoch`, `before`: the version of what it offers."""
+    tools, what of them differs (`operators.news`). `epoch`, `before`: the version of what it offers."""
     EPOCH = "epoch"
     """The version of what it offers has risen for another reason. `epoch`, `before`."""
 

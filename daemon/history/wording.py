@@ -143,7 +143,7 @@ def _served(details: Mapping[str, object], why: str) -> str:
 
 
 def _diagnosis(details: Mapping[str, object]) -> str:
-    """What is known to stand behind what it wrote last, where somebody has found out (`operators.retries`)."""
+    """What is known to stand behind what it wrote last, where that is known (`supervision.status`)."""
     return f" ({str(details['happened']).rstrip('.')})" if details.get("happened") else ""
 
 

@@ -1,4 +1,4 @@
-"""The interface to systemd: readiness, watchdog, inherited sockets, what it keeps for the next daemon.
+"""The interface to the service manager: signals, readiness, watchdog, inherited sockets, and kept bytes.
 
 Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3), sd_pid_notify_with_fds(3). Outside systemd
 every function does nothing.

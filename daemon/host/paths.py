@@ -1,4 +1,4 @@
-"""The paths of sockets, state and configuration, by the conventions of XDG and systemd.
+"""The paths of sockets, state and configuration (XDG, systemd), and whose files may be trusted.
 
 `mcpd connect` imports this module and is started for every window of every agent: standard library only.
 """

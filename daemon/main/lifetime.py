@@ -57,7 +57,7 @@ async def run(config: Config, around: Surroundings, listen: Callable[[Callable[[
     Args:
         config: the configuration.
         around: what the daemon is given from outside.
-        listen: has signals delivered, including those from before the call (`host.signals.Signals.listen`).
+        listen: has signals delivered, including those from before the call (`host.notify.Signals.listen`).
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     tree = Tree(config, around)

@@ -112,7 +112,7 @@ def opened_listeners(
 def _released(listener: socket.socket, path: Path) -> Callable[[object, object, object], None]:
     """What closes a socket at the end, and removes its file unless the daemon has failed.
 
-    A file that nobody listens on tells bridges that the daemon has not ended as it should (`setup.starting`).
+    A file that nobody listens on tells bridges that the daemon has failed (`setup.running.starting`).
     """
 
     def release(_kind: object, error: object, _traceback: object) -> None:

@@ -116,7 +116,7 @@ class DaemonFacts:
     log: str = ""
     """The path of its log; empty if that is its stderr."""
     unrecorded: str = ""
-    """Why started children are not recorded in the state directory (`processes.starts`); empty if they are."""
+    """Why started children are not recorded (`processes.leftovers`); empty if they are."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """The daemon's environment. Only variable names are shown, and the values that every server is given."""
     warnings: Callable[[CheckedConfig, Path, Mapping[str, str]], Sequence[Fault]] = attrs.field(
@@ -242,7 +242,7 @@ class Archive(Protocol):
 
 
 class SummaryModel(Protocol):
-    """The model that writes summaries, asked by an operator (`summaries.asking`)."""
+    """The model that writes summaries, asked by an operator (`summaries.endpoint`)."""
 
     prompt: str
     """The instructions that it always has."""
@@ -296,7 +296,7 @@ class Clients:
     change_grants: Callable[[str, Callable[[Grants], object]], None]
     """Changes what the session with a key may call without its user being asked again."""
     unload: Callable[[Hashable, Collection[ToolKey]], Awaitable[bool]]
-    """Takes tools away from a session (`clients.unloading`)."""
+    """Takes tools away from a session (`clients.sessions.unload`)."""
     parked: Callable[[], Iterable[ClientCall]]
     """Returns the calls that are parked: their clients were asked something, and have not come back yet."""
     connections: Callable[[], Mapping[str, Connections]]
@@ -309,7 +309,7 @@ class Clients:
 
 @attrs.define(eq=False, kw_only=True)
 class OperatorCall:
-    """A request of an operator's that waits for an answer (`operators.forwarding`)."""
+    """A request of an operator's that waits for an answer (`operators.own_requests`)."""
 
     sent: OwnCall
     """What is sent."""

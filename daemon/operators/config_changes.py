@@ -145,7 +145,7 @@ async def lazy(context: OperatorContext, params: LazyParams) -> dict[str, object
     Returns:
         `lazy`: the master switch; `profiles`: by name `on`, the `surface` that a client gets that asks for
         none, the `configured` one, `categories` (None: all), `description`, and how many `sessions` are open;
-        `changed`: what was written (`setting.change`), None if nothing was to be; `note`: a surprise.
+        `changed`: what was written (`change`), None if nothing was to be; `note`: a surprise.
 
     Raises:
         InvalidArguments: there is no such profile.
@@ -222,7 +222,7 @@ async def summaries(context: OperatorContext, params: SummariesParams) -> dict[s
     Returns:
         `state`: the progress by field (`actors.summarizing`), None if no model is configured; `prompt`: the
         fixed instructions; `sends`: what leaves the machine; besides, by what was asked for, `models` (names),
-        `changed` (`setting.change`), or `test` (`SummaryModel.test`).
+        `changed` (`change`), or `test` (`SummaryModel.test`).
 
     Raises:
         InvalidArguments: the endpoint offers no such model, or the question is too long.
@@ -272,7 +272,7 @@ class DescribeParams(msgspec.Struct):
     """A tool, and what is said of it."""
 
     tool: str
-    """`SERVER/TOOL`, or another name of it (`tool_names.tool_named`)."""
+    """`SERVER/TOOL`, or another name of it (`tool_reports.tool_named`)."""
     text: str | None = None
     """What models are shown; None: what the server itself says."""
 

@@ -8,7 +8,7 @@ import msgspec
 import trio
 
 from daemon.config.labels import server_of
-from daemon.counting.series import in_all, summary
+from daemon.counting.summary import in_all, summary
 from daemon.counting.tally import tokens_in
 from daemon.history.event import EventKind
 from daemon.history.query import EventQuery

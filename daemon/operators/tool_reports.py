@@ -188,7 +188,7 @@ SEARCH = Command("search", SearchParams, search)
 
 
 class ToolParams(msgspec.Struct):
-    """A tool, by its server's own name for it; without a server, by any name (`tool_names`)."""
+    """A tool, by its server's own name for it; without a server, by any name (`tool_named`)."""
 
     tool: str
     server: str = ""

@@ -1,4 +1,4 @@
-"""Finds and ends the processes that a killed daemon has left, by its record of starts (`starts`).
+"""The record of started processes (`Starts`), and by that record the end of those a killed daemon has left.
 
 Only processes that certainly belong to a dead daemon are ended: its file is not locked, the machine was not
 restarted since, and the process has one of its marks, is a recorded child (by pid and start time), or descends

@@ -28,7 +28,7 @@ MARK_BITS = 60
 
 COUNT_BITS = 20
 """The bits that count the starts of one daemon. The others are its *series*, drawn once, by which the next
-daemon recognises processes of this one even if they were not recorded in time (`starts`)."""
+daemon recognises processes of this one even if they were not recorded in time (`leftovers.Starts`)."""
 
 HIGHEST = 1 << (MARK_BITS + 1)
 """A number above every mark. As our own hard limit (`own.take_charge`), which only root can raise again, it

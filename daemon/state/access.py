@@ -1,4 +1,4 @@
-"""Access to the store: one worker thread opens, uses and closes it, and every wait for it is bounded.
+"""Access to the store: opening it, one worker thread that uses it, and a bound on every wait for it.
 
 The database library blocks and may hang. No operation is started while another has not returned, so a hang
 costs one thread however long it lasts. An operation continues when its caller gives up waiting. The program can

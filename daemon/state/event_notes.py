@@ -1,4 +1,4 @@
-"""Which events are not in the store yet, and those that it has."""
+"""Events that are not in the store yet, and a reader of those that are."""
 
 from __future__ import annotations
 

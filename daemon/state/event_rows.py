@@ -1,4 +1,4 @@
-"""The stored events: each written once, read by server, session and time, deleted when old or too many.
+"""The rows of events, written once and deleted when old or too many, and of counts by the hour.
 
 They need no stamps (`stamping`): nobody changes one, and each is of one life of one daemon.
 """

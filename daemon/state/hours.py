@@ -1,4 +1,4 @@
-"""What this daemon has counted by the hour, until that is stored, and all that was counted (`hour_rows`)."""
+"""What this daemon has counted by the hour, until that is stored, and all that was counted (`event_rows`)."""
 
 from __future__ import annotations
 

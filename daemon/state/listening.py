@@ -1,7 +1,7 @@
 """Being told by the database when other daemons on it have written, instead of asking it each second.
 
 Every commit tells all connections that listen who has written, and the version of the store since: never what
-was written, which is read as it always is (`state.looks`). So what is told is a reason to look and nothing
+was written, which is read as it always is (`Looks`). So what is told is a reason to look and nothing
 else, and one that is lost costs time only.
 
 A connection that says nothing may be quiet or dead: a firewall forgets idle connections, a pooler may pass

@@ -1,4 +1,4 @@
-"""The store's content about servers and switches, compared with the catalog: bookkeeping without I/O."""
+"""The store's servers, names and switches, compared with the catalog: bookkeeping without I/O."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Batch:
     events: tuple[Event, ...] = ()
     """What happened; those that are stored already are skipped."""
     hours: Mapping[tuple[int, str], int] = attrs.field(factory=dict)
-    """Increments of counts by the hour (`state.hour_rows`)."""
+    """Increments of counts by the hour (`state.event_rows`)."""
     judge: Judge | None = attrs.field(default=None, repr=False)
     """Judges loaded tools of all sessions again; pure, since it is called inside the transaction."""
     judged: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""What happened to a server that is not well, and what helps: two tables of data, and the code that reads them.
+"""The status of a supervised child, which changes along `states.move` only, with a diagnosis of what is wrong.
 
-`remedies.toml` is keyed by the cause. If that only says that a program ended or kept silent, its last lines on
-stderr tell more (`words.toml`). Operators and models are told the same.
+The diagnosis comes from two tables of data. `remedies.toml` is keyed by the cause. If that only says that a
+program ended or kept silent, its last lines on stderr tell more (`words.toml`), to operators and models alike.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class View:
 
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
     """Returns the core tools that were chosen for this client if its profile names none
-    (`surfaces.listing`)."""
+    (`surfaces.searching`)."""
     linked: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """The servers whose results have linked to URIs in this session."""
     keeps: bool = True

@@ -24,7 +24,8 @@ from daemon.clients.sessions import Sessions
 from daemon.counting.gathering import Gathering
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, RecentCalls
-from daemon.counting.series import Series, counters, hourly, most_called
+from daemon.counting.series import Series
+from daemon.counting.summary import counters, hourly, most_called
 from daemon.counting.tally import Tally
 from daemon.history.journal import History
 from daemon.host.notify import SWITCHES, handover

@@ -3,7 +3,7 @@
 Nurseries are nested: the core (registry, recorder, call log) around the upstreams around the doors. They start
 from the outside in and stop from the inside out, so a client's call always finds a registry, and servers
 outlive the sessions that call them. A crash in the core is a bug: it leaves `serve`, the process ends, and the
-service manager starts a new one. Signals and the watched file belong to `cli.lifetime`.
+service manager starts a new one. Signals and the watched file belong to `main.lifetime`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loguru import logger
 
 from daemon.actors.warden import Warden
 from daemon.clients.waits import drain
-from daemon.counting.series import most_called
+from daemon.counting.summary import most_called
 from daemon.history.event import Event, EventKind
 from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping
 from daemon.tree.wiring import Wiring

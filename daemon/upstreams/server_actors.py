@@ -143,7 +143,8 @@ class ServerActors:
         self.running[server.name] = self.named[server.name] = actor
         old.leave(forgotten=False)
         actor.child.replace(spec_of(actor), DRAIN_SECONDS if old.has_calls else 0.0)
-        self._later(self._drain, old)
+        if old.has_calls:
+            self._later(self._drain, old)
         return actor
 
     async def _drain(self, actor: UpstreamAccess) -> None:

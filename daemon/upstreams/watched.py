@@ -2,7 +2,7 @@
 
 That is the level of its log and the resources whose updates somebody follows (`model.StandingWishes`), as a
 server of the handshake era is asked for them; a modern one is told in a subscription
-(`upstreams.held_subscription`). One of both eras is told which resources in its subscription, and the level
+(`HeldSubscription`). One of both eras is told which resources in its subscription, and the level
 over its second connection (`upstreams.second`): over the first, each request names its own.
 """
 

@@ -30,9 +30,8 @@ from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT
 from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Framing, Line
     from daemon.wire.outbox import Outbox, Receiver, Watching
 
@@ -98,6 +97,8 @@ class FdLink:
         """
         self.writer = FdWriter(self, write_fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
         """Has what waits for the peer."""
+        self.send = self.writer.send
+        """The writer's own, since a call through the daemon sends two frames."""
         self.turns = 0
         self.is_held = False
         self.after_lines: Callable[[], None] | None = None
@@ -123,10 +124,6 @@ class FdLink:
     def has_more(self) -> bool:
         """Whether lines that were read wait for the next turn."""
         return bool(self._rest)
-
-    def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
-        """Queue one frame and its newline. A frame of any size fits an empty queue."""
-        self.writer.send(frame)
 
     async def run(self, receiver: Receiver) -> None:
         """Read and write until the peer hangs up, breaks or is cut off."""

@@ -212,7 +212,7 @@ class RemoteError(Exception):
 
     @classmethod
     def from_wire(cls, error: Buffer) -> RemoteError:
-        """Read a JSON-RPC error object, however sloppy (`error_objects.read_error`)."""
+        """Read a JSON-RPC error object, however sloppy (`envelope.read_error`)."""
         return cls(*read_error(error))
 
 

@@ -1,4 +1,4 @@
-"""An elicitation: what a server asks the person at the terminal, and the answer that MCP has for it."""
+"""The person at the terminal, and the elicitations that servers ask of that person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a request that names something of a server is made ready for that server.
+"""Prompts, resources and completions: a request that names one is made ready for its server.
 
 Only what it is named by is replaced: all other members of the params, known or not, travel on as they are.
 """

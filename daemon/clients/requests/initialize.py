@@ -211,7 +211,7 @@ def discover(connection: ClientConnection, request_id: bytes, _params: Raw | Non
 
 
 def declared(connection: ClientConnection) -> dict[str, object]:
-    """The capabilities that this client is told of (`introducing.declared_to`)."""
+    """The capabilities that this client is told of (`declared_to`)."""
     return declared_to(connection.selection, connection.context.catalog.value.servers)
 
 

@@ -1,4 +1,4 @@
-"""`subscriptions/listen` (MCP 2026-07-28), and the cancellation that ends it or any other request."""
+"""Subscriptions: to resources, log levels and lists, in both eras, and the cancellation of any request."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def subscribe(connection: ClientConnection, params: Raw | None, request: Request
     Raises:
         msgspec.MsgspecError: its params name no resource.
     """
-    if request.modern:
-        text = MODERN_ONLY.format("resources/subscribe")
-        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
+    if _is_of_later_revision(connection, request, "resources/subscribe"):
         return
     uri = uri_in(protocol.members_of(params))
     if connection.waiting_follows >= MAX_WAITING:
@@ -74,9 +72,7 @@ def unsubscribe(connection: ClientConnection, params: Raw | None, request: Reque
     Raises:
         msgspec.MsgspecError: its params name no resource.
     """
-    if request.modern:
-        text = MODERN_ONLY.format("resources/unsubscribe")
-        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, text)
+    if _is_of_later_revision(connection, request, "resources/unsubscribe"):
         return
     uri = uri_in(protocol.members_of(params))
     subscriptions = connection.context.audience.resources
@@ -84,6 +80,13 @@ def unsubscribe(connection: ClientConnection, params: Raw | None, request: Reque
         if each.uri == uri and each.listen is None:
             _end(connection, each)
     connection.peer.answer(request.id, b"{}")
+
+
+def _is_of_later_revision(connection: ClientConnection, request: Request, method: str) -> bool:
+    """Refuse a method that MCP 2026-07-28 no longer has; returns whether the client speaks that revision."""
+    if request.modern:
+        connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, MODERN_ONLY.format(method))
+    return request.modern
 
 
 def follow(

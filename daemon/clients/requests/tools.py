@@ -1,4 +1,4 @@
-"""`tools/list` and `tools/call`."""
+"""`tools/list`, `tools/call`, and the paging that all lists share."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import msgspec
 
 from daemon.console.charts import Chart, Quantity, bars, lines
 from daemon.console.page import ConsolePage, Fragment, element_id, session_page
-from daemon.counting.series import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED, in_all
+from daemon.counting.series import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED
+from daemon.counting.summary import in_all
 from daemon.counting.tally import OTHER, tokens_in
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.operators.tool_reports import view_of

@@ -105,7 +105,7 @@ class RequestsOfServer:
 
 @attrs.frozen(eq=False)
 class _WayBack:
-    """`wire.peer_requests.Responder` to a server."""
+    """`wire.requests.Responder` to a server."""
 
     _peer: Peer
     _request_id: bytes

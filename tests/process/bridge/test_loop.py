@@ -16,8 +16,9 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 from daemon.bridge.ends import AWAITED_SECONDS, LONGEST_SECONDS
+from daemon.bridge.lines import LONG_BYTES
 from daemon.bridge.loop import BUFFERED_BYTES, GREETING_SECONDS, READ_BYTES, WORDLESS, Bridge
-from daemon.bridge.requests import EACH_BYTES, LONG_BYTES, WAIT_SECONDS, WAITING_BYTES
+from daemon.bridge.requests import EACH_BYTES, WAIT_SECONDS, WAITING_BYTES
 from daemon.bridge.stand_in import HANDSHAKE_SECONDS, STATUS
 from tests.process.bridge.bridged import (
     MIB,

@@ -16,7 +16,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any
 
-from daemon.bridge.requests import LONG_BYTES
+from daemon.bridge.lines import LONG_BYTES
 from tests.process.bridge.bridged import bridged
 from tests.waiting import PATIENCE
 

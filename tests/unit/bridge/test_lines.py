@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.bridge.requests import LONG_BYTES, Cutter, Gatherer, cut
+from daemon.bridge.lines import LONG_BYTES, Cutter, Gatherer, cut
 
 LONG = b"x" * (LONG_BYTES + 1)
 

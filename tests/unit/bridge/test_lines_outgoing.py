@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.bridge.requests import LONG_BYTES, Outgoing
+from daemon.bridge.lines import LONG_BYTES, Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

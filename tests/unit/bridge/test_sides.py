@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon import protocol
-from daemon.bridge.requests import KEPT_CALL_BYTES, LONG_BYTES, MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
+from daemon.bridge.lines import LONG_BYTES
+from daemon.bridge.requests import KEPT_CALL_BYTES, MAX_OPEN, WAIT_SECONDS, WAITING_BYTES
 from daemon.wire import envelope
 from tests.unit.bridge.talking import (
     ACKNOWLEDGED,

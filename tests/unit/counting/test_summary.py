@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.counting.series import counters, hourly, in_all, most_called, summary
+from daemon.counting.summary import counters, hourly, in_all, most_called, summary
 from daemon.counting.tally import OK, REPAIRS
 from tests.tallies import new_tally
 

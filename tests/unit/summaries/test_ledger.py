@@ -10,8 +10,9 @@ from daemon.catalog.definitions import tools_digest
 from daemon.catalog.snapshot import fold
 from daemon.facts import Summarized, Switched
 from daemon.model import Summary
-from daemon.summaries import prompt as module
-from daemon.summaries.prompt import GIVE_UP, Ledger, ModelAnswer, Sentence
+from daemon.summaries import ledger as module
+from daemon.summaries.ledger import GIVE_UP, Ledger
+from daemon.summaries.prompt import ModelAnswer, Sentence
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, tool
 
 if TYPE_CHECKING:

@@ -1,0 +1,200 @@
+"""The account of summaries: which exist, which attempts failed, and what to ask next.
+
+Nothing that was answered is asked again, and nothing is asked more than `GIVE_UP` times: a tool that the model
+cannot summarise stays without a summary until it changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon.catalog.definitions import tools_digest
+from daemon.facts import Summarized
+from daemon.kit.mailbox import keep_latest
+from daemon.model import Summary
+from daemon.summaries.prompt import Question
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from daemon.catalog.snapshot import Catalog, ServerEntry
+    from daemon.model import Tool
+    from daemon.summaries.prompt import ModelAnswer
+
+GIVE_UP = 3
+"""Useless answers after which a tool is given up: a model that failed three times will fail again."""
+
+SHRINK = 4
+"""The factor by which the next question about unanswered tools shrinks. One tool of 20 may spoil the answer for
+all; the third question asks about each tool alone."""
+
+MAX_TRIED = 20_000
+"""Unanswered tools and servers that are remembered; beyond that the oldest are forgotten, and asked about
+again."""
+
+Tried = tuple[str, str]
+"""A server's name with a tool's schema hash, or with the digest of all its tools."""
+
+
+class _Said(msgspec.Struct):
+    """The summaries of one server, and of its tools by schema hash."""
+
+    summary: Summary | None = None
+    sentences: dict[str, Summary] = msgspec.field(default_factory=dict)
+
+
+class Ledger:
+    """The summaries and failed attempts of all servers of a catalog. Knows no clock and no endpoint."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, _Said] = {}
+        self._tried: dict[Tried, int] = {}
+        self._turns: dict[str, int] = {}
+        self._turn = 0
+
+    def next_question(self, catalog: Catalog, most: int) -> Question | None:
+        """The next question, about the server that has waited longest for its turn; None if nothing is open.
+
+        Args:
+            catalog: the current one.
+            most: the most tools in one question.
+        """
+        for entry in sorted(_asked_about(catalog), key=lambda entry: self._turns.get(entry.name, 0)):
+            question = self._question(catalog, entry, most)
+            if question is not None:
+                self._turn += 1
+                self._turns[entry.name] = self._turn
+                return question
+        return None
+
+    def waiting(self, catalog: Catalog) -> int:
+        """How many servers and tools still need a summary, not counting those given up."""
+        return sum(
+            len(self._missing(catalog, entry)) + self._wants_overview(entry) for entry in _asked_about(catalog)
+        )
+
+    @property
+    def given_up(self) -> int:
+        """How many servers and tools were given up."""
+        return sum(count >= GIVE_UP for count in self._tried.values())
+
+    def learn(self, question: Question, answer: ModelAnswer, at: float) -> None:
+        """Record an answer; tools that it leaves out count as failed attempts.
+
+        Args:
+            question: what was asked.
+            answer: the accepted part of the answer.
+            at: seconds since the epoch.
+        """
+        said = self._said.setdefault(question.server, _Said())
+        for tool in question.tools:
+            if (about := answer.tools.get(tool.name)) is None:
+                self._count((question.server, tool.schema_hash))
+            else:
+                said.sentences[tool.schema_hash] = Summary(
+                    text=about.text, keywords=about.keywords, of=tool.schema_hash, at=at
+                )
+        if answer.server is not None:
+            said.summary = Summary(
+                text=answer.server.text, keywords=answer.server.keywords, of=question.digest, at=at
+            )
+        elif question.overview is not None:
+            self._count((question.server, question.digest))
+
+    def failed(self, question: Question) -> None:
+        """Record that a question got no usable answer."""
+        for key in _keys(question):
+            self._count(key)
+
+    def news(self, catalog: Catalog) -> Iterator[Summarized]:
+        """A fact for each server with summaries that the catalog lacks; forgets those of what is gone."""
+        for name in self._said.keys() - catalog.servers.keys():
+            del self._said[name]
+            self._turns.pop(name, None)
+        for name, said in self._said.items():
+            entry = catalog.servers[name]
+            present = {tool.schema_hash for tool in (entry.tools or {}).values()}
+            said.sentences = {digest: each for digest, each in said.sentences.items() if digest in present}
+            unknown = said.sentences.keys() - entry.sentences.keys()
+            if unknown or self._is_newer(said.summary, entry):
+                yield Summarized(
+                    server=name,
+                    summary=said.summary if self._is_newer(said.summary, entry) else None,
+                    sentences={
+                        digest: each
+                        for digest, each in {**entry.sentences, **said.sentences}.items()
+                        if digest in present
+                    },
+                )
+
+    def _question(self, catalog: Catalog, entry: ServerEntry, most: int) -> Question | None:
+        missing = self._missing(catalog, entry)
+        tries = min((self._tries(entry, tool.schema_hash) for tool in missing), default=0)
+        size = max(1, most // SHRINK**tries)
+        tools = [tool for tool in missing if self._tries(entry, tool.schema_hash) == tries][:size]
+        digest = _digest(entry)
+        overview = self._wants_overview(entry)
+        if tools and (tries or self._tries(entry, digest)):
+            # A question that failed before is asked without the overview.
+            overview = False
+        if not tools and not overview:
+            return None
+        return Question(
+            server=entry.name,
+            description=entry.description,
+            overview=tuple((entry.tools or {}).values()) if overview else None,
+            digest=digest,
+            tools=tuple(tools),
+        )
+
+    def _missing(self, catalog: Catalog, entry: ServerEntry) -> list[Tool]:
+        said = self._said.get(entry.name, _NOTHING).sentences
+        return [
+            tool
+            for tool in (entry.tools or {}).values()
+            if tool.schema_hash not in entry.sentences
+            and tool.schema_hash not in said
+            and (entry.name, tool.name) not in catalog.switched_tools
+            and self._tries(entry, tool.schema_hash) < GIVE_UP
+        ]
+
+    def _wants_overview(self, entry: ServerEntry) -> bool:
+        if not entry.tools:
+            return False
+        digest = _digest(entry)
+        known: Iterable[Summary | None] = (entry.summary, self._said.get(entry.name, _NOTHING).summary)
+        return self._tries(entry, digest) < GIVE_UP and all(
+            summary is None or summary.of != digest for summary in known
+        )
+
+    def _is_newer(self, summary: Summary | None, entry: ServerEntry) -> bool:
+        if summary is None or summary == entry.summary:
+            return False
+        return entry.summary is None or (summary.of == _digest(entry) != entry.summary.of)
+
+    def _tries(self, entry: ServerEntry, about: str) -> int:
+        return self._tried.get((entry.name, about), 0)
+
+    def _count(self, key: Tried) -> None:
+        keep_latest(self._tried, key, self._tried.get(key, 0) + 1, MAX_TRIED)
+
+
+_NOTHING = _Said()
+
+
+def _asked_about(catalog: Catalog) -> list[ServerEntry]:
+    """The servers that get summaries: one that is switched off is not shown, so its texts are not sent out."""
+    return [entry for entry in catalog.servers.values() if entry.tools and not entry.disabled]
+
+
+def _digest(entry: ServerEntry) -> str:
+    return tools_digest(tool.schema_hash for tool in (entry.tools or {}).values())
+
+
+def _keys(question: Question) -> Iterator[Tried]:
+    for tool in question.tools:
+        yield question.server, tool.schema_hash
+    if question.overview is not None:
+        yield question.server, question.digest
