@@ -284,23 +284,7 @@ class Names:
     def since(self, key: ToolKey) -> float:
         """Since when all names of a tool have meant this tool, in seconds since the epoch."""
         names = (self.given.get(key), self.beside.get(key))
-        return max((self._since(name) for name in names if name), default=self.begun)
-
-    def records(self, held: Mapping[str, GivenName]) -> Iterator[GivenName]:
-        """The names to store: those that can no longer go to another tool, and are not held.
-
-        Args:
-            held: the stored names of this kind, which make no record: of tens of thousands, most are held.
-        """
-        for table, beside in ((self.given, False), (self.beside, True)):
-            for key, name in table.items():
-                was = held.get(name)
-                if was is not None and was.key == key and was.beside is beside:
-                    continue
-                if key not in self.provisional:
-                    yield GivenName(
-                        name=name, key=key, kind=self.spelling.kind, beside=beside, since=self._since(name)
-                    )
+        return max((self.valid_since(name) for name in names if name), default=self.begun)
 
     def remembering(self, names: Iterable[GivenName]) -> Names:
         """With names of earlier runs; those given in this run may have been shown, so they stay."""
@@ -326,7 +310,8 @@ class Names:
             remembered=remembered,
         )
 
-    def _since(self, name: str) -> float:
+    def valid_since(self, name: str) -> float:
+        """Since when a name has meant what it means, in seconds since the epoch."""
         return self.remembered.get(name, self.begun)
 
     def settled(self) -> Names:

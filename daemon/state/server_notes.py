@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain, islice
 from math import inf
 from operator import is_
 from typing import TYPE_CHECKING
@@ -12,15 +13,15 @@ import msgspec
 
 from daemon.catalog.loaded import ServerRecord, judge_stored
 from daemon.catalog.naming import NO_NAMES
-from daemon.model import Kind
+from daemon.model import GivenName, Kind
 from daemon.state.sql import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from daemon.catalog.naming import Names
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.model import GivenName, Tool
+    from daemon.model import Tool, ToolKey
 
 
 NAME_BYTES = 2000
@@ -28,12 +29,16 @@ NAME_BYTES = 2000
 longer; whom that belongs to is settled anew at each start."""
 
 
+NAMES_AT_ONCE = 2000
+"""Names that one batch writes or deletes at most: 10 ms of the event loop. The next batch has the rest."""
+
+
 class NameNotes:
     """The store's content about names; since when a name means its tool, say, is for the store to say."""
 
     def __init__(self) -> None:
         """Start with no stored names."""
-        self._held: dict[Kind, dict[str, GivenName]] = {}
+        self._held: dict[tuple[Kind, bool], dict[str, ToolKey]] = {}
         self._settled: tuple[Names, ...] = ()
         self._shared = False
 
@@ -50,7 +55,7 @@ class NameNotes:
         self._settled = ()
 
     def difference(self, now: Mapping[Kind, Names]) -> tuple[tuple[GivenName, ...], tuple[GivenName, ...]]:
-        """The names to write, and the names to delete.
+        """The names to write and the names to delete, at most `NAMES_AT_ONCE` together.
 
         Args:
             now: all present names, by the kind that stands in their records (`names_in`).
@@ -58,18 +63,10 @@ class NameNotes:
         tables = tuple(now.values())
         if len(tables) == len(self._settled) and all(map(is_, tables, self._settled)):
             return (), ()
-        given = tuple(
-            each
-            for names in tables
-            for each in names.records(self._held.get(names.spelling.kind, {}))
-            if _can_be_kept(each)
-        )
-        gone = tuple(
-            each
-            for kind, held in self._held.items()
-            for each in held.values()
-            if self._is_gone(each, now.get(kind, NO_NAMES))
-        )
+        gone = tuple(islice(self._gone(now), NAMES_AT_ONCE))
+        # Its former meaning goes before a name is written; otherwise two daemons seem to have given it.
+        left = NAMES_AT_ONCE - len(gone)
+        given = tuple(islice(chain.from_iterable(map(self._new, tables)), left))
         if not (given or gone):
             self._settled = tables
         return given, gone
@@ -77,13 +74,28 @@ class NameNotes:
     def were_written(self, given: Iterable[GivenName], gone: Iterable[GivenName]) -> None:
         """Note that the store has been written."""
         for each in gone:
-            self._held.get(each.kind, {}).pop(each.name, None)
+            self._held.get((each.kind, each.beside), {}).pop(each.name, None)
         for each in given:
-            self._held.setdefault(each.kind, {})[each.name] = each
+            self._held.get((each.kind, not each.beside), {}).pop(each.name, None)
+            self._held.setdefault((each.kind, each.beside), {})[each.name] = each.key
 
-    def _is_gone(self, held: GivenName, names: Names) -> bool:
-        owner = names.owners.get(held.name)
-        return owner is None if self._shared else owner != held.key
+    def _new(self, names: Names) -> Iterator[GivenName]:
+        """The names that the store lacks and that can no longer go to another tool."""
+        kind = names.spelling.kind
+        for table, beside in ((names.given, False), (names.beside, True)):
+            held = self._held.get((kind, beside), {})
+            # Of tens of thousands most are held: nothing is made or called for those.
+            for key, name in [(key, name) for key, name in table.items() if held.get(name) != key]:
+                if key not in names.provisional and _can_be_kept(name):
+                    yield GivenName(name=name, key=key, kind=kind, beside=beside, since=names.valid_since(name))
+
+    def _gone(self, now: Mapping[Kind, Names]) -> Iterator[GivenName]:
+        """The stored names that no longer mean what they did; other daemons' names are not taken back."""
+        for (kind, beside), held in self._held.items():
+            owners = now.get(kind, NO_NAMES).owners
+            for name, key in [(name, key) for name, key in held.items() if owners.get(name) != key]:
+                if name not in owners or not self._shared:
+                    yield GivenName(name=name, key=key, kind=kind, beside=beside)
 
 
 def names_in(catalog: Catalog) -> Mapping[Kind, Names]:
@@ -91,8 +103,8 @@ def names_in(catalog: Catalog) -> Mapping[Kind, Names]:
     return {Kind.TOOL: catalog.names, Kind.PROMPT: catalog.prompt_names, Kind.RESOURCE: catalog.uris}
 
 
-def _can_be_kept(name: GivenName) -> bool:
-    return len(name.name) <= NAME_BYTES and len(name.name.encode(errors="replace")) <= NAME_BYTES
+def _can_be_kept(name: str) -> bool:
+    return len(name) <= NAME_BYTES and len(name.encode(errors="replace")) <= NAME_BYTES
 
 
 Switches = frozenset[tuple[str, str]]

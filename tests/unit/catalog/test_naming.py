@@ -202,8 +202,14 @@ def test_what_nobody_was_shown_yet_gives_way_to_the_memory() -> None:
 
 def test_a_second_name_beside_a_meta_tool_is_remembered_too() -> None:
     given = naming.assign(naming.NO_NAMES, [claims("a", "call_tool")], reserved={"call_tool"})
-    records = tuple(given.records({}))
-    assert {(each.name, each.beside) for each in records} == {("call_tool", False), ("a__call_tool", True)}
+    assert (given.given, given.beside) == (
+        {("a", "call_tool"): "call_tool"},
+        {("a", "call_tool"): "a__call_tool"},
+    )
+    records = [
+        GivenName(name=name, key=("a", "call_tool"), beside=beside)
+        for name, beside in (("call_tool", False), ("a__call_tool", True))
+    ]
     again = naming.assign(naming.NO_NAMES.remembering(records), [claims("a", "call_tool")], {"call_tool"})
     assert again.owners == given.owners
     assert again.name_beside(("a", "call_tool"), {"call_tool"}) == "a__call_tool"

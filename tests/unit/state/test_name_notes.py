@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Claims, Names, assign
 from daemon.model import GivenName, Kind
-from daemon.state.server_notes import NAME_BYTES, NameNotes
+from daemon.state.server_notes import NAME_BYTES, NAMES_AT_ONCE, NameNotes
 
 
 def claims(server: str, *tools: str, pending: bool = False) -> Claims:
@@ -43,6 +43,18 @@ def test_a_name_whose_server_has_left_goes_and_is_given_anew() -> None:
     assert written(notes, NO_NAMES) == (set(), {"x"})
     notes.heard([old], shared=False)
     assert written(notes, assign(NO_NAMES, [claims("a", "x")])) == ({"x"}, {"x"})
+
+
+def test_a_server_with_many_new_names_is_written_in_several_batches_old_meanings_first() -> None:
+    notes, own = NameNotes(), [f"t{number}" for number in range(NAMES_AT_ONCE + 1)]
+    notes.heard([GivenName(name=name, key=("gone", name)) for name in own], shared=False)
+    names = assign(NO_NAMES, [claims("a", *own)])
+    assert [tuple(map(len, written(notes, names))) for _ in range(4)] == [
+        (0, NAMES_AT_ONCE),
+        (NAMES_AT_ONCE - 1, 1),
+        (2, 0),
+        (0, 0),
+    ]
 
 
 def test_what_another_daemon_gave_is_not_taken_back() -> None:
