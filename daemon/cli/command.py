@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daemon.cli.control import EX_FAULT, ask_with, guarded
+from daemon.cli.control import EX_FAULT, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
 from daemon.cli.table import EX_CONFIG
 from daemon.safety.escape import document, visible
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Answer = dict[str, Any]
-    AddArgument = Callable[[argparse.ArgumentParser], object]
+    AddArgument = Callable[[Any], object]
 
 _YES = frozenset({"", "y", "yes"})
 
@@ -42,12 +42,16 @@ class CommandLine(NamedTuple):
     """What each exit status means, except those that many commands share (`EXITS`)."""
     run: Callable[[argparse.Namespace], int]
     """Does it, and returns the exit status. Raises `UsageError`, and what `control.guarded` reports."""
+    usage: str = ""
+    """The usage line behind the command's name, where argparse's own would mislead."""
     arguments: tuple[AddArgument, ...] = ()
     """Each adds an option, or some, besides those of `json` and `seconds`."""
     json: bool = True
     """Whether it can print data for programs."""
     seconds: float | None = ANSWER_SECONDS
     """How long it waits for the daemon unless told otherwise; None if it asks none."""
+    needs: bool = True
+    """Whether it fails where the daemon that it asks cannot be reached."""
     reaches: bool = True
     """Whether it concerns a daemon at all; if not, `--socket` is accepted and has no effect."""
     intermixed: bool = False
@@ -59,15 +63,16 @@ class CommandLine(NamedTuple):
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Reads its command line."""
-        asks = self.seconds is not None
         made = parser(
             self.name,
             self.description,
             examples=self.examples,
             exits=self.exits,
-            asks=asks,
+            asks=self.needs and self.seconds is not None,
             reaches=self.reaches,
         )
+        if self.usage:
+            made.usage = f"mcpd {self.name} {self.usage}"
         for add in self.arguments:
             add(made)
         if self.json:
@@ -97,6 +102,22 @@ def argument(*names: str, **how: Any) -> AddArgument:
     return lambda made: made.add_argument(*names, **how)
 
 
+def flag(name: str, meaning: str) -> AddArgument:
+    """An option without a value."""
+    return argument(name, action="store_true", help=meaning)
+
+
+def either(*options: AddArgument) -> AddArgument:
+    """Options of which one at most is given."""
+
+    def add(made: argparse.ArgumentParser) -> None:
+        only = made.add_mutually_exclusive_group()
+        for option in options:
+            option(only)
+
+    return add
+
+
 def asking(
     method: str,
     params: Callable[[argparse.Namespace], dict[str, Any]],
@@ -120,15 +141,15 @@ def asking(
     return run
 
 
-def drawn(view: str, **more: object) -> Callable[[Answer], str]:
+def drawn(view: str, **more: object) -> Callable[..., str]:
     """Draws an answer on the screen of stdout, by a function `module:name` that imports rich."""
 
-    def draw(answer: Answer) -> str:
+    def draw(*answer: object) -> str:
         from daemon.cli.terminal import Screen  # noqa: PLC0415 - imports rich
 
         module, _, name = view.partition(":")
         render: Callable[..., str] = getattr(importlib.import_module(module), name)
-        return render(answer, screen=Screen.of(sys.stdout, os.environ), **more)
+        return render(*answer, screen=Screen.of(sys.stdout, os.environ), **more)
 
     return draw
 
@@ -151,10 +172,10 @@ def reported(change: Callable[[], int], advice: str = "") -> int:
     try:
         return change()
     except ConfigError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}\nmcpd: nothing was changed{advice}", file=sys.stderr)
+        note(f"{error}\nmcpd: nothing was changed{advice}", lines=True)
         return EX_CONFIG
     except McpdError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
+        note(str(error), lines=True)
         return EX_FAULT
 
 
@@ -173,7 +194,7 @@ def agreed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not has_terminal():
-        print("mcpd: there is no terminal to ask in: --yes agrees", file=sys.stderr)
+        note("there is no terminal to ask in: --yes agrees")
         return False
     print(f"{question} [Y/n] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()

@@ -232,15 +232,20 @@ def ask_with(
     return ask(method, params, path=path, timeout=timeout or options.timeout, companion=companion)
 
 
+def note(text: str, *, lines: bool = False) -> None:
+    """Print a remark to stderr, because programs read stdout; `lines`: it has several."""
+    print(f"mcpd: {visible(text, lines=lines)}", file=sys.stderr, flush=True)
+
+
 def guarded(action: Callable[[], int]) -> int:
     """Run a command; if the daemon cannot be reached or refuses, print why and return the exit status."""
     try:
         return action()
     except DaemonUnreachable as error:
-        print(f"mcpd: {error}", file=sys.stderr)
+        note(str(error), lines=True)
         return EX_UNREACHABLE
     except RemoteFault as fault:
-        print(f"mcpd: {visible(fault.message)}", file=sys.stderr)
+        note(fault.message)
         return EX_FAULT
 
 

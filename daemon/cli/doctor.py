@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.checks.findings import Running, Scene
-from daemon.cli.control import DaemonUnreachable, RemoteFault, ask
-from daemon.cli.options import add_json, parser
+from daemon.checks.examination import examine, told
+from daemon.checks.findings import Level, Running, Scene
+from daemon.cli.command import drawn
+from daemon.cli.control import EX_FAULT, DaemonUnreachable, RemoteFault, ask, note
 from daemon.config.model import Listen
 from daemon.config.parse import load, load_with_notes
 from daemon.config.state_url import of_file, resolve
 from daemon.errors import ConfigError
 from daemon.host import paths
 from daemon.processes import proc
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import document
 from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from daemon.config.model import Config
     from daemon.config.state_url import StateUrl
     from daemon.errors import Fault
-
-    Told = Mapping[str, str]
 
 
 ASK_SECONDS = 3.0
@@ -127,9 +124,8 @@ def _named(running: Running, key: str) -> Path:
 
 def _daemon(control: Path, environ: Mapping[str, str], seconds: float) -> tuple[Running | None, str]:
     """The daemon, or why it does not answer; the reason is empty if the socket does not exist."""
-    asked = partial(ask, path=str(control), timeout=seconds)
     try:
-        return _running(asked("status", {}), environ), ""
+        return _running(ask("status", {}, path=str(control), timeout=seconds), environ), ""
     except DaemonUnreachable as error:
         # Without its advice, which is about options that the doctor does not have.
         return None, error.problem if os.path.lexists(control) else ""
@@ -189,21 +185,8 @@ def _place(config: Config | None, state: Path, running: Running | None) -> State
     return resolve(config.state.url if config else None, state)
 
 
-EX_FAULT = 1
-"""At least one fault was found."""
-
-
-def main(argv: list[str]) -> int:
-    """Look at everything and print the findings.
-
-    Returns:
-        0: there is no fault, perhaps warnings; 1: there is one; 2: usage.
-    """
-    options = make_parser().parse_args(argv)
-    # Here, so that `--help` does not pay for attrs and cattrs.
-    from daemon.checks.examination import examine, told  # noqa: PLC0415
-    from daemon.checks.findings import Level  # noqa: PLC0415
-
+def doctor(options: argparse.Namespace) -> int:
+    """Look at everything, and print the findings."""
     try:
         scene = gather(
             options.config,
@@ -214,60 +197,12 @@ def main(argv: list[str]) -> int:
         )
     except OSError as error:
         why = f"{error.filename or 'the system'}: {error.strerror or error}"
-        print(
-            f"mcpd: this user cannot even look around ({visible(why)}). Run it as the daemon's.",
-            file=sys.stderr,
-        )
+        note(f"this user cannot even look around ({why}). Run it as the daemon's.")
         return EX_FAULT
     findings = list(told(examine(scene), scene))
     counts = {level.value: sum(each["level"] == level for each in findings) for level in Level}
     if options.json:
         print(document({"ok": not counts["fault"], "counts": counts, "findings": findings}))
     else:
-        _show(findings, counts)
+        print(drawn("daemon.cli.views:render_findings")(findings, counts))
     return EX_FAULT if counts["fault"] else 0
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "doctor",
-        "Look at the configuration, the sockets, the state, systemd's units, the limits, each server and what"
-        " killed daemons have left; say what is wrong, why, and what to do. Works with and without a running"
-        " daemon; starts nothing, changes nothing without --end-leftovers, asks nobody outside this machine,"
-        " and prints no secret.",
-        examples=(
-            "mcpd doctor",
-            "mcpd doctor --config mcpd.json",
-            "mcpd doctor --end-leftovers",
-            "mcpd doctor --json | jq '.findings[] | select(.level != \"ok\")'",
-        ),
-        exits={0: "there is no fault, perhaps warnings", 1: "there is a fault"},
-        asks=False,
-    )
-    made.add_argument(
-        "--config",
-        metavar="F",
-        type=Path,
-        help="the configuration (default: the running daemon's, else the one that `mcpd run` would use)",
-    )
-    made.add_argument(
-        "--state-dir",
-        metavar="D",
-        type=Path,
-        help="where state is kept (default: where the running daemon has it, else where `mcpd run` would)",
-    )
-    made.add_argument(
-        "--end-leftovers",
-        action="store_true",
-        help="end the processes that a killed daemon left behind: SIGTERM, then SIGKILL after 2 s",
-    )
-    add_json(made)
-    return made
-
-
-def _show(told: Sequence[Told], counts: Mapping[str, int]) -> None:
-    from daemon.cli.terminal import Screen  # noqa: PLC0415
-    from daemon.cli.views import render_findings  # noqa: PLC0415 - imports rich, which `--json` does without
-
-    print(render_findings(told, counts, Screen.of(sys.stdout, os.environ)))

@@ -12,8 +12,8 @@ from datetime import time as clock_time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import CommandLine, argument
-from daemon.cli.control import ask_with
-from daemon.cli.following import follow, news, note
+from daemon.cli.control import ask_with, note
+from daemon.cli.following import follow, news
 from daemon.cli.options import add_follow, add_last, length_in
 from daemon.safety.escape import visible
 

@@ -13,8 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli import EX_PIPE
-from daemon.cli.control import DaemonUnreachable, ask_with
-from daemon.safety.escape import visible
+from daemon.cli.control import DaemonUnreachable, ask_with, note
 
 if TYPE_CHECKING:
     import argparse
@@ -86,8 +85,3 @@ def news(options: argparse.Namespace, method: str, params: Json) -> Json:
     """Ask the daemon, and have it wait until there is something to answer."""
     wanted = {**params, "wait": WAIT_SECONDS}
     return ask_with(options, method, wanted, timeout=options.timeout + WAIT_SECONDS)
-
-
-def note(text: str) -> None:
-    """Print a remark about what is shown to stderr, because programs read stdout."""
-    print(f"mcpd: {visible(text)}", file=sys.stderr, flush=True)

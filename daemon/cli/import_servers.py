@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli import EX_CONFIG
-from daemon.cli.command import UsageError, agreed, reported
-from daemon.cli.control import EX_FAULT
-from daemon.cli.options import add_control, add_json, add_unsandboxed, parser
+from daemon.cli.command import agreed
+from daemon.cli.control import EX_FAULT, note
+from daemon.cli.install import clients_of, say, shown, this_machine
 from daemon.cli.taking_effect import reloaded
-from daemon.cli.terminal import draw, grid, paragraph, safe
+from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
 from daemon.host.paths import abbreviated, config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
+from daemon.setup.clients.found import find
+from daemon.setup.clients.importing import plan
+from daemon.setup.drafts import drafted, read_present
+from daemon.setup.own_variables import with_own_variables
 
 if TYPE_CHECKING:
     import argparse
@@ -26,11 +29,11 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from daemon.cli.terminal import Screen
     from daemon.setup.clients.found import ClientServers, Origin
     from daemon.setup.clients.importing import ImportPlan, PlannedServer
-    from daemon.setup.clients.programs import ClientProgram
     from daemon.setup.drafts import Draft, Present
+
+# --- what is shown ----------------------------------------------------------------------------------------
 
 
 def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: str) -> str:
@@ -42,9 +45,8 @@ def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: st
             rows.add_column(heading, overflow="fold")
         for server in planned.added:
             secrets = ", ".join((*server.secrets, *(f"{name} (not set)" for name in server.missing)))
-            rows.add_row(
-                safe(server.name), safe(_origins(server.origins)), safe(_runs(server.entry)), safe(secrets)
-            )
+            cells = (server.name, _origins(server.origins), _runs(server.entry), secrets)
+            rows.add_row(*map(safe, cells))
         parts.append(rows)
     elif not planned.servers:
         parts += _nothing(findings, home)
@@ -56,9 +58,8 @@ def table(planned: ImportPlan, findings: ClientServers, screen: Screen, home: st
     own = [_origins([origin]) for origin in findings.own]
     parts += _section("mcpd has these already:", there)
     parts += _section("mcpd itself stands in:", list(dict.fromkeys(own)))
-    to_know = [note for server in planned.added for note in _to_know(server)]
-    waiting = [server for server in planned.added if server.missing]
-    parts += _section("To know:", [*to_know, *_waiting(waiting)])
+    to_know = [line for server in planned.added for line in _to_know(server)]
+    parts += _section("To know:", [*to_know, *_waiting(planned.added)])
     left = [f"{each.origin.name} ({_origins([each.origin])}) {each.why}" for each in planned.left]
     parts += _section("Cannot be taken:", left)
     parts += _section("Could not be read:", [each.in_a_line for each in findings.unread])
@@ -112,14 +113,13 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
         )
     if server.entry.get("cwd") and all(origin.place.scope != "user" for origin in server.origins):
         yield f"{name}: is started in {server.entry['cwd']}"
-    yield from (f"{name}: {note.key}: {note.message}" for note in server.notes if note.lost)
+    yield from (f"{name}: {each.key}: {each.message}" for each in server.notes if each.lost)
     yield from (f"{name} {each.written}" for each in server.known)
 
 
-def _waiting(waiting: Sequence[PlannedServer]) -> Iterator[str]:
+def _waiting(servers: Sequence[PlannedServer]) -> Iterator[str]:
     """The servers that wait for values, in one line: of a dozen clients there may be as many."""
-    if waiting:
-        names = ", ".join(f"{server.name} ({', '.join(server.missing)})" for server in waiting)
+    if names := ", ".join(f"{each.name} ({', '.join(each.missing)})" for each in servers if each.missing):
         yield (
             f'{names}: not started until these values, which are set nowhere, stand in the file "env" beside'
             " the configuration, each as a line NAME=..."
@@ -154,7 +154,7 @@ def _server(server: PlannedServer) -> dict[str, Any]:
         "secrets": [*server.secrets],
         "missing": [*server.missing],
         "differsFrom": server.beside,
-        "notes": [*_to_know(server), *_waiting([server] if server.missing else [])],
+        "notes": [*_to_know(server), *_waiting([server])],
     }
 
 
@@ -167,131 +167,52 @@ def _origin(origin: Origin) -> dict[str, str]:
     }
 
 
-PATIENCE = 60.0
-"""Seconds that a daemon may take to begin with the servers (as `mcpd reload`)."""
+# --- what is done -----------------------------------------------------------------------------------------
 
 
-def main(argv: list[str]) -> int:
-    """Find the servers of clients, and add them with `--write`.
-
-    Returns:
-        0: found, or added; 1: there are none, something could not be read, or it was not wanted; 2: usage;
-        78: mcpd's own configuration is faulty.
-    """
-    made = make_parser()
-    options = made.parse_args(argv)
-    # Here, so that `--help` does not pay for attrs and cattrs.
-    from daemon.cli.client_changes import clients_of  # noqa: PLC0415
-
-    try:
-        programs = clients_of(options.clients)
-    except UsageError as error:
-        made.error(str(error))
-    return reported(lambda: _migrate(options) if options.migrate_env else _import(options, programs))
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "import",
-        "Find the MCP servers that clients on this machine have, each once, however many clients have it. No"
-        " client's file is changed. With --write, servers that mcpd does not have yet are added to its"
-        " configuration; their secrets go to the file 'env' beside it, which only you can read.",
-        examples=(
-            "mcpd import",
-            "mcpd import --from claude-code cursor --dry-run",
-            "mcpd import --write",
-            "mcpd import --json | jq '.servers[].name'",
-        ),
-        exits={
-            0: "servers were found; with --write, mcpd has them",
-            1: "there are none, a file could not be read or written, or you said no",
-            EX_CONFIG: "mcpd's own configuration is faulty: nothing was changed",
-        },
-        asks=False,
-    )
-    made.add_argument(
-        "--from",
-        dest="clients",
-        metavar="CLIENT",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="only these clients: claude-code, cursor, codex, ... (docs/setup.md has all)",
-    )
-    made.add_argument("--write", action="store_true", help="add them to mcpd's configuration")
-    add_unsandboxed(made)
-    made.add_argument(
-        "--migrate-env",
-        action="store_true",
-        help="import nothing: give each server of mcpd's configuration variables of its own, SERVER__NAME, in"
-        " place of those that servers share; shows the difference, and asks",
-    )
-    made.add_argument("--dry-run", action="store_true", help="show what --write would change, as a diff")
-    made.add_argument("--yes", action="store_true", help="with --write: do not ask")
-    add_json(made)
-    add_control(made, PATIENCE)
-    return made
-
-
-def _import(options: argparse.Namespace, programs: Sequence[ClientProgram]) -> int:
-    from daemon.cli.client_changes import this_machine  # noqa: PLC0415 - as above
-    from daemon.cli.terminal import Screen  # noqa: PLC0415
-    from daemon.setup.clients.found import find  # noqa: PLC0415
-    from daemon.setup.clients.importing import plan  # noqa: PLC0415
-    from daemon.setup.drafts import drafted, read_present  # noqa: PLC0415
-
-    machine = this_machine(options.unsandboxed)
-    path = config_file(os.environ)
-    findings = find(machine, programs)
-    present = read_present(path)
-    planned = plan(
-        findings, written=present.servers, kept=present.variables, environ=os.environ, source=path.absolute()
-    )
+def import_servers(options: argparse.Namespace) -> int:
+    """Find the servers of clients, and add them with `--write`."""
+    programs = clients_of(options.clients)
+    if options.migrate_env:
+        return _migrate(options)
+    machine, path = this_machine(options.unsandboxed), config_file(os.environ)
+    findings, present = find(machine, programs), read_present(path)
+    written, kept = present.servers, present.variables
+    planned = plan(findings, written=written, kept=kept, environ=os.environ, source=path.absolute())
     draft = drafted(present, planned, os.environ) if options.write or options.dry_run else None
-    status = EX_FAULT if findings.unread or not planned.servers else 0
     if not options.json:
         print(table(planned, findings, Screen.of(sys.stdout, os.environ), str(machine.home)))
-    if options.dry_run:
-        assert draft is not None
+    if draft is not None and options.dry_run:
         _print_diff(draft, as_json=options.json)
     elif draft is not None and planned.added:
         if not options.yes and not _wanted(planned, present):
             return EX_FAULT
         draft.write()
         if not options.json:
-            print(_written(planned, present))
-            print(_taken_up(options, path))
+            say(_written(planned, present), _taken_up(options, path))
     elif options.yes:
-        print(
-            "mcpd: nothing was written: --yes agrees to what --write does (`mcpd import --write --yes`)",
-            file=sys.stderr,
-        )
+        note("nothing was written: --yes agrees to what --write does (`mcpd import --write --yes`)")
     if options.json:
         print(document({**data(planned, findings), "written": options.write and not options.dry_run}))
-    return status
+    return EX_FAULT if findings.unread or not planned.servers else 0
 
 
 def _migrate(options: argparse.Namespace) -> int:
     """Give each server variables of its own, once the difference was shown and agreed to."""
-    from daemon.setup.drafts import read_present  # noqa: PLC0415 - as above
-    from daemon.setup.own_variables import with_own_variables  # noqa: PLC0415
-
     path = config_file(os.environ).absolute()
     made = with_own_variables(read_present(path), os.environ)
     _print_diff(made.draft, as_json=False)
     for name in made.unused:
-        print(
-            f"mcpd: no server refers to {name}, and the daemon no longer gets it from this file: remove it, or"
-            " set it for the daemon itself (`systemctl --user edit mcpd`)",
-            file=sys.stderr,
+        note(
+            f"no server refers to {name}, and the daemon no longer gets it from this file: remove it, or"
+            " set it for the daemon itself (`systemctl --user edit mcpd`)"
         )
     if options.dry_run or not made.draft.diff():
         return 0
     if not agreed("\nWrite this?", yes=options.yes):
         return EX_FAULT
     made.draft.write()
-    print(_taken_up(options, path))
+    say(_taken_up(options, path))
     return 0
 
 
@@ -303,22 +224,23 @@ def _print_diff(draft: Draft, *, as_json: bool) -> None:
 
 def _wanted(planned: ImportPlan, present: Present) -> bool:
     """Whether the user wants what the table shows."""
-    number = len(planned.added)
-    servers = "this server" if number == 1 else f"these {number} servers"
-    if agreed(f"\nAdd {servers} to {present.config.path}?", yes=False):
+    if agreed(f"\nAdd {these(planned)} to {present.config.path}?", yes=False):
         return True
-    print("mcpd: nothing was changed", file=sys.stderr)
+    note("nothing was changed")
     return False
+
+
+def these(planned: ImportPlan) -> str:
+    """The servers that are to be added, in a question."""
+    return "this server" if len(planned.added) == 1 else f"these {len(planned.added)} servers"
 
 
 def _written(planned: ImportPlan, present: Present) -> str:
     """What was written, in one line."""
-    from daemon.cli.client_changes import shown  # noqa: PLC0415 - as above
-
     said = f"added {counted(len(planned.added), 'server')} to {shown(present.config.path)}"
     if kept := len(planned.variables):
         said += f", {counted(kept, 'secret')} to {shown(present.env.path)}, which only you can read"
-    return visible(f"\n{said}", lines=True)
+    return f"\n{said}"
 
 
 def _taken_up(options: argparse.Namespace, path: Path) -> str:
@@ -326,6 +248,4 @@ def _taken_up(options: argparse.Namespace, path: Path) -> str:
     effect = reloaded(options, path)
     if not effect.asked:
         return "no daemon runs: `mcpd start` starts one, and so does the first client"
-    if effect.problem:
-        return visible(effect.problem)
-    return "the daemon starts them now: `mcpd status` shows how they are"
+    return effect.problem or "the daemon starts them now: `mcpd status` shows how they are"

@@ -1,132 +1,239 @@
-"""`mcpd install`: puts mcpd into a client's configuration."""
+"""`mcpd install` and `mcpd uninstall`: mcpd put into clients' configurations, and taken out again."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from daemon.cli import EX_CONFIG
-from daemon.cli import client_changes as clients
-from daemon.cli.command import CommandLine, UsageError, agreed, argument
+from daemon.cli.command import UsageError, agreed
 from daemon.cli.control import EX_FAULT
-from daemon.host.paths import config_file
+from daemon.config.parse import load
+from daemon.documents.files import DocumentError
+from daemon.errors import ConfigError
+from daemon.host.paths import abbreviated, config_file, home, state_dir
+from daemon.safety.escape import visible
+from daemon.setup.clients.file_plans import apply, difference, install_plans, preview, uninstall_plans
+from daemon.setup.clients.importing import ConfiguredServers
+from daemon.setup.clients.installing import Installation, own_command
+from daemon.setup.clients.known_programs import PROGRAMS, named
+from daemon.setup.clients.programs import Machine
+from daemon.setup.clients.records import Records
+from daemon.setup.clients.rules import held_rules, keeping, listed
+from daemon.setup.drafts import read_present
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from daemon.setup.clients.file_plans import FilePlan
-    from daemon.setup.clients.importing import ConfiguredServers
-    from daemon.setup.clients.installing import Installation
-    from daemon.setup.clients.programs import ClientProgram, Machine
+    from daemon.setup.clients.file_plans import FileChange, FilePlan
+    from daemon.setup.clients.programs import ClientProgram
     from daemon.setup.clients.rules import ToolRule
 
+# --- which clients, and where -----------------------------------------------------------------------------
 
-def _run(options: argparse.Namespace) -> int:
+
+def chosen(options: argparse.Namespace) -> list[ClientProgram]:
+    """The clients that a command line means by their names or `--all`.
+
+    Raises:
+        UsageError: it does not say which, or one is not known.
+    """
+    if bool(options.client) is options.all:
+        raise UsageError(f"name the clients, or write --all: {', '.join(PROGRAMS)}")
+    return clients_of(options.client)
+
+
+def clients_of(names: Sequence[str]) -> list[ClientProgram]:
+    """The clients of these names, each once, or all without names.
+
+    Raises:
+        UsageError: one is not known.
+    """
+    try:
+        return list(dict.fromkeys(map(named, names))) or list(PROGRAMS.values())
+    except LookupError as error:
+        raise UsageError(visible(str(error))) from None
+
+
+def this_machine(unsandboxed: Sequence[str] = ()) -> Machine:
+    """The machine that a command is given on; `unsandboxed` names servers taken out of their sandboxes."""
+    at = home(os.environ)
+    try:
+        directory = Path.cwd()
+    except FileNotFoundError:  # it was removed
+        directory = at
+    return Machine(home=at, directory=directory, environ=os.environ, unsandboxed=frozenset(unsandboxed))
+
+
+def records() -> Records:
+    """What is kept of clients' files."""
+    return Records(state_dir(os.environ))
+
+
+def is_here(program: ClientProgram, machine: Machine) -> bool:
+    """Whether a client is on this machine: one of its files, their directory, or a program of its name."""
+    shared = {machine.home, machine.directory}
+    paths = [place.path for place in program.places(machine)]
+    return any(path.exists() or (path.parent not in shared and path.parent.is_dir()) for path in paths) or any(
+        map(shutil.which, (program.name, *program.aliases))
+    )
+
+
+def shown(path: Path) -> str:
+    """A path as people write it."""
+    return abbreviated(str(path), os.environ.get("HOME", ""))
+
+
+def say(*lines: str) -> None:
+    """Print what may hold names from files."""
+    for line in lines:
+        print(visible(line, lines=True))
+
+
+def change_files(
+    program: ClientProgram, plans: Callable[[], list[FilePlan]], *, dry_run: bool = False
+) -> list[FileChange] | None:
+    """Change a client's files, or show what would change; None if it cannot be done, which is said."""
+    try:
+        if not dry_run:
+            return apply(plans(), program.name, records())
+        changes = preview(plans())
+    except (DocumentError, ConfigError) as error:
+        print(visible(f"mcpd: {program.title}: {error}", lines=True), file=sys.stderr)
+        return None
+    for change in changes:
+        if text := difference(change.found.path, change.before, change.after, change.form):
+            print(text, end="")
+    return changes
+
+
+def installed_in_words(program: ClientProgram, changes: Sequence[FileChange]) -> list[str]:
+    """What installing has done, or found done."""
+    places = [shown(change.found.path) for change in changes if change.record is not None]
+    taken = [name for change in changes for name in change.taken]
+    left = [name for change in changes for name in change.left]
+    if not places:
+        return [f"{program.title}: nothing to do: mcpd has none of its servers (`mcpd import --write`)"]
+    been = "is in" if any(change.writes for change in changes) else "is already in"
+    instead = f", and has {', '.join(dict.fromkeys(taken))} for it" if taken else ""
+    lines = [f"{program.title}: mcpd {been} {', '.join(places)}{instead}"]
+    if left:
+        stays, them = ("stays", "it") if len(left) == 1 else ("stay", "them")
+        lines.append(
+            f"  {', '.join(left)} {stays} there as well: mcpd does not have {them}, or has {them} switched off"
+            " (`mcpd import`)"
+        )
+    return lines
+
+
+def uninstalled_in_words(program: ClientProgram, changes: Sequence[FileChange]) -> list[str]:
+    """What uninstalling has done; nothing if mcpd was not there."""
+    done = (change for change in changes if change.writes or change.former is not None)
+    return [f"{program.title}: {_uninstalled(program, change)}" for change in done]
+
+
+def _uninstalled(program: ClientProgram, change: FileChange) -> str:
+    path = shown(change.found.path)
+    if change.former is None:
+        return (
+            f"mcpd's entry is out of {path}. There is no record of what stood there before, so nothing else was"
+            " changed"
+        )
+    if change.exact:
+        return f"{path} is gone, as before" if change.after is None else f"{path} is as it was, byte for byte"
+    if change.before is None:
+        return f"{path} had been removed, and stays so"
+    parts = [f"mcpd is out of {path}, which has been edited since: that stays"]
+    if change.back:
+        parts.append(f"{', '.join(change.back)} put back")
+    if change.kept:
+        parts.append(f"{', '.join(change.kept)} not put back, for there is another entry now")
+    backup = records().directory(program.name, change.found.path)
+    if change.former.original is not None:
+        parts.append(f"what it was before is in {shown(backup)}/original")
+    return "; ".join(parts)
+
+
+# --- installing -------------------------------------------------------------------------------------------
+
+
+class Installing(NamedTuple):
+    """Putting mcpd into clients of a machine."""
+
+    machine: Machine
+    wanted: Installation
+    known: ConfiguredServers
+    """The servers that mcpd has."""
+    scope: str = "user"
+
+    def held(self, program: ClientProgram) -> tuple[list[str], list[ToolRule]]:
+        """The servers of a client that mcpd has, and its rules that go by their names."""
+        lookup = self.known.lookup(program, self.machine)
+        return held_rules(program, self.machine, lookup, self.known.servers, records(), self.scope)
+
+    def plans(self, program: ClientProgram) -> list[FilePlan]:
+        """What is to be done with a client's files."""
+        wanted, lookup = keeping(self.wanted, *self.held(program)), self.known.lookup(program, self.machine)
+        return install_plans(program, self.machine, wanted, self.scope, lookup, records())
+
+    def is_pending(self, program: ClientProgram) -> bool:
+        """Whether there is something to do for a client, or something that keeps it from being done."""
+        try:
+            return any(change.writes for change in preview(self.plans(program)))
+        except (ConfigError, DocumentError):
+            return True
+
+    def put_into(
+        self, programs: Sequence[ClientProgram], *, dry_run: bool = False, tells_more: bool = True
+    ) -> int:
+        """Put mcpd into these clients, and say what was done. Returns 1 if one could not be changed, else 0."""
+        status, has_written = 0, False
+        for program in programs:
+            changes = change_files(program, partial(self.plans, program), dry_run=dry_run)
+            if changes is None:
+                status = EX_FAULT
+            elif not dry_run:
+                has_written = has_written or any(change.writes for change in changes)
+                say(*installed_in_words(program, changes))
+                if not self.wanted.one_to_one and (rules := self.held(program)[1]):
+                    say(f"  Its servers keep their names, for its own rules go by these: {listed(rules)}")
+        if has_written and tells_more:
+            print("It takes effect when a client is started anew. Undo: `mcpd uninstall CLIENT`, or --all.")
+        return status
+
+
+def install(options: argparse.Namespace) -> int:
+    """Put mcpd into the clients that are named, or all that are here."""
     if options.one_to_one and (options.keep or options.surface):
         raise UsageError("--one-to-one goes with neither --keep nor --surface: each server is itself then")
-    machine = clients.this_machine()
-    programs = clients.chosen(options)
+    machine, programs = this_machine(), chosen(options)
+    absent = [program for program in programs if not is_here(program, machine)]
     if options.all:
-        programs = [program for program in programs if clients.is_here(program, machine)]
-    elif absent := [program for program in programs if not clients.is_here(program, machine)]:
+        programs = [program for program in programs if program not in absent]
+    elif absent:
         for program in absent:
-            print(f"mcpd: {program.title} is not here: {_looked(program, machine)}", file=sys.stderr)
+            places = ", ".join(dict.fromkeys(str(place.path) for place in program.places(machine)))
+            why = f"there is none of {places}. Start it once, then try again"
+            print(f"mcpd: {program.title} is not here: {why}", file=sys.stderr)
         return EX_FAULT
-    known, wanted = _known(), _wanted(options)
+    installing = Installing(machine, _wanted(options), _known(), options.scope)
     titles = ", ".join(program.title for program in programs)
     if options.all and not options.dry_run and not agreed(f"Put mcpd into {titles}?", yes=options.yes):
         print("mcpd: nothing was changed", file=sys.stderr)
         return EX_FAULT
-    return install(programs, machine, wanted, known, options.scope, dry_run=options.dry_run)
-
-
-def install(
-    programs: Sequence[ClientProgram],
-    machine: Machine,
-    wanted: Installation,
-    known: ConfiguredServers,
-    scope: str = "user",
-    *,
-    dry_run: bool = False,
-    tells_more: bool = True,
-) -> int:
-    """Put mcpd into these clients, and say what was done. Returns 1 if one could not be changed, else 0."""
-    from daemon.setup.clients.rules import listed  # noqa: PLC0415
-
-    status, has_written = 0, False
-    for program in programs:
-        changes = clients.change_files(
-            program, partial(_plans, program, machine, wanted, known, scope), dry_run=dry_run
-        )
-        if changes is None:
-            status = EX_FAULT
-        elif not dry_run:
-            has_written = has_written or any(change.writes for change in changes)
-            for line in clients.installed_in_words(program, changes):
-                clients.say(line)
-            if not wanted.one_to_one and (rules := held(program, machine, known, scope)[1]):
-                clients.say(f"  Its servers keep their names, for its own rules go by these: {listed(rules)}")
-    if has_written and tells_more:
-        print("It takes effect when a client is started anew. Undo: `mcpd uninstall CLIENT`, or --all.")
-    return status
-
-
-def is_pending(
-    program: ClientProgram, machine: Machine, wanted: Installation, known: ConfiguredServers
-) -> bool:
-    """Whether there is something to do for a client, or something that keeps it from being done."""
-    from daemon.documents.files import DocumentError  # noqa: PLC0415 - as above
-    from daemon.errors import ConfigError  # noqa: PLC0415
-    from daemon.setup.clients.file_plans import preview  # noqa: PLC0415
-
-    try:
-        return any(change.writes for change in preview(_plans(program, machine, wanted, known)))
-    except (ConfigError, DocumentError):
-        return True
-
-
-def _plans(
-    program: ClientProgram,
-    machine: Machine,
-    wanted: Installation,
-    known: ConfiguredServers,
-    scope: str = "user",
-) -> list[FilePlan]:
-    from daemon.setup.clients.file_plans import install_plans  # noqa: PLC0415
-    from daemon.setup.clients.rules import keeping  # noqa: PLC0415
-
-    wanted = keeping(wanted, *held(program, machine, known, scope))
-    return install_plans(program, machine, wanted, scope, known.lookup(program, machine), clients.records())
-
-
-def held(
-    program: ClientProgram, machine: Machine, known: ConfiguredServers, scope: str = "user"
-) -> tuple[list[str], list[ToolRule]]:
-    """The servers of a client that mcpd has, and its rules that go by their names."""
-    from daemon.setup.clients.rules import held_rules  # noqa: PLC0415
-
-    return held_rules(program, machine, known.lookup(program, machine), known.servers, clients.records(), scope)
+    return installing.put_into(programs, dry_run=options.dry_run)
 
 
 def _wanted(options: argparse.Namespace) -> Installation:
-    from daemon.setup.clients.installing import (  # noqa: PLC0415 - as in the other commands
-        Installation,
-        own_command,
-    )
-
     socket = options.socket and str(Path(options.socket).absolute())
     named = (("--socket", socket), ("--profile", options.profile), ("--surface", options.surface))
-    given = tuple(word for name, value in named if value for word in (name, value))
-    return Installation(
-        command=own_command(sys.argv[0]),
-        args=("connect", *given),
-        keep=options.keep,
-        one_to_one=options.one_to_one,
-    )
+    args = ("connect", *(word for name, value in named if value for word in (name, value)))
+    command = own_command(sys.argv[0])
+    return Installation(command=command, args=args, keep=options.keep, one_to_one=options.one_to_one)
 
 
 def _known() -> ConfiguredServers:
@@ -136,10 +243,6 @@ def _known() -> ConfiguredServers:
         ConfigError: its configuration is faulty.
         DocumentError: it cannot be read.
     """
-    from daemon.config.parse import load  # noqa: PLC0415 - as above
-    from daemon.setup.clients.importing import ConfiguredServers  # noqa: PLC0415
-    from daemon.setup.drafts import read_present  # noqa: PLC0415
-
     path = config_file(os.environ)
     present = read_present(path)
     if present.config.content is not None:
@@ -148,51 +251,33 @@ def _known() -> ConfiguredServers:
     return ConfiguredServers(servers=present.servers, variables={**present.variables, **os.environ})
 
 
-def _looked(program: ClientProgram, machine: Machine) -> str:
-    paths = dict.fromkeys(str(place.path) for place in program.places(machine))
-    return f"there is none of {', '.join(paths)}. Start it once, then try again"
+# --- uninstalling -----------------------------------------------------------------------------------------
 
 
-INSTALL = CommandLine(
-    "install",
-    "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken"
-    " out there, so that they are not started twice; those that it does not have stay and are named. The"
-    " rest of the file, its comments and its order stay as they are. What it was is kept for `mcpd"
-    " uninstall`. A client with rules of its own about tools of these servers keeps each server under its"
-    " name (--one-to-one), so that they hold.",
-    examples=(
-        "mcpd install claude-code codex",
-        "mcpd install --all --dry-run",
-        "mcpd install cursor --scope project --profile reader",
-        "mcpd install claude-code --one-to-one",
-    ),
-    exits={
-        0: "mcpd is in all of these clients",
-        1: "a client was left as it is, which is said; the others were changed",
-        EX_CONFIG: "mcpd's configuration is faulty: nothing was changed",
-    },
-    run=_run,
-    arguments=(
-        clients.add_clients,
-        argument(
-            "--scope",
-            choices=("user", "project"),
-            default="user",
-            help="for this user, or in the file of the project in the working directory, which others may share"
-            " (default: user)",
-        ),
-        argument("--profile", metavar="P", help="the profile that the client gets"),
-        argument("--surface", metavar="S", help="the surface that the client gets"),
-        argument(
-            "--one-to-one",
-            action="store_true",
-            help="leave each server under its own name, and reach it through mcpd (`mcpd connect --server"
-            " NAME`), so that the client's own rules about its tools go on to hold",
-        ),
-        argument("--keep", action="store_true", help="leave the client's servers, those mcpd has too"),
-        argument("--yes", action="store_true", help="with --all: ask nothing"),
-    ),
-    json=False,
-    seconds=None,
-    changing=": `mcpd check` says more",
-)
+def uninstall(options: argparse.Namespace) -> int:
+    """Take mcpd out of the clients that are named, or all."""
+    machine = this_machine()
+    done = [_uninstall(program, machine, options) for program in chosen(options)]
+    if options.all and not any(done):
+        others = "any other" if None in done else "any"
+        print(f"There is nothing to do: mcpd is not in {others} client's configuration.")
+    elif options.all and not options.dry_run:
+        kept = [path for path in (config_file(os.environ).parent, state_dir(os.environ)) if path.is_dir()]
+        if places := " and ".join(map(shown, kept)):
+            secrets = "secrets (the file 'env')"
+            say(f"mcpd keeps its configuration, {secrets} and state in {places}: yours to delete.")
+    return int(None in done)
+
+
+def _uninstall(program: ClientProgram, machine: Machine, options: argparse.Namespace) -> list[str] | None:
+    """Take mcpd out of one client; returns what was done, None if it could not be."""
+    plans = partial(uninstall_plans, program, machine, records())
+    changes = change_files(program, plans, dry_run=options.dry_run)
+    if changes is None:
+        return None
+    lines = uninstalled_in_words(program, changes)
+    if not lines and not options.all:
+        print(f"{program.title}: nothing to do: mcpd is not there")
+    if not options.dry_run:
+        say(*lines)
+    return lines

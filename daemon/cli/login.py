@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
-from daemon.cli.control import EX_FAULT, ask_with, guarded
-from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
+from daemon.cli.control import EX_FAULT, ask_with, note
+from daemon.cli.options import ANSWER_SECONDS
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.cli.control import Wire
-
-LOGIN_SECONDS = 600.0
-"""How long the user has; authorization servers wait no longer for their pages."""
 
 REST_SECONDS = 10.0
 """Seconds for the rest of a message whose beginning has come."""
@@ -41,50 +38,8 @@ class Over(Exception):
     """The login has ended while something could have been typed."""
 
 
-def main(argv: list[str]) -> int:
-    """Log in.
-
-    Returns:
-        0: logged in, and the server is up; 1: not logged in, or the server is not up; 2: usage; 3: the daemon
-        is not reachable.
-    """
-    options = make_parser().parse_args(argv)
-    return guarded(lambda: _log_in(options))
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Reads its command line."""
-    made = parser(
-        "login",
-        "Log in to a server that wants OAuth. Prints the link to the page where you log in, and opens it where"
-        " there is a screen. If your browser runs on another machine, it ends at an address that it cannot"
-        " reach: paste that here. The login is kept for the daemon's user only, and renewed by itself;"
-        " `mcpd logout` ends it. A second `mcpd login` with the same options joins the first, one with others"
-        " ends it.",
-        examples=(
-            "mcpd login github",
-            "mcpd login github --no-browser",
-            "mcpd login github --device      # type a code on your phone, where that is offered",
-            "mcpd login github --scope 'repo read:user'",
-        ),
-        exits={
-            0: "logged in, and the server is up",
-            1: "not logged in, or the server is not up with it: the reason is on stderr",
-            130: "given up with Ctrl-C",
-        },
-    )
-    made.add_argument("server", metavar="SERVER", help="its name, as `mcpd status` shows it")
-    made.add_argument("--no-browser", action="store_true", help="open no browser: only print the link")
-    made.add_argument(
-        "--device", action="store_true", help="log in with a code on another device, where that is offered"
-    )
-    made.add_argument("--scope", metavar="S", help="ask for these scopes instead of what the server wants")
-    add_json(made)
-    add_control(made, LOGIN_SECONDS)
-    return made
-
-
-def _log_in(options: argparse.Namespace) -> int:
+def log_in(options: argparse.Namespace) -> int:
+    """Log in; the server is up with it."""
     params = {"server": options.server, "scope": options.scope, "device": options.device}
     params["seconds"] = options.timeout
     # The daemon keeps the time of the login, and says that it is over.
@@ -100,7 +55,7 @@ def _log_in(options: argparse.Namespace) -> int:
     print(document(answer) if options.json else in_words(answer))
     if answer["state"] in {"ready", "dormant"}:
         return 0
-    print(visible(f"mcpd: {answer['server']} is {answer['state']}: {answer['reason']}"), file=sys.stderr)
+    note(f"{answer['server']} is {answer['state']}: {answer['reason']}")
     return EX_FAULT
 
 

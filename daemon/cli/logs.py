@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import CommandLine, UsageError, argument, asking
-from daemon.cli.control import ask_with
+from daemon.cli.control import ask_with, note
 from daemon.cli.events import EventLines, moment
-from daemon.cli.following import end_without_reader, follow, news, note
+from daemon.cli.following import end_without_reader, follow, news
 from daemon.cli.options import add_follow, add_last
 from daemon.host.paths import control_socket
 from daemon.safety.escape import visible

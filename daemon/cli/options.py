@@ -71,17 +71,6 @@ def parser(
     return made
 
 
-def add_unsandboxed(parsed: argparse.ArgumentParser) -> None:
-    """Add `--unsandboxed`, which names servers that are taken out of their clients' sandboxes."""
-    parsed.add_argument(
-        "--unsandboxed",
-        metavar="SERVER",
-        action="append",
-        default=[],
-        help="take this server, by its client's name for it, though the client has it in a sandbox",
-    )
-
-
 def add_json(parsed: argparse.ArgumentParser) -> None:
     """Add `--json`."""
     parsed.add_argument("--json", action="store_true", help="print the data as JSON, for programs")

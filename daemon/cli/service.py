@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -10,16 +9,18 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.cli import EX_USAGE
-from daemon.cli.command import CommandLine, agreed, has_terminal
+from daemon.cli.command import agreed, has_terminal
 from daemon.cli.control import EX_FAULT
-from daemon.cli.options import add_json
 from daemon.documents.files import unified_diff
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.installing import own_command
 from daemon.setup.running import service
 
 if TYPE_CHECKING:
-    from daemon.setup.running.service import ServiceState, UnitChange, UnitPlan
+    import argparse
+    from collections.abc import Callable
+
+    from daemon.setup.running.service import ServiceState, UnitChange
 
 
 # --- install ----------------------------------------------------------------------------------------------
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 
 def _install(options: argparse.Namespace) -> int:
     plan = service.planned(os.environ, own_command(sys.argv[0]))
+    of_login = f"PATH, from {plan.source}: {visible(plan.path)}"
     if options.dry_run:
-        _show_plan(plan)
+        for change in plan.changes:
+            print(_difference(change), end="")
+        print(f"{of_login}\n{len(plan.changes)} files would be written; nothing was changed.")
         return 0
     service.reached(os.environ)
     linger = _wants_linger(options)
@@ -44,7 +48,7 @@ def _install(options: argparse.Namespace) -> int:
         print(f"kept what stood there before as {path}")
     if done.ended is not None:
         print(f"ended pid {done.ended}, the daemon that ran until now")
-    print(f"PATH, from {plan.source}: {visible(plan.path)}")
+    print(of_login)
     if done.linger:
         print(f"It ends with your last logout, since lingering could not be enabled: {visible(done.linger)}")
     print("mcpd.service is enabled" + (" and runs." if options.now else "."))
@@ -60,13 +64,6 @@ def _wants_linger(options: argparse.Namespace) -> bool | None:
     if not has_terminal():
         return None
     return agreed("Run it without a login, too (from boot on, and after the last logout)?", yes=False)
-
-
-def _show_plan(plan: UnitPlan) -> None:
-    for change in plan.changes:
-        print(_difference(change), end="")
-    print(f"PATH, from {plan.source}: {visible(plan.path)}")
-    print(f"{len(plan.changes)} files would be written; nothing was changed.")
 
 
 def _difference(change: UnitChange) -> str:
@@ -117,56 +114,13 @@ def _in_words(found: ServiceState) -> list[str]:
     return lines
 
 
-def _actions(made: argparse.ArgumentParser) -> None:
-    actions = made.add_subparsers(metavar="install|uninstall|status", required=True)
-    install = actions.add_parser("install", help="write the units, enable and start them")
-    install.set_defaults(act=_install)
-    install.add_argument(
-        "--dry-run", action="store_true", help="show what would be written, and change nothing"
-    )
-    install.add_argument(
-        "--linger",
-        action=argparse.BooleanOptionalAction,
-        help="run without a login, too: from boot on, and after the last logout (loginctl enable-linger;"
-        " default: ask)",
-    )
-    install.add_argument(
-        "--now",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="start it (default), or only enable it",
-    )
-    install.add_argument("--yes", action="store_true", help="ask nothing: as with --linger")
-    uninstall = actions.add_parser("uninstall", help="stop it, and remove what `install` wrote")
-    uninstall.set_defaults(act=_uninstall)
-    status = actions.add_parser(
-        "status", help="whether it is installed, enabled, active, and as of this version"
-    )
-    status.set_defaults(act=_status)
-    add_json(status)
+_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "install": _install,
+    "uninstall": _uninstall,
+    "status": _status,
+}
 
 
-def _run(options: argparse.Namespace) -> int:
-    status: int = options.act(options)
-    return status
-
-
-SERVICE = CommandLine(
-    "service",
-    "Have the daemon run as a service of your own systemd: it is started at boot or with the first client,"
-    " and again when it has crashed; its log is in the journal. `install` writes the units of this version"
-    " to ~/.config/systemd/user, with the PATH of your login shell.",
-    examples=(
-        "mcpd service install",
-        "mcpd service install --yes --no-linger",
-        "mcpd service install --dry-run",
-        "mcpd service status --json",
-        "mcpd service uninstall",
-    ),
-    exits={0: "done; status: it is installed, enabled and active", 1: "not done; status: it is not"},
-    run=_run,
-    arguments=(_actions,),
-    json=False,
-    seconds=None,
-    changing="",
-)
+def service_action(options: argparse.Namespace) -> int:
+    """Install, remove or show the service."""
+    return _ACTIONS[options.action](options)

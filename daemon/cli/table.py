@@ -56,21 +56,10 @@ COMMANDS = {
 """Each command with what it does and an example."""
 
 MODULES = {
-    "daemon.cli.up": "up",
-    "daemon.cli.import_servers": "import",
-    "daemon.cli.install": "install",
-    "daemon.cli.uninstall": "uninstall",
-    "daemon.cli.add": "add",
-    "daemon.cli.remove": "remove",
-    "daemon.cli.login": "login",
-    "daemon.cli.service": "service",
-    "daemon.cli.start": "start",
-    "daemon.cli.stop": "stop",
+    "daemon.cli.local_commands": "up import install uninstall add remove login service start stop check doctor",
     "daemon.main.run": "run",
     "daemon.cli.connect": "connect",
     "daemon.cli.status": "status",
-    "daemon.cli.check": "check",
-    "daemon.cli.doctor": "doctor",
     "daemon.cli.logs": "logs",
     "daemon.cli.events": "events",
     "daemon.cli.token": "token",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with
+from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 from daemon.states import COMING, WAITING, WELL
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
 Servers = dict[str, dict[str, Any]]
 """Servers by name, as `mcpd status --json` shows them."""
-
-START_SECONDS = 120.0
-"""How long a server may take to come up: a first start may install what it runs."""
 
 LOOK_SECONDS = 0.25
 """Seconds between two looks at a server that is starting: the next step is seen at once, and costs nothing."""
@@ -76,7 +72,7 @@ def come_up(options: argparse.Namespace, path: Path, name: str) -> Effect:
                 break
             if seen["state"] != shown:
                 shown = seen["state"]
-                print(f"mcpd: {name} is {shown}; its first start may install it", file=sys.stderr)
+                note(f"{name} is {shown}; its first start may install it")
         return Effect(asked=True, problem="", seen=seen, tools=_tools(options, name))
     except DaemonUnreachable as error:
         return Effect(asked=True, problem=error.problem)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.service import SERVICE
+from daemon.cli.local_commands import SERVICE
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 
 if TYPE_CHECKING:

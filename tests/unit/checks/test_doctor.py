@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.checks.examination import examine
-from daemon.cli.doctor import main
+from daemon.cli.local_commands import DOCTOR
 from daemon.safety.redact import HIDDEN
 from tests.e2e.harness import Daemon, scripted
 from tests.unit.checks.scenes import House, as_somebody_else
@@ -47,7 +47,7 @@ def everything(root: Path) -> dict[str, tuple[float, int]]:
 def test_a_house_in_order_is_zero_and_stays_as_it_is(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     house.servers(git={"command": "tool"})
     before = everything(house.root)
-    assert main([]) == 0
+    assert DOCTOR.main([]) == 0
     assert everything(house.root) == before
     shown = capsys.readouterr()
     assert shown.out.splitlines()[0] == "configuration"
@@ -58,7 +58,7 @@ def test_a_house_in_order_is_zero_and_stays_as_it_is(house: House, capsys: pytes
 
 def test_a_fault_is_one_and_tells_what_to_do(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     house.servers(git={"command": "no-such-program"})
-    assert main([]) == 1
+    assert DOCTOR.main([]) == 1
     shown = capsys.readouterr().out
     assert "fault    git: no-such-program is not on the PATH." in shown
     assert "-> Install it" in shown
@@ -67,7 +67,7 @@ def test_a_fault_is_one_and_tells_what_to_do(house: House, capsys: pytest.Captur
 
 def test_json_has_every_finding_with_its_check(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     house.servers(git={"command": "no-such-program"})
-    assert main(["--json"]) == 1
+    assert DOCTOR.main(["--json"]) == 1
     answer = told(capsys)
     assert answer["ok"] is False
     assert list(answer["counts"]) == ["ok", "note", "warning", "fault"]
@@ -81,7 +81,7 @@ def test_a_faulty_configuration_is_one_and_all_else_is_looked_at(
     house: House, capsys: pytest.CaptureFixture[str]
 ) -> None:
     house.write('{"mcpServers": {"git": {"comand": "x"}, "web": {"command": "no-such-program"}}}')
-    assert main(["--json"]) == 1
+    assert DOCTOR.main(["--json"]) == 1
     findings = told(capsys)["findings"]
     assert {each["check"] for each in findings} >= {"configuration", "sockets", "state", "systemd"}
     assert any(each["check"] == "servers" and "no-such-program" in each["what"] for each in findings)
@@ -90,9 +90,9 @@ def test_a_faulty_configuration_is_one_and_all_else_is_looked_at(
 def test_a_configuration_can_be_named(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     other = house.root / "other.json"
     other.write_text('{"mcpServers": {"x": {"command": "no-such-program"}}}')
-    assert main(["--config", str(other)]) == 1
+    assert DOCTOR.main(["--config", str(other)]) == 1
     assert str(other) in capsys.readouterr().out
-    assert main(["--config", str(house.root / "none.json")]) == 1
+    assert DOCTOR.main(["--config", str(house.root / "none.json")]) == 1
 
 
 @pytest.mark.process
@@ -103,8 +103,8 @@ def test_no_secret_is_printed(house: House, capsys: pytest.CaptureFixture[str]) 
         c={"url": f"http://me:{SECRET}@127.0.0.1:1/{SECRET}?key={SECRET}", "headers": {"X-Key": SECRET}},
     )
     with house.daemon({"b": down(reason=f"cannot start {SECRET}: x", stderr=[f"{SECRET}: not found"])}):
-        assert main([]) == 1
-        assert main(["--json"]) == 1
+        assert DOCTOR.main([]) == 1
+        assert DOCTOR.main(["--json"]) == 1
     shown = capsys.readouterr()
     assert SECRET not in shown.out + shown.err
     assert HIDDEN in shown.out
@@ -118,7 +118,7 @@ def test_a_server_named_as_its_password_is_called_by_its_name(
         other={"command": "tool", "env": {"PGPASSWORD": "failure"}},
     )
     with house.daemon({"postgres": down(reason="a failure: exit 1")}):
-        assert main(["--json"]) == 1
+        assert DOCTOR.main(["--json"]) == 1
     found = next(each for each in told(capsys)["findings"] if each["what"].startswith("postgres:"))
     assert "a failure" in found["what"]
     assert "mcpd logs postgres" in found["do"]
@@ -142,7 +142,7 @@ def test_a_check_that_may_not_look_does_not_end_the_others(house: House) -> None
 def test_a_place_that_is_closed_to_this_user_is_said(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     house.root.chmod(0)
     with as_somebody_else():
-        code = main([])
+        code = DOCTOR.main([])
     house.root.chmod(0o755)
     assert code == 1
     shown = capsys.readouterr()
@@ -162,7 +162,7 @@ def test_a_running_daemon_is_found_with_all_that_it_uses(
     try:
         daemon.ready("good")
         eventually(lambda: daemon.ask("status")["servers"]["bad"]["state"] == "failed", daemon.said)
-        assert main(["--json"]) == 1
+        assert DOCTOR.main(["--json"]) == 1
         findings = told(capsys)["findings"]
         lines = daemon.run("logs", "bad", "--no-events").splitlines()
         status = daemon.status()["servers"]["bad"]
@@ -181,5 +181,5 @@ def test_a_running_daemon_is_found_with_all_that_it_uses(
 @pytest.mark.parametrize("words", [["x"], ["--config"], ["--control", "x"]])
 def test_a_wrong_command_line_is_two(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(words)
+        DOCTOR.main(words)
     assert ended.value.code == 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.check import CHECK
+from daemon.cli.local_commands import CHECK
 
 if TYPE_CHECKING:
     from pathlib import Path

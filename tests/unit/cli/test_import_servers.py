@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.import_servers import main
+from daemon.cli.local_commands import IMPORT
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN, digest
 
@@ -24,7 +24,7 @@ SECRETS = ("bk-7Qm2xV9bT4Zr8Lw1", "nt-4hT8kQ2mZx9Vb1Rs", "ghx-9Kd3mP7wQ2vT5zXb")
 def test_one_table_shows_all(user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]) -> None:
     here = user("claude-code", "codex", "gemini", "goose")
     before = digest(here.home)
-    assert main([]) == 0
+    assert IMPORT.main([]) == 0
     out, err = capsys.readouterr()
     assert not err
     lines = {line.split()[0]: line for line in out.splitlines() if line[:1].strip()}
@@ -43,14 +43,14 @@ def test_servers_are_added_once_with_their_secrets_apart(
 ) -> None:
     here = user("claude-code")
     clients = digest(here.home)
-    assert main(["--write", "--yes"]) == 0
+    assert IMPORT.main(["--write", "--yes"]) == 0
     out = capsys.readouterr().out
     assert "added 6 servers to ~/.config/mcpd/mcpd.json, 2 secrets to ~/.config/mcpd/env" in out
     assert "no daemon runs" in out
     after = digest(here.home)
     assert {path: after[path] for path in clients} == clients
     written = config_of(here).read_bytes()
-    assert main(["--write", "--yes"]) == 0
+    assert IMPORT.main(["--write", "--yes"]) == 0
     assert "mcpd has these already:" in capsys.readouterr().out
     assert config_of(here).read_bytes() == written
 
@@ -65,7 +65,7 @@ def test_a_daemon_that_runs_is_told(
     monkeypatch.delenv("MCPD_CONTROL")
     daemon = control({"reload": {}})
     monkeypatch.setenv("MCPD_CONTROL", str(daemon.path))
-    assert main(["--write", "--yes"]) == 0
+    assert IMPORT.main(["--write", "--yes"]) == 0
     assert daemon.asked == [("reload", {})]
     assert "the daemon starts them now" in capsys.readouterr().out
 
@@ -74,7 +74,7 @@ def test_an_agreement_to_nothing_is_told_what_writes(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = user("claude-code")
-    main(["--yes"])
+    IMPORT.main(["--yes"])
     assert "nothing was written: --yes agrees to what --write does" in capsys.readouterr().err
     assert not (here.home / ".config").exists()
 
@@ -84,7 +84,7 @@ def test_a_dry_run_shows_the_diff_and_writes_nothing(
 ) -> None:
     here = user("claude-code")
     before = digest(here.home)
-    assert main(["--dry-run"]) == 0
+    assert IMPORT.main(["--dry-run"]) == 0
     out = capsys.readouterr().out
     assert '+    "brave-search": {' in out
     assert "+BRAVE_SEARCH__BRAVE_API_KEY=(a secret)" in out
@@ -98,7 +98,7 @@ def test_a_terminal_is_asked_first(
 ) -> None:
     here = user("jetbrains")
     monkeypatch.setattr("sys.stdin", Terminal(answer))
-    assert main(["--write"]) == status
+    assert IMPORT.main(["--write"]) == status
     assert config_of(here).exists() == (status == 0)
 
 
@@ -107,14 +107,14 @@ def test_without_a_terminal_nothing_is_written_unasked(
 ) -> None:
     here = user("jetbrains")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert main(["--write"]) == 1
+    assert IMPORT.main(["--write"]) == 1
     assert "--yes agrees" in capsys.readouterr().err
     assert not config_of(here).exists()
 
 
 def test_programs_are_told_the_same(user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]) -> None:
     user("codex", "zed")
-    assert main(["--json"]) == 0
+    assert IMPORT.main(["--json"]) == 0
     out = capsys.readouterr().out
     told: dict[str, Any] = json.loads(out)
     servers = {each["name"]: each for each in told["servers"]}
@@ -130,7 +130,7 @@ def test_where_there_is_nothing_it_is_said_where_was_looked(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     user()
-    assert main(["--from", "lmstudio", "claude"]) == 1
+    assert IMPORT.main(["--from", "lmstudio", "claude"]) == 1
     out = capsys.readouterr().out
     assert "No servers were found." in out
     assert "lmstudio: no file of it here: looked at ~/.lmstudio/mcp.json" in out
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_read_is_said_and_counts(
     here = user("jetbrains")
     (here.home / ".cursor").mkdir()
     (here.home / ".cursor" / "mcp.json").write_text(BROKEN)
-    assert main([]) == 1
+    assert IMPORT.main([]) == 1
     out = capsys.readouterr().out
     assert "time" in out
     assert "Could not be read:" in out
@@ -155,7 +155,7 @@ def test_a_client_that_is_not_known_is_usage(
 ) -> None:
     user()
     with pytest.raises(SystemExit, match="2"):
-        main(["--from", "cursr"])
+        IMPORT.main(["--from", "cursr"])
     assert "did you mean 'cursor'?" in capsys.readouterr().err
 
 
@@ -165,9 +165,9 @@ def test_a_faulty_configuration_of_mcpd_is_not_written_to(
     here = user("jetbrains")
     config_of(here).parent.mkdir(parents=True)
     config_of(here).write_text('{"mcpServers": {"a": {}}, "lazy": 1}')
-    assert main(["--write", "--yes"]) == 78
+    assert IMPORT.main(["--write", "--yes"]) == 78
     assert "nothing was changed" in capsys.readouterr().err
     assert config_of(here).read_text() == '{"mcpServers": {"a": {}}, "lazy": 1}'
     # A fault within an entry concerns that server alone.
     config_of(here).write_text('{"mcpServers": {"a": {}}}')
-    assert main(["--write", "--yes"]) == 0
+    assert IMPORT.main(["--write", "--yes"]) == 0

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli import import_servers
-from daemon.cli.install import INSTALL
+from daemon.cli.local_commands import IMPORT, INSTALL
 from tests.unit.cli.users import Terminal, config_of
 from tests.unit.setup.clients.test_found import BROKEN
 
@@ -41,7 +40,7 @@ def test_servers_that_mcpd_has_give_way_to_it(
     user: Callable[..., Machine], mcpd: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = user("claude-code")
-    import_servers.main(["--write", "--yes"])
+    IMPORT.main(["--write", "--yes"])
     capsys.readouterr()
     assert main(["claude", "--profile", "reader", "--socket", "/s"]) == 0
     own = {"type": "stdio", "command": mcpd, "args": ["connect", "--socket", "/s", "--profile", "reader"]}
@@ -67,12 +66,12 @@ def test_a_server_that_mcpd_has_switched_off_stays_and_import_says_why(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = user("claude-code")
-    import_servers.main(["--write", "--yes"])
+    IMPORT.main(["--write", "--yes"])
     config = config_of(here)
     config.write_text(config.read_text().replace('"time": {', '"time": {"enabled": false,'))
     assert main(["claude-code"]) == 0
     assert list(servers(here, ".claude.json")) == ["time", "mcpd"]
-    assert import_servers.main([]) == 0
+    assert IMPORT.main([]) == 0
     assert "  time (Claude Code), switched off\n" in capsys.readouterr().out
 
 
@@ -80,7 +79,7 @@ def test_a_dry_run_shows_a_diff_without_secrets_and_changes_nothing(
     user: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = user("claude-code", "codex")
-    import_servers.main(["--write", "--yes"])
+    IMPORT.main(["--write", "--yes"])
     before = (here.home / ".claude.json").read_bytes()
     capsys.readouterr()
     assert main(["claude-code", "codex", "--dry-run"]) == 0

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.cli.login import DEVICE_CODE, LINK, has_screen, in_words, main
+from daemon.cli.local_commands import LOGIN
+from daemon.cli.login import DEVICE_CODE, LINK, has_screen, in_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,7 @@ def test_the_link_is_printed_and_then_what_is_offered(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     daemon = control({"login": told(LINK, {"url": URL}, READY)})
-    assert main(["hub", "--scope", "x y"]) == 0
+    assert LOGIN.main(["hub", "--scope", "x y"]) == 0
     shown = capsys.readouterr()
     assert shown.err == f"Open this page to log in:\n\n  {URL}\n\n"
     assert shown.out == "logged in to hub; it offers 2 tools: a, b\n"
@@ -44,7 +45,7 @@ def test_the_link_is_printed_and_then_what_is_offered(
 def test_a_code_is_printed_with_its_page(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     page = {"url": "https://as.example/device", "code": "AB-\x1b[2JCD"}
     control({"login": told(DEVICE_CODE, page, READY)})
-    assert main(["hub", "--device", "--json"]) == 0
+    assert LOGIN.main(["hub", "--device", "--json"]) == 0
     shown = capsys.readouterr()
     assert "https://as.example/device" in shown.err
     assert "type this code there: AB-" in shown.err
@@ -61,9 +62,9 @@ def test_no_browser_is_opened_for_what_is_no_web_page_nor_where_none_is_wanted(
     browser.chmod(0o700)
     monkeypatch.setenv("BROWSER", str(browser))
     daemon = control({"login": told(LINK, {"url": "file:///etc/passwd"}, READY)})
-    assert main(["hub"]) == 0
+    assert LOGIN.main(["hub"]) == 0
     daemon.answers["login"] = told(LINK, {"url": URL}, READY)
-    assert main(["hub", "--no-browser"]) == 0
+    assert LOGIN.main(["hub", "--no-browser"]) == 0
     assert not opened.exists()
 
 
@@ -71,14 +72,14 @@ def test_a_server_that_is_not_up_with_its_login_is_a_fault(
     control: Controls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control({"login": {**READY, "state": "backoff", "reason": "connection refused", "tools": []}})
-    assert main(["hub"]) == 1
+    assert LOGIN.main(["hub"]) == 1
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("logged in to hub\n", "mcpd: hub is backoff: connection refused\n")
 
 
 def test_a_login_that_is_refused_is_said_once(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
     control({"login": {"error": {"code": -32602, "message": "not logged in to hub: the user has refused"}}})
-    assert main(["hub"]) == 1
+    assert LOGIN.main(["hub"]) == 1
     assert capsys.readouterr().err == "mcpd: not logged in to hub: the user has refused\n"
 
 

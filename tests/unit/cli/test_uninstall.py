@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli import import_servers
-from daemon.cli.install import INSTALL
-from daemon.cli.uninstall import UNINSTALL
+from daemon.cli.local_commands import IMPORT, INSTALL, UNINSTALL
 from tests.unit.setup.clients.test_found import digest
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ def here(user: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "mcpd").touch()
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "mcpd")])
     here = user("claude-code", "codex")
-    import_servers.main(["--write", "--yes"])
+    IMPORT.main(["--write", "--yes"])
     return here
 
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from daemon.checks.advice import warnings
-from daemon.cli.check import CHECK
+from daemon.cli.local_commands import CHECK
 from daemon.config.parse import Plan, load, load_with_notes
 from daemon.console.pages import settings
 from daemon.console.pages.settings import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE, _idle

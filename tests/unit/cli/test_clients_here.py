@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.cli.client_changes import add_clients, chosen, installed_in_words, is_here
+from daemon.cli.install import chosen, installed_in_words, is_here
+from daemon.cli.local_commands import INSTALL
 from daemon.documents.files import FoundFile
 from daemon.documents.formats import Format
 from daemon.setup.clients.file_plans import FileChange
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     [(["claude", "codex", "claude-code"], ["claude-code", "codex"]), (["--all"], list(PROGRAMS))],
 )
 def test_clients_are_meant_by_any_of_their_names_and_once(words: list[str], names: list[str]) -> None:
-    parser = argparse.ArgumentParser()
-    add_clients(parser)
-    assert [program.name for program in chosen(parser.parse_args(words))] == names
+    options = INSTALL.make_parser().parse_args(words)
+    assert [program.name for program in chosen(options)] == names
 
 
 def test_a_client_is_here_if_a_file_a_directory_or_a_program_of_it_is(
