@@ -12,26 +12,21 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from functools import cache
 from itertools import pairwise
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import attrs
+import msgspec
 
+from daemon.config.client_keys import read_table
 from daemon.config.model import WRITTEN, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from daemon.config.model import Server
-
-
-@cache
-def read_table(table: str) -> dict[str, Any]:
-    """A table of this package, read once: `runners` or `known_servers`."""
-    return tomllib.loads(Path(__file__).with_name(f"{table}.toml").read_text(encoding="utf-8"))
 
 
 Words: TypeAlias = tuple[str, ...]
@@ -81,8 +76,8 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
         return
     name, rest = _WINDOWS.sub("", PurePath(words[0]).name), words[1:]
     inner: list[Sequence[str]]
-    if name in (wrappers := read_table("runners")["wrappers"]):
-        inner = [behind_options(rest, wrappers[name])[OPERANDS.get(name, 0) :]]
+    if (valued := _table().wrappers.get(name)) is not None:
+        inner = [behind_options(rest, valued)[OPERANDS.get(name, 0) :]]
     elif name == "env":
         inner = [_behind_env(rest)]
     elif name in SHELLS and (script := _script(rest)) is not None:
@@ -181,7 +176,7 @@ def image_of(words: Sequence[str]) -> Image | None:
 def _run_of(words: Sequence[str]) -> _Run | None:
     if not words or words[0] not in CONTAINERS:
         return None
-    valued = read_table("runners")["containers"]
+    valued = _table().containers
     behind = behind_options(words[1:], valued["global"])
     behind = behind[1:] if behind and behind[0] == "container" else behind
     # `docker compose run` names a service, not an image.
@@ -212,39 +207,61 @@ def _whole(value: str) -> str | None:
     return source if _WHOLE.fullmatch(source) else None
 
 
-def _words(said: Iterable[str]) -> Words:
-    return tuple(said)
+class Runner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A command line that fetches a package and runs it; in the table, several that have the same options."""
 
-
-@attrs.frozen
-class Runner:
-    """A command line that fetches a package and runs it."""
-
-    words: Words
+    commands: Words
     """The words that the command line begins with."""
     example: str
     """How an exact version is written after the package's name."""
-    named_by: Words = attrs.field(default=(), converter=_words)
+    named_by: Words = ()
     """Options whose value is the package; without one, it is the first word that is not an option."""
-    valued: Words = attrs.field(default=(), converter=_words)
-    """Other options that take the next word as their value."""
-    more: Words = attrs.field(default=(), converter=_words)
+    valued: Words | str = ()
+    """Other options that take the next word as their value, or the name of a list of such."""
+    more: Words = ()
     """Options whose value is a further package."""
     runs_files: bool = False
     """Whether the first word is a program of this machine rather than a package."""
+
+    @property
+    def words(self) -> Words:
+        """The words that the command line of one runner begins with."""
+        return tuple(self.commands[0].split())
+
+
+class _Table(msgspec.Struct, frozen=True):
+    wrappers: dict[str, frozenset[str]]
+    containers: dict[str, frozenset[str]]
+    valued: dict[str, Words]
+    runners: list[Runner]
+
+
+@cache
+def _table() -> _Table:
+    return read_table("runners", _Table)
 
 
 @cache
 def runners() -> tuple[Runner, ...]:
     """All runners that are known."""
-    table = read_table("runners")
-    made = []
-    for row in table["runners"]:
-        valued = row.get("valued", ())
-        row |= {"valued": table["valued"][valued] if isinstance(valued, str) else valued}
-        named = {key: value for key, value in row.items() if key != "commands"}
-        made += [Runner(words=tuple(command.split()), **named) for command in row["commands"]]
-    return tuple(made)
+    return tuple(
+        msgspec.structs.replace(
+            row,
+            commands=(command,),
+            valued=_table().valued[row.valued] if isinstance(row.valued, str) else row.valued,
+        )
+        for row in _table().runners
+        for command in row.commands
+    )
+
+
+def _run_by(words: Sequence[str]) -> tuple[Runner, Sequence[str]] | None:
+    """The runner that a command line begins with, and what follows its words; None if it begins with none."""
+    for runner in runners():
+        rest = _behind(words, runner)
+        if rest is not None:
+            return runner, rest
+    return None
 
 
 _PACKAGE = re.compile(r"((?:npm:|jsr:)?@?[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(\[[\w,.-]*\])?(.*)", re.ASCII)
@@ -263,12 +280,10 @@ _RELEASE = re.compile(r"[@/]v?\d+\.\d+[\w.+-]*/|/[0-9a-f]{40}/", re.ASCII)
 
 def moving(words: Sequence[str]) -> Iterator[str]:
     """What a command fetches that may be another program at the next start, and what to write instead."""
-    for runner in runners():
-        rest = _behind(words, runner)
-        # Offline, a runner takes what it has: nothing moves.
-        if rest is not None and "--offline" not in words:
-            for package in _packages(rest, runner):
-                yield from _moves(package, runner)
+    # Offline, a runner takes what it has: nothing moves.
+    if (run := _run_by(words)) and "--offline" not in words:
+        for package in _packages(run[1], run[0]):
+            yield from _moves(package, run[0])
 
 
 class Unpinned(NamedTuple):
@@ -286,45 +301,41 @@ class Unpinned(NamedTuple):
 
 def unpinned(words: Sequence[str]) -> Iterator[Unpinned]:
     """The packages of an index that a command names without a version, or as the latest."""
-    for runner in runners():
-        rest = _behind(words, runner)
-        if rest is None or runner.words[0] == "deno" or "--offline" in words:
+    run = _run_by(words)
+    if run is None or words[0] == "deno" or "--offline" in words:
+        return
+    is_npm = run[0].example.startswith("@")
+    for package in _packages(run[1], run[0]):
+        match = _PACKAGE.fullmatch(package)
+        # To npm, `owner/name` is a repository.
+        if match is None or match[3] not in {"", "@latest"} or ("/" in match[1] and match[1][0] != "@"):
             continue
-        is_npm = runner.example.startswith("@")
-        for package in _packages(rest, runner):
-            match = _PACKAGE.fullmatch(package)
-            # To npm, `owner/name` is a repository.
-            if match is None or match[3] not in {"", "@latest"} or ("/" in match[1] and match[1][0] != "@"):
-                continue
-            mark = "@" if is_npm else "=="
-            yield Unpinned(package, match[1], f"{match[1]}{match[2] or ''}{mark}", is_npm)
+        mark = "@" if is_npm else "=="
+        yield Unpinned(package, match[1], f"{match[1]}{match[2] or ''}{mark}", is_npm)
 
 
 def fetches(words: Sequence[str]) -> bool:
     """Whether a command may need the network to start."""
-    known = any(_behind(words, runner) is not None for runner in runners() if not runner.runs_files)
-    return known and not {"--offline", "--no-install"} & set(words)
+    run = _run_by(words)
+    return run is not None and not run[0].runs_files and not {"--offline", "--no-install"} & set(words)
 
 
 def packages_of(words: Sequence[str]) -> list[str]:
     """The packages that a runner's command line starts; empty if the command is not a runner."""
-    for runner in runners():
-        rest = _behind(words, runner)
-        if rest is not None:
-            return _packages(
-                rest, attrs.evolve(runner, more=(), valued=runner.valued + runner.more, runs_files=False)
-            )
-    return []
+    if (run := _run_by(words)) is None:
+        return []
+    runner, rest = run
+    valued = (*runner.valued, *runner.more)
+    return _packages(rest, msgspec.structs.replace(runner, more=(), valued=valued, runs_files=False))
 
 
 def program_of(words: Sequence[str]) -> list[str]:
     """The program that a runner's command line names beside its package, or that is not of a package at all."""
-    for runner in runners():
-        rest = _behind(words, runner)
-        if rest is not None:
-            first = list(behind_options(rest, (*runner.valued, *runner.more, *runner.named_by))[:1])
-            return first if runner.runs_files or first != packages_of(words) else []
-    return []
+    if (run := _run_by(words)) is None:
+        return []
+    runner, rest = run
+    first = list(behind_options(rest, (*runner.valued, *runner.more, *runner.named_by))[:1])
+    return first if runner.runs_files or first != packages_of(words) else []
 
 
 def _behind(words: Sequence[str], runner: Runner) -> Sequence[str] | None:
@@ -385,35 +396,33 @@ def _moves(package: str, runner: Runner) -> Iterator[str]:
         )
 
 
-@attrs.frozen(kw_only=True)
-class Isolation:
+class Isolation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a second instance needs so as not to meet the first."""
 
     option: str
     """The argument to add."""
-    unless: frozenset[str] = attrs.field(converter=frozenset)
+    unless: frozenset[str]
     """Arguments and variables that say where its files are, or whose browser it is."""
     why: str
     """What goes wrong without it, after the server's name."""
 
 
-@attrs.frozen(kw_only=True)
-class KnownServer:
+class KnownServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server of which is known what it keeps."""
 
-    names: frozenset[str] = attrs.field(converter=frozenset)
+    names: frozenset[str]
     """Its packages, images and modules, in lower case, with - for _ and without versions."""
-    programs: frozenset[str] = attrs.field(default=(), converter=frozenset)
+    programs: frozenset[str] = frozenset()
     """What its programs are called where their package is not; a package of that name is another one."""
     why: str
     """What goes wrong if all clients share one, or call it at the same time, after the server's name."""
     source: str
     """Where that was seen."""
-    share: Share = attrs.field(default=Share.ALL, converter=Share)
+    share: Share = Share.ALL
     """Who can share an instance of it."""
-    workspace: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    workspace: tuple[str, ...] = ()
     """The arguments that give it the directory of its clients, if it takes one."""
-    only_with: frozenset[str] = attrs.field(default=(), converter=frozenset)
+    only_with: frozenset[str] = frozenset()
     """The arguments of which one must be there for it to be bound to a directory; empty if it always is."""
     apart: Isolation | None = None
     """What keeps several instances on one machine apart."""
@@ -450,10 +459,7 @@ class Advice:
 @cache
 def known_servers() -> tuple[KnownServer, ...]:
     """The servers that need something of their entries, as they were seen."""
-    rows = read_table("known_servers")["servers"]
-    return tuple(
-        KnownServer(**{**row, "apart": Isolation(**row["apart"]) if "apart" in row else None}) for row in rows
-    )
+    return read_table("known_servers", dict[str, tuple[KnownServer, ...]])["servers"]
 
 
 def isolating() -> frozenset[str]:

@@ -18,10 +18,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
-from daemon.config.client_keys import BESIDE_SECTIONS, SECTIONS, understood, understood_keys
+from daemon.config.client_keys import SECTIONS, client_keys, keys_beside_servers
 from daemon.config.model import DEFAULT_SURFACE, Config, Server, TransportType
 from daemon.config.names import TITLE_LENGTH
-from daemon.config.structure import TRANSPORT_SPELLINGS
 from daemon.config.translation import LOCAL, REMOTE
 from daemon.config.tuning import AtLeast, AtMost, MoreThan, OrText
 from daemon.kit.wording import camel
@@ -68,8 +67,9 @@ def render(surfaces: Sequence[str]) -> str:
 def _take_clients_words(config: Schema, server: Schema) -> None:
     """Let through what other clients write and mcpd understands: editors must not mark it as wrong."""
     config |= {key: {"description": "Understood as `mcpServers`."} for key in SECTIONS}
-    config |= {key: {"description": f"{said[0].upper()}{said[1:]}."} for key, said in BESIDE_SECTIONS.items()}
-    server |= {key: {"description": understood(key)} for key in understood_keys()}
+    for key, said in keys_beside_servers().items():
+        config[key] = {"description": f"{said[0].upper()}{said[1:]}."}
+    server |= {key: {"description": meant.sentence} for meant in client_keys().server for key in meant.keys}
     words = {"type": ["string", "number", "boolean"]}
     server["command"]["type"] = ["string", "array", "object", "null"]
     server["args"]["items"] = words
@@ -112,7 +112,8 @@ def _of(kind: Any, definitions: Schema) -> Schema:
     elif attrs.has(kind):
         schema = _reference(kind, definitions)
     elif issubclass(kind, StrEnum):
-        schema = {"enum": [member.value for member in kind] + _spellings(kind)}
+        spellings = client_keys().types if kind is TransportType else ()
+        schema = {"enum": [*(member.value for member in kind), *spellings]}
     else:
         schema = {"type": _PRIMITIVES[kind]}
     return schema
@@ -131,10 +132,6 @@ def _reference(cls: type, definitions: Schema) -> Schema:
         definitions[cls.__name__] = {}  # a place to stop at, should a class ever hold itself
         definitions[cls.__name__] = _object(cls, definitions)
     return {"$ref": f"#/$defs/{cls.__name__}"}
-
-
-def _spellings(kind: type) -> list[str]:
-    return list(TRANSPORT_SPELLINGS) if kind is TransportType else []
 
 
 def _bounded(schema: Schema, bounds: tuple[Any, ...]) -> Schema:

@@ -1,9 +1,9 @@
 """Turns decoded JSON into the model, strictly: nothing is converted or ignored, and all faults are reported.
 
-cattrs would turn 3 into "3", "no" into True and "abc" into a tuple of three letters; the hooks below refuse
-instead. Its errors are a tree that mirrors the model; `_faults` turns it into trails in the file's spelling.
-`read` continues after faults with what is sound, so that rules across entries can still be checked. An unknown
-key is answered with the closest known one, or with what says the same here if another client has it.
+cattrs finds the hook for each type; it would turn 3 into "3", "no" into True and "abc" into a tuple of three
+letters, which the hooks below refuse. A hook raises `Misfit` with all that is wrong and what is left, so that
+rules across entries can still be checked. An unknown key is answered with the closest known one, or with what
+says the same here if another client has it.
 """
 
 from __future__ import annotations
@@ -11,75 +11,41 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import attrs
-from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, IterableValidationError
-from cattrs.errors import IterableValidationNote
-from cattrs.gen import make_dict_structure_fn, override
+from cattrs import Converter
 
-from daemon.config.client_keys import understood
+from daemon.config.client_keys import client_keys, fold, keys_of_servers
 from daemon.config.jsonc import below, echoes
-from daemon.config.listen import AccessToken, HttpListen
-from daemon.config.model import Category, OAuth, Profile, Server, ToolSelection
+from daemon.config.model import OAuth, Server
 from daemon.config.tuning import AtLeast, AtMost, MoreThan, OrText, Rule
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 
-_THE_KEY = "the name is the key that the entry stands under: remove it"
+class Misfit(ValueError):
+    """A value that does not fit: what is wrong at which trail within it, and what is left of it."""
 
-FOREIGN: Mapping[type, Mapping[str, str]] = {
-    Category: {
-        "name": _THE_KEY,
-        "includeNames": 'write "tools": {"includeNames": [...]}',
-        "includePatterns": 'write "tools": {"includePatterns": [...]}',
-        "excludePatterns": 'write "tools": {"excludePatterns": [...]}',
-        "overrides": 'write "tools": {"overrides": {...}}',
-    },
-    ToolSelection: {
-        "include": 'write "includeNames" or "includePatterns"',
-        "names": 'write "includeNames"',
-        "exclude": 'write "excludePatterns"',
-    },
-    Profile: {"name": _THE_KEY},
-    HttpListen: {
-        "host": 'write both in "address": "HOST:PORT"',
-        "port": 'write both in "address": "HOST:PORT"',
-        "token": 'write "tokens"',
-        "allowedHosts": 'write "hosts"',
-        "allowedOrigins": 'write "origins"',
-    },
-    AccessToken: {"token": 'write "value"', "profile": 'write "profiles": ["..."]'},
-}
-"""Keys that are not there, with what to write instead."""
+    def __init__(self, message: str, problems: Iterable[tuple[str, str]] = (), rest: Any = None) -> None:
+        """Say what is wrong with the value as a whole, or what else is wrong; with None, nothing is left."""
+        super().__init__(message)
+        self.problems = list(problems) or [("", message)]
+        self.rest = rest
 
 
 def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
     """The fault for a key that `cls` does not have."""
-    if cls is Server and (meaning := understood(key)):
-        return f"this value of {quoted(key)} cannot be understood. {meaning}"
-    advice = FOREIGN.get(cls, {}).get(key)
+    if cls is Server and (meant := keys_of_servers().get(fold(key))):
+        return f"this value of {quoted(key)} cannot be understood. {meant.sentence}"
+    advice = client_keys().instead.get(cls.__name__, {}).get(key)
     return f"unknown key {quoted(key)}" + (f": {advice}" if advice else suggestion(key, known))
-
-
-T = TypeVar("T")
-Tree = ClassValidationError | IterableValidationError
-
-TRANSPORT_SPELLINGS = {
-    "streamable-http": "http",
-    "streamableHttp": "http",
-    "streamable_http": "http",
-    "websocket": "ws",
-}
-"""Other clients' words for `type`, with ours."""
-
-
-class Misfit(ValueError):
-    """A value of the wrong type; the text says what was expected."""
 
 
 def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: str | None = None) -> T | None:
@@ -97,58 +63,16 @@ def read(cls: type[T], raw: object, trail: str, faults: list[Fault], *, name: st
         raw = {**raw, "name": name}
     try:
         return _CONVERTER.structure(raw, cls)
-    except ClassValidationError as error:
-        faults += [fault for fault in list(_faults(error, trail)) if not echoes(fault, faults)]
-        return _salvage(cls, _pruned(raw, error))
+    except Misfit as misfit:
+        found = [Fault(path=trail + where, message=message) for where, message in misfit.problems]
+        faults += [fault for fault in found if not echoes(fault, faults)]
+        rest: T | None = misfit.rest
+        return rest
 
 
 def keys(cls: type) -> list[str]:
     """The keys that a file may use for `cls`."""
     return [camel(field.name) for field in attrs.fields(cls) if field.metadata.get("in_file", True)]
-
-
-def _salvage(cls: type[T], raw: object) -> T | None:
-    try:
-        return _CONVERTER.structure(raw, cls)
-    except ClassValidationError:
-        return None
-
-
-def _pruned(raw: Any, error: Exception) -> Any:
-    """`raw` without what `error` is about. A faulty list is dropped whole, so that indices stay right."""
-    kept = dict(raw)
-    for step, inner in _branches(error):
-        if isinstance(inner, ForbiddenExtraKeysError):
-            kept = {key: value for key, value in kept.items() if key not in inner.extra_fields}
-        elif isinstance(inner, Tree) and isinstance(kept.get(step), dict):
-            kept[step] = _pruned(kept[step], inner)
-        else:
-            kept.pop(step, None)
-    return kept
-
-
-def _faults(error: Exception, trail: str) -> Iterator[Fault]:
-    for step, inner in _branches(error):
-        here = trail if step is None else below(trail, step)
-        if isinstance(inner, Tree):
-            yield from _faults(inner, here)
-        elif isinstance(inner, ForbiddenExtraKeysError):
-            for key in sorted(inner.extra_fields):
-                yield Fault(path=below(here, key), message=unknown_key(inner.cl, key, keys(inner.cl)))
-        elif isinstance(inner, KeyError):
-            yield Fault(path=here, message="this key is required")
-        else:
-            yield Fault(path=here, message=str(inner))
-
-
-def _branches(error: Exception) -> Iterator[tuple[Any, Exception]]:
-    """The errors inside `error`, each with the step that leads to it; None for errors of the whole."""
-    if isinstance(error, ClassValidationError):
-        named, whole = error.group_exceptions()
-        yield from ((camel(note.name), inner) for inner, note in named)
-        yield from ((None, inner) for inner in whole)
-    elif isinstance(error, IterableValidationError):
-        yield from ((note.index, inner) for inner, note in error.group_exceptions()[0])
 
 
 # --- strict hooks -------------------------------------------------------------------------------------------
@@ -249,9 +173,13 @@ def _number(value: object, text: OrText) -> float:
 
 
 def _items(value: object, kind: Any) -> tuple[Any, ...]:
+    """The hook for lists. Of a faulty one nothing is left, so that indices stay right."""
     if not isinstance(value, list):
         raise Misfit(expected("a list, [...]", value))
-    return tuple(item for _, item in _each(enumerate(value), int, get_args(kind)[0], kind))
+    done, problems = _each(enumerate(value), lambda _, each: _CONVERTER.structure(each, get_args(kind)[0]))
+    if problems:
+        raise Misfit("items at fault", problems)
+    return tuple(done.values())
 
 
 def _text_or_list(value: object, kind: Any) -> object:
@@ -277,45 +205,66 @@ def _entries(value: object, kind: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Misfit(expected("an object, {...}", value))
     key, inner = get_args(kind)
-    return dict(_each(value.items(), key, inner, kind))
 
+    def make(name: str, each: object) -> object:
+        made: object = _CONVERTER.structure(each, inner)
+        _CONVERTER.structure(name, key)
+        return made
 
-def _each(pairs: Iterable[tuple[Any, object]], key: Any, kind: Any, whole: Any) -> list[tuple[Any, Any]]:
-    """Read every member before reporting faults."""
-    done, errors = [], []
-    for step, value in pairs:
-        try:
-            item = _CONVERTER.structure(value, kind)
-            done.append((_CONVERTER.structure(step, key), item))
-        except (Misfit, *get_args(Tree)) as error:
-            error.add_note(IterableValidationNote(f"at {step}", step, kind))
-            errors.append(error)
-    if errors:
-        raise IterableValidationError("members at fault", errors, whole)
+    done, problems = _each(value.items(), make)
+    if problems:
+        raise Misfit("entries at fault", problems, done)
     return done
 
 
-def _object_hook(cls: Any, converter: Converter) -> Callable[[object, object], Any]:
-    renamed: dict[str, Any] = {
-        field.name: override(rename=camel(field.name), omit=_only_ours(field)) for field in attrs.fields(cls)
+def _each(
+    pairs: Iterable[tuple[Any, object]], make: Callable[[Any, object], object]
+) -> tuple[dict[Any, Any], list[tuple[str, str]]]:
+    """Every member as it is made, or what is left of it, and all that is wrong with them."""
+    done, problems = {}, list[tuple[str, str]]()
+    for step, value in pairs:
+        try:
+            done[step] = make(step, value)
+        except Misfit as misfit:
+            problems += [(below("", step) + where, message) for where, message in misfit.problems]
+            if misfit.rest is not None:
+                done[step] = misfit.rest
+    return done, problems
+
+
+@cache
+def _fields(cls: Any) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
+    """The fields that a file sets, and those that an entry's key does, with their types, by their keys."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        camel(field.name): (field, hints[field.name])
+        for field in attrs.fields(cls)
+        if field.metadata.get("in_file", True) or field.default is attrs.NOTHING
     }
-    make = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **renamed)
-
-    def check(value: object, kind: Any) -> Any:
-        if not isinstance(value, dict):
-            raise Misfit(expected("an object, {...}", value))
-        return make(value, kind)
-
-    return check
 
 
-def _only_ours(field: attrs.Attribute[Any]) -> bool:
-    """Whether only the reader sets this field; `name` is passed with the entry instead."""
-    return not field.metadata.get("in_file", True) and field.default is not attrs.NOTHING
+def _object(value: object, cls: Any) -> Any:
+    if not isinstance(value, dict):
+        raise Misfit(expected("an object, {...}", value))
+    fields = _fields(cls)
+    required = {key for key, (field, _) in fields.items() if field.default is attrs.NOTHING}
+
+    def make(key: str, each: object) -> object:
+        if key not in value:
+            raise Misfit("this key is required")
+        return _CONVERTER.structure(each, fields[key][1])
+
+    done, problems = _each([(key, value.get(key)) for key in fields if key in value or key in required], make)
+    strange = sorted(value.keys() - fields)
+    problems += [(below("", key), unknown_key(cls, key, keys(cls))) for key in strange]
+    made = cls(**{fields[key][0].name: each for key, each in done.items()}) if required <= done.keys() else None
+    if problems:
+        raise Misfit("members at fault", problems, made)
+    return made
 
 
 def _strict_converter() -> Converter:
-    converter = Converter(detailed_validation=True, forbid_extra_keys=True)
+    converter = Converter(detailed_validation=False)
     converter.register_structure_hook(str, _text_or_word)
     converter.register_structure_hook(bool, _strictly("true or false", bool))
     converter.register_structure_hook(int, _strictly("a whole number", int))
@@ -325,7 +274,7 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook_func(_is_mapping, _entries)
     converter.register_structure_hook_func(_is_text_or_list, _text_or_list)
     converter.register_structure_hook_func(lambda kind: kind == OAuth | bool, _oauth)
-    converter.register_structure_hook_factory(attrs.has, _object_hook)
+    converter.register_structure_hook_func(attrs.has, _object)
     return converter
 
 

@@ -9,22 +9,19 @@ import attrs
 
 from daemon.config import model
 from daemon.config.client_keys import (
-    BESIDE_SECTIONS,
-    CONSENT,
-    IGNORED,
-    NOT_TAKEN,
-    OAUTH,
-    RENAMED,
     SECTIONS,
-    SHAPED,
-    SHAPES,
-    WAITS,
+    ClientKey,
     as_text,
+    client_keys,
     command_line,
+    fold,
     is_plain,
+    keys_beside_servers,
+    keys_of_servers,
     referring,
+    shaped,
 )
-from daemon.config.jsonc import ROOT, below
+from daemon.config.jsonc import ROOT, below, is_within
 from daemon.config.names import CLIENT_PREFIX, SERVER_NAME, slug
 from daemon.config.structure import keys
 from daemon.config.tuning import Timeouts
@@ -48,7 +45,12 @@ _LONGER = {"call": "call_max", "initialize": "first_initialize"}
 _TEXTS = ("command", "args", "env", "envFile", "cwd", "url", "headers")
 """Keys in which other clients' references are looked for."""
 
+_OURS = frozenset(keys(model.Server))
+"""Keys that are never taken for a client's."""
+
 _WORKSPACE = re.compile(r"\$\{workspace\w*\}")
+_COMMENT = ("_", "//", "#")
+"""Keys that begin so are comments."""
 
 
 @attrs.frozen(kw_only=True)
@@ -91,20 +93,6 @@ def translated(entry: Mapping[str, Any], *, milliseconds: bool | None = None) ->
     return Translated(entry=work.entry, notes=tuple(work.notes))
 
 
-def fold(key: str) -> str:
-    """A key as the tables of clients' keys are searched for it."""
-    return key.replace("_", "").replace("-", "").lower()
-
-
-_RENAMED = {fold(key): ours for key, ours in RENAMED.items()}
-_WAITS = {fold(key): wait for key, wait in WAITS.items()}
-_NOT_TAKEN = {fold(key): message for key, message in NOT_TAKEN.items()}
-_IGNORED = {fold(key): message for key, message in IGNORED.items()}
-_SHAPED = {fold(key) for key in SHAPED}
-_OURS = {*RENAMED.values(), "oauth", "timeouts"}
-"""Keys of mcpd's that a client's key can become: never taken for a client's."""
-
-
 class _Work:
     """An entry while it is translated."""
 
@@ -116,38 +104,35 @@ class _Work:
 
     def take(self, key: str) -> None:
         """Take over one key of the entry as it was written; unknown ones, and mcpd's own, stay."""
-        folded = fold(key)
+        meant = None if key in _OURS else keys_of_servers().get(fold(key))
         if key in _OURS:
             self._own(key)
-        elif folded in _RENAMED:
-            self._rename(key, _RENAMED[folded])
-        elif folded in _WAITS:
-            wait = _WAITS[folded]
-            known = self._milliseconds if wait.milliseconds is None else wait.milliseconds
-            # OpenCode's is for the list of tools: 5 s of it would be too short for calls.
-            ours = "list" if self._is_opencodes and key == "timeout" else wait.key
-            self._wait(key, ours, milliseconds=known)
-        elif folded in _SHAPED:
-            self._shaped(key, folded)
-        elif folded in _NOT_TAKEN:
-            message = _NOT_TAKEN[folded]
-            # Cline writes an empty list of every server.
-            if message == CONSENT and not self.entry[key]:
-                self._drop(key, "ignored: it says nothing")
-            else:
-                self._drop(key, message, lost=True)
-        elif folded in _IGNORED or key.startswith(("_", "//", "#")):
-            self._drop(key, _IGNORED.get(folded, "ignored: a comment"))
+        elif meant is None:
+            if key.startswith(_COMMENT):
+                self._drop(key, "ignored: a comment")
+        elif meant.may_be_empty and not self.entry[key]:
+            self._drop(key, "ignored: it says nothing")
+        elif meant.becomes:
+            self._rename(key, meant.becomes)
+        elif meant.limits:
+            self._limit(key, meant)
+        elif meant.shaped:
+            self._shape(key)
+        else:
+            self._drop(key, meant.lost or meant.ignored, lost=bool(meant.lost))
+
+    def _note(self, key: str, message: str, *, lost: bool = False, becomes: str | None = None) -> None:
+        self.notes.append(Note(key=key, message=message, lost=lost, becomes=becomes))
 
     def _drop(self, key: str, message: str, *, lost: bool = False) -> None:
-        self.entry.pop(key)
-        self.notes.append(Note(key=key, message=message, lost=lost))
+        del self.entry[key]
+        self._note(key, message, lost=lost)
 
     def _own(self, key: str) -> None:
         value = self.entry[key]
         if key == "type" and value == LOCAL:
             self.entry[key] = "stdio"
-            self.notes.append(Note(key=key, message='understood as "stdio"', becomes=key))
+            self._note(key, 'understood as "stdio"', becomes=key)
         elif key == "type" and value == REMOTE:
             self._drop(key, "ignored: it follows from the url")
         elif key == "oauth" and isinstance(value, dict):
@@ -155,17 +140,19 @@ class _Work:
 
     def _rename(self, key: str, ours: str) -> None:
         value = self.entry[key]
-        if ours == "type" and isinstance(value, dict):  # Continue: the whole entry in one key
-            self._spread(key, value)
-            return
         if value is None:
             self._drop(key, "ignored: it says nothing")
-            return
-        if ours == "url" and fold(key) == "httpurl" and not {"type", "transport"} & self.entry.keys():
-            self.entry["type"] = "http"
-        self._become(key, ours, value)
-        if ours == "type":
-            self._own(ours)
+        elif ours == "type" and isinstance(value, dict):  # Continue: the whole entry in one key
+            self._drop(key, "understood as what stands in it")
+            for inner, each in value.items():
+                if self._add(key, inner, each):
+                    self.take(inner)
+        else:
+            if fold(key) == "httpurl" and not {"type", "transport"} & self.entry.keys():
+                self.entry["type"] = "http"
+            self._become(key, ours, value)
+            if ours == "type":
+                self._own(ours)
 
     def _become(self, key: str, ours: str, value: object) -> None:
         """Replace a client's key by one of mcpd's, which counts more if it is there."""
@@ -173,36 +160,31 @@ class _Work:
         present = self.entry.get(ours)
         if isinstance(present, dict) and isinstance(value, dict):
             self.entry[ours] = {**value, **present}
-            self.notes.append(Note(key=key, message=f"understood as `{ours}`, beside what stands there"))
+            self._note(key, f"understood as `{ours}`, beside what stands there")
         elif present is not None and present != value:
-            message = f"ignored: `{ours}` stands there, too, and counts more. Keep one of them"
-            self.notes.append(Note(key=key, message=message, lost=True))
+            self._note(
+                key, f"ignored: `{ours}` stands there, too, and counts more. Keep one of them", lost=True
+            )
         else:
             self.entry[ours] = value
             # `disabled` is the opposite: its value is told, too.
             meant = f'"{ours}": {str(value).lower()}' if isinstance(value, bool) else f"`{ours}`"
-            self.notes.append(Note(key=key, message=f"understood as {meant}", becomes=ours))
+            self._note(key, f"understood as {meant}", becomes=ours)
 
-    def _spread(self, key: str, value: dict[str, Any]) -> None:
-        self._drop(key, "understood as what stands in it")
-        for inner, each in value.items():
-            if self._inner(key, inner, each):
-                self.take(inner)
-
-    def _inner(self, key: str, inner: str, value: object) -> bool:
+    def _add(self, key: str, inner: str, value: object) -> bool:
         """Add a key that stands within another; one of the entry itself counts more."""
         if inner in self.entry:
-            message = f"ignored: the server has a `{inner}` itself"
-            self.notes.append(Note(key=below(key, inner), message=message, lost=True))
+            self._note(below(key, inner), f"ignored: the server has a `{inner}` itself", lost=True)
             return False
         self.entry[inner] = value
         return True
 
-    def _wait(self, key: str, ours: str, *, milliseconds: bool | None) -> None:
-        value = self.entry[key]
+    def _limit(self, key: str, meant: ClientKey) -> None:
+        value, timeouts = self.entry[key], self.entry.get("timeouts", {})
+        # OpenCode's is for the list of tools: 5 s of it would be too short for calls.
+        ours = "list" if self._is_opencodes and key == "timeout" else meant.limits
         if isinstance(value, str) and value.isdecimal() and value.isascii():
             value = int(value)
-        timeouts = self.entry.get("timeouts", {})
         if not isinstance(timeouts, dict) or ours in timeouts:
             self._drop(key, f"ignored: `timeouts.{ours}` counts more. Keep one of them", lost=True)
             return
@@ -211,43 +193,37 @@ class _Work:
             if value <= 0:
                 self._drop(key, f"ignored: it must be more than 0, as `timeouts.{ours}`", lost=True)
                 return
-            if value >= MILLISECONDS_FROM if milliseconds is None else milliseconds:
-                said = f" of {value:g} milliseconds"
-                value = value / 1000
-            else:
-                said = f" of {value:g} seconds"
+            known = self._milliseconds if meant.milliseconds is None else meant.milliseconds
+            in_milliseconds = value >= MILLISECONDS_FROM if known is None else known
+            said = f" of {value:g} {'milliseconds' if in_milliseconds else 'seconds'}"
+            value = value / 1000 if in_milliseconds else value
             longer = _LONGER.get(ours, ours)
             if value > getattr(Timeouts(), longer) and camel(longer) not in timeouts:
                 timeouts = {**timeouts, camel(longer): value}
         del self.entry[key]
         self.entry["timeouts"] = {**timeouts, ours: value}
-        message = f"understood as `timeouts.{ours}`{said}"
-        self.notes.append(Note(key=key, message=message, becomes=f"timeouts.{ours}"))
+        self._note(key, f"understood as `timeouts.{ours}`{said}", becomes=f"timeouts.{ours}")
 
-    def _shaped(self, key: str, folded: str) -> None:
-        value = self.entry[key]
-        made = SHAPES[folded](value)
+    def _shape(self, key: str) -> None:
+        value, folded = self.entry[key], fold(key)
+        made = shaped(folded, value)
         if made is None:
             return  # its type is wrong: it stays, and is reported as a key that is not known
         ours, new = made
-        if ours == "oauth" and isinstance(new, dict):
-            new = self._oauth(new, key)
-        self._become(key, ours, new)
-        rest = sorted(value.keys() - {"headers"}) if ours == "headers" and folded.startswith("request") else []
-        for each in rest:
-            self.notes.append(Note(key=below(key, each), message="ignored: mcpd has nothing for it", lost=True))
+        self._become(key, ours, self._oauth(new, key) if ours == "oauth" and isinstance(new, dict) else new)
+        for each in sorted(value.keys() - {"headers"}) if folded.startswith("request") else ():
+            self._note(below(key, each), "ignored: mcpd has nothing for it", lost=True)
 
     def _oauth(self, value: dict[str, Any], key: str) -> dict[str, Any]:
         """The object with the spellings of mcpd."""
+        spellings = {fold(theirs): ours for theirs, ours in client_keys().oauth.items()}
         found: dict[str, Any] = {}
         for name, each in value.items():
-            ours = next((ours for theirs, ours in OAUTH.items() if fold(theirs) == fold(name)), name)
-            ours = ours if ours == name or ours not in value else name
-            new = each.split() if ours == "scopes" and isinstance(each, str) else each
-            found[ours] = new
+            ours = spellings.get(fold(name), name)
+            ours = name if ours in value else ours
+            found[ours] = each.split() if ours == "scopes" and isinstance(each, str) else each
             if ours != name:
-                message = f"understood as `oauth.{ours}`"
-                self.notes.append(Note(key=below(key, name), message=message, becomes=f"oauth.{ours}"))
+                self._note(below(key, name), f"understood as `oauth.{ours}`", becomes=f"oauth.{ours}")
         return found
 
     def command(self) -> None:
@@ -258,32 +234,30 @@ class _Work:
         if isinstance(value, dict) and isinstance(value.get("path"), str):  # Zed
             self._drop("command", "understood as `command`, its `path`, and what else stands in it")
             for key, each in value.items():
-                self._inner("command", "command" if key == "path" else key, each)
+                self._add("command", "command" if key == "path" else key, each)
             self.command()
             return
         words = value if isinstance(value, list) else command_line(value)
         if words and isinstance(words[0], str):
             self.entry |= {"command": words[0], "args": [*words[1:], *args]}
-            self.notes.append(Note(key="command", message="understood as `command` and the first of `args`"))
+            self._note("command", "understood as `command` and the first of `args`")
 
     def words(self) -> None:
         """Numbers, true and false where mcpd wants text, and variables as a list."""
         env = self.entry.get("env")
         if isinstance(env, list) and all(isinstance(each, str) and "=" in each for each in env):
             self.entry["env"] = dict(each.split("=", 1) for each in env)
-            self.notes.append(Note(key="env", message="understood as an object of names and values"))
-        for key in ("env", "headers", "args"):
+            self._note("env", "understood as an object of names and values")
+        for key, kind in (("env", dict), ("headers", dict), ("args", list)):
             value = self.entry.get(key)
-            if isinstance(value, dict) and key != "args":
-                odd = [name for name, each in value.items() if is_plain(each)]
-                self.entry[key] = {name: as_text(each) for name, each in value.items()}
-            elif isinstance(value, list) and key == "args":
-                odd = [f"number {at}" for at, each in enumerate(value, 1) if is_plain(each)]
-                self.entry[key] = [as_text(each) for each in value]
-            else:
+            if not isinstance(value, kind):
                 continue
+            items = dict(enumerate(value, 1)) if isinstance(value, list) else value
+            odd = [f"number {at}" if kind is list else str(at) for at, each in items.items() if is_plain(each)]
             if odd:
-                self.notes.append(Note(key=key, message=f"taken as text: {', '.join(odd)}"))
+                plain = {at: as_text(each) for at, each in items.items()}
+                self.entry[key] = list(plain.values()) if kind is list else plain
+                self._note(key, f"taken as text: {', '.join(odd)}")
 
     def references(self) -> None:
         """References in the spelling of OpenCode and of Gemini CLI, and files of variables in a workspace."""
@@ -299,27 +273,21 @@ class _Work:
                 seen: list[str] = []
                 self.entry[key] = referring(self.entry[key], seen)
                 if seen:
-                    told = ", ".join(dict.fromkeys(seen))
-                    self.notes.append(Note(key=key, message=f"understood as references: {told}"))
+                    self._note(key, f"understood as references: {', '.join(dict.fromkeys(seen))}")
 
 
 SERVERS = "mcpServers"
 
-_NAMING = (("categories", "*", "server"), ("listen", "servers", "*"))
-"""Where names of servers stand, as steps; `*` is any member."""
+_NAMING = ("categories.*.server", "listen.servers.*")
+"""Places that name servers; `*` is any member."""
 
 _NAMING_TOOLS = (
-    *(("categories", "*", "tools", key, "*") for key in ("includeNames", "includePatterns", "excludePatterns")),
-    *(
-        ("profiles", "*", key, "*")
-        for key in ("coreTools", "preload", "excludedTools", "includedOptionalTools")
-    ),
-    ("profiles", "*", "permissions", "*", "match"),
+    *(f"categories.*.tools.{key}.*" for key in ("includeNames", "includePatterns", "excludePatterns")),
+    *(f"profiles.*.{key}.*" for key in ("coreTools", "preload", "excludedTools", "includedOptionalTools")),
+    *("profiles.*.permissions.*.match", "categories.*.tools.overrides.keys"),
+    "profiles.*.toolDescriptionOverrides.keys",
 )
-"""Where tools are named, maybe with their server."""
-
-_KEYED_BY_TOOLS = (("categories", "*", "tools", "overrides"), ("profiles", "*", "toolDescriptionOverrides"))
-"""Objects whose keys name tools."""
+"""Places that name tools, maybe with their server; `keys` are all keys of an object."""
 
 _HOLDING_NAMES = frozenset({SERVERS, "categories", "profiles"})
 _HOLDING_NAMES_WITHIN = frozenset({"env", "headers", "overrides", "toolDescriptionOverrides"})
@@ -351,9 +319,8 @@ class Normalized:
 
     def _origin(self, trail: str) -> str:
         for ours, theirs in reversed(self.moved):
-            rest = trail.removeprefix(ours)
-            if trail.startswith(ours) and rest[:1] in {"", ".", "["}:
-                trail = theirs + rest
+            if is_within(trail, ours):
+                trail = theirs + trail.removeprefix(ours)
         return trail
 
     def note(self, trail: str, message: str) -> None:
@@ -364,15 +331,13 @@ class Normalized:
 def normalized(raw: Mapping[str, Any]) -> Normalized:
     """A decoded configuration, as any client may have written it, in mcpd's shape. Faults stay in it."""
     normal = Normalized(dict(raw))
-    for key in raw:
+    for key in [key for key in raw if key not in keys(model.Config)]:
+        said = "ignored: a comment" if key.startswith(_COMMENT) else keys_beside_servers().get(key)
         if key in SECTIONS:
             _move_section(normal, key)
-        elif key in BESIDE_SECTIONS:
+        elif said is not None:
             del normal.sections[key]
-            normal.note(below(ROOT, key), BESIDE_SECTIONS[key])
-        elif key.startswith(("_", "//", "#")):
-            del normal.sections[key]
-            normal.note(below(ROOT, key), "ignored: a comment")
+            normal.note(below(ROOT, key), said)
     normal.sections = _in_camel_case(normal, normal.sections, ROOT)
     servers = normal.sections.get(SERVERS)
     if isinstance(servers, dict):
@@ -446,11 +411,10 @@ def _named(normal: Normalized, servers: Mapping[str, Any]) -> dict[str, Any]:
             normal.moved.append((below(trail, better), below(trail, name)))
     if names:
         _rename_references(normal.sections, names)
-    return {names.get(name, name): _titled(name, entry, names) for name, entry in servers.items()}
-
-
-def _titled(name: str, entry: object, names: Mapping[str, str]) -> object:
-    return {"title": name, **entry} if name in names and isinstance(entry, dict) else entry
+    return {
+        names.get(name, name): {"title": name, **entry} if name in names and isinstance(entry, dict) else entry
+        for name, entry in servers.items()
+    }
 
 
 def _rename_references(raw: dict[str, Any], names: Mapping[str, str]) -> None:
@@ -470,15 +434,13 @@ def _rename_references(raw: dict[str, Any], names: Mapping[str, str]) -> None:
         return written
 
     # Without categories each server is one.
-    naming = _NAMING if "categories" in raw else (*_NAMING, ("profiles", "*", "categories", "*"))
+    naming = _NAMING if "categories" in raw else (*_NAMING, "profiles.*.categories.*")
     for places, change in ((naming, lambda name: names.get(name, name)), (_NAMING_TOOLS, tool)):
-        for steps in places:
-            raw |= _changed(raw, steps, change)
-    for steps in _KEYED_BY_TOOLS:
-        raw |= _changed(raw, (*steps, "keys"), tool)
+        for place in places:
+            raw |= _changed(raw, place.split("."), change)
 
 
-def _changed(value: Any, steps: tuple[str, ...], change: Callable[[str], str]) -> Any:
+def _changed(value: Any, steps: list[str], change: Callable[[str], str]) -> Any:
     """A copy of a value with the texts at the end of `steps` changed; what is of another shape stays."""
     if not steps:
         return change(value) if isinstance(value, str) else value

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.client_keys import RULED
-from daemon.config.translation import fold
+from daemon.config.client_keys import fold, keys_of_servers
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.setup.clients.file_plans import SCOPES, without_mcpd
@@ -83,7 +82,9 @@ def held_rules(
         for place, member, entry in found
         if member.name in theirs and isinstance(entry, dict)
         for key, value in entry.items()
-        if fold(key) in RULED and (value or (fold(key) in _ONLY and value == []))
+        if (meant := keys_of_servers().get(fold(key)))
+        and meant.rules
+        and (value or (fold(key) in _ONLY and value == []))
     ]
     values = dict[Path, object]()
     for place in program.rules(machine):

@@ -1,32 +1,48 @@
-"""The tables of other clients' keys agree with each other and with mcpd's own."""
+"""The table of other clients' keys agrees with itself and with mcpd's own."""
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
-from daemon.config.client_keys import BESIDE_SECTIONS, RENAMED, SECTIONS, WAITS, understood, understood_keys
-from daemon.config.model import Config, Server, Timeouts
+from daemon.config import listen, model
+from daemon.config.client_keys import SECTIONS, client_keys, fold, keys_beside_servers, keys_of_servers
+from daemon.config.model import Config, OAuth, Server, Timeouts, TransportType
 from daemon.config.structure import keys
 
+KEYS = [key for meant in client_keys().server for key in meant.keys]
 
-def test_no_key_stands_in_two_tables_and_none_is_ours() -> None:
-    folded = [key.replace("_", "").lower() for key in understood_keys()]
+
+def test_no_key_stands_there_twice_and_none_is_ours() -> None:
+    folded = [fold(key) for key in KEYS]
     assert len(folded) == len(set(folded))
     assert not set(folded) & {key.lower() for key in keys(Server)} - {"envfile"}
-    assert not {*SECTIONS, *BESIDE_SECTIONS} & set(keys(Config))
+    assert not {*SECTIONS, *keys_beside_servers()} & set(keys(Config))
 
 
 def test_what_a_key_becomes_is_a_key_of_ours() -> None:
-    assert set(RENAMED.values()) <= set(keys(Server))
-    assert {wait.key for wait in WAITS.values()} <= set(keys(Timeouts))
+    table = client_keys()
+    assert {meant.becomes for meant in table.server} - {""} <= set(keys(Server))
+    assert {meant.limits for meant in table.server} - {""} <= set(keys(Timeouts))
+    assert set(table.oauth.values()) <= set(keys(OAuth))
+    assert set(table.types.values()) <= set(TransportType)
 
 
-@pytest.mark.parametrize("key", understood_keys())
+def test_a_key_means_one_thing() -> None:
+    for meant in client_keys().server:
+        said = [meant.becomes, meant.limits, meant.shaped, meant.lost, meant.ignored]
+        assert len(list(filter(None, said))) == 1, meant.keys
+
+
+@pytest.mark.parametrize("key", KEYS)
 def test_each_key_is_explained_in_a_sentence(key: str) -> None:
-    said = understood(key)
+    said = keys_of_servers()[fold(key)].sentence
     assert said[0].isupper()
     assert said.endswith(".")
 
 
-def test_any_other_key_is_not() -> None:
-    assert not understood("comand")
+@pytest.mark.parametrize("name", client_keys().instead)
+def test_no_key_of_ours_is_listed_as_one_that_is_not_there(name: str) -> None:
+    cls = {**vars(listen), **vars(model)}[name]
+    assert attrs.has(cls)
+    assert not set(client_keys().instead[name]) & set(keys(cls))

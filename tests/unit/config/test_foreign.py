@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
 import pytest
 
 from daemon.config.model import Category, Server, ToolSelection
-from daemon.config.structure import FOREIGN, keys, unknown_key
+from daemon.config.structure import keys, unknown_key
 
 
 @pytest.mark.parametrize(
@@ -23,9 +22,3 @@ from daemon.config.structure import FOREIGN, keys, unknown_key
 )
 def test_an_unknown_key_is_answered_with_ours(cls: type, key: str, text: str) -> None:
     assert unknown_key(cls, key, keys(cls)) == text
-
-
-@pytest.mark.parametrize("cls", FOREIGN)
-def test_no_key_of_ours_is_listed_as_foreign(cls: type) -> None:
-    assert attrs.has(cls)
-    assert not set(FOREIGN[cls]) & set(keys(cls))
