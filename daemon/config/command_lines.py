@@ -229,7 +229,7 @@ class Runner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(self.commands[0].split())
 
 
-class _Table(msgspec.Struct, frozen=True):
+class _RunnerTable(msgspec.Struct, frozen=True):
     wrappers: dict[str, frozenset[str]]
     containers: dict[str, frozenset[str]]
     valued: dict[str, Words]
@@ -237,8 +237,8 @@ class _Table(msgspec.Struct, frozen=True):
 
 
 @cache
-def _table() -> _Table:
-    return read_table("runners", _Table)
+def _table() -> _RunnerTable:
+    return read_table("runners", _RunnerTable)
 
 
 @cache
