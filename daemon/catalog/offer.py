@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.entry import ServerEntry
     from daemon.catalog.naming import Names
-    from daemon.catalog.snapshot import Catalog
+    from daemon.catalog.snapshot import Catalog, Lists
     from daemon.config.model import Profile
     from daemon.model import Definition, Tool, ToolKey
 
@@ -208,22 +208,56 @@ at each look."""
 
 
 class Choices:
-    """The catalogs of all choices of servers, each made once per change of the whole catalog."""
+    """The catalogs that clients see of some servers, each made once per change of the whole catalog."""
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._made: dict[tuple[str, ...], tuple[Catalog, Catalog]] = {}
+        self._made: dict[Collection[str], tuple[Catalog, Catalog]] = {}
 
-    def of(self, catalog: Catalog, servers: tuple[str, ...]) -> Catalog:
-        """What a client sees that has chosen these servers; all of the catalog if it has chosen none."""
-        if not servers:
+    def of(
+        self, catalog: Catalog, servers: tuple[str, ...], elsewhere: frozenset[str] = frozenset()
+    ) -> Catalog:
+        """What a client sees that has chosen these servers, else all but those for clients elsewhere."""
+        place = servers or elsewhere
+        if not place:
             return catalog
-        made = self._made.get(servers)
+        made = self._made.get(place)
         if made is not None and made[0] is catalog:
             return made[1]
-        narrowed = _narrowed(catalog, servers, catalog if made is None else made[1])
-        keep_latest(self._made, servers, (catalog, narrowed), MAX_CHOICES)
-        return narrowed
+        whole, before = (catalog, catalog) if made is None else made
+        seen = _narrowed(catalog, servers, before) if servers else _without(catalog, elsewhere, whole, before)
+        keep_latest(self._made, place, (catalog, seen), MAX_CHOICES)
+        return seen
+
+
+def _without(catalog: Catalog, elsewhere: frozenset[str], whole: Catalog, before: Catalog) -> Catalog:
+    """The catalog without these servers; `before` was made of `whole`, and its parts are reused."""
+    categories = before.categories
+    if whole.categories is not catalog.categories or before is whole:
+        left = (
+            _left(category, elsewhere) if elsewhere.intersection(category.servers) else category
+            for category in catalog.categories.values()
+        )
+        categories = {category.name: category for category in left if category is not None}
+    entries = {name: entry for name, entry in catalog.servers.items() if name not in elsewhere}
+    lists = _lists_of(catalog, entries, before)
+    return attrs.evolve(catalog, servers=entries, categories=categories, lists=lists, elsewhere=elsewhere)
+
+
+def _left(category: ToolCategory, elsewhere: frozenset[str]) -> ToolCategory | None:
+    """What is left of a category without these servers; None if nothing is."""
+    servers = tuple(name for name in category.servers if name not in elsewhere)
+    members = {name: each for name, each in category.members.items() if each.server not in elsewhere}
+    return attrs.evolve(category, servers=servers, members=members) if servers else None
+
+
+def _lists_of(catalog: Catalog, entries: Collection[str], before: Catalog) -> Lists:
+    """What these servers list beside tools; the object of the catalog before if that is the same."""
+    lists = {
+        kind: {name: each for name, each in of_all.items() if name in entries}
+        for kind, of_all in catalog.lists.items()
+    }
+    return before.lists if in_order(before.lists) == in_order(lists) else lists
 
 
 def _narrowed(catalog: Catalog, servers: tuple[str, ...], before: Catalog) -> Catalog:
@@ -234,15 +268,11 @@ def _narrowed(catalog: Catalog, servers: tuple[str, ...], before: Catalog) -> Ca
         now = among(names, {name: _own_names(entry, kinds) for name, entry in entries.items()})
         return was if was == now else now
 
-    lists = {
-        kind: {name: each for name, each in of_all.items() if name in entries}
-        for kind, of_all in catalog.lists.items()
-    }
     return attrs.evolve(
         catalog,
         servers=entries,
         chosen=servers,
-        lists=before.lists if in_order(before.lists) == in_order(lists) else lists,
+        lists=_lists_of(catalog, entries, before),
         names=named(catalog.names, before.names, Kind.TOOL),
         prompt_names=named(catalog.prompt_names, before.prompt_names, Kind.PROMPT),
         uris=named(catalog.uris, before.uris, Kind.RESOURCE, Kind.TEMPLATE),
@@ -455,17 +485,17 @@ class Offers:
 
     def __init__(self) -> None:
         self.choices = Choices()
-        """The catalogs of clients that have chosen servers."""
-        self._made: dict[tuple[str, tuple[str, ...]], tuple[Catalog, Profile, Offer]] = {}
+        """The catalogs of clients that have chosen servers, or are not to see some."""
+        self._made: dict[tuple[str, Collection[str]], tuple[Catalog, Profile, Offer]] = {}
 
     def of(self, catalog: Catalog, profile: Profile) -> Offer:
         """The present offer of a profile; the same object as long as nothing in it changes.
 
         Args:
-            catalog: the present catalog, or that of chosen servers.
+            catalog: the present catalog, or what a client sees of it (`choices`).
             profile: the profile.
         """
-        place = profile.name, catalog.chosen
+        place = profile.name, catalog.chosen or catalog.elsewhere
         made = self._made.get(place)
         if made is not None and _same_lists(made[0], catalog) and made[1] is profile:
             return made[2]

@@ -156,6 +156,8 @@ class Catalog:
     """When this run of the daemon began, in seconds since the epoch."""
     chosen: tuple[str, ...] = ()
     """The servers that clients have chosen to see as themselves, in a catalog of those (`catalog.offer`)."""
+    elsewhere: frozenset[str] = frozenset()
+    """The servers that a catalog lacks because its clients work in other directories (`catalog.offer`)."""
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
     """Epochs of servers that have left the configuration, to continue from if they come back."""
 

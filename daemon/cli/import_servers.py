@@ -103,13 +103,12 @@ def _to_know(server: PlannedServer) -> Iterator[str]:
         yield f"{name}: another server than {server.beside}: its version, its arguments or its tokens differ"
     if _is_off(server) and not server.missing:
         yield f"{name}: switched off in every client that has it, and so here"
-    if all(origin.place.scope == "local" for origin in server.origins):
-        (origin, *_), divided = server.origins, server.entry.get("share") == "workspace"
-        client, at = origin.program, origin.place.trail[1]
+    if "workspaces" in server.entry:
+        titles = ", ".join(dict.fromkeys(origin.program.title for origin in server.origins))
+        where = ", ".join(dict.fromkeys(each.place.trail[1] for each in server.origins if each.is_local))
         yield (
-            f"{name}: {client.title} has it in {at} alone; from mcpd every client gets it, each directory"
-            f" {'an instance of its own' if divided else 'this same one'}. To leave it to {at}: `mcpd remove"
-            f" {name}`, then `mcpd install {client.name}`"
+            f"{name}: {titles} has it in {where} alone; from mcpd only clients that work there get it. For all"
+            ' clients: remove "workspaces" from its entry'
         )
     if server.entry.get("cwd") and all(origin.place.scope != "user" for origin in server.origins):
         yield f"{name}: is started in {server.entry['cwd']}"

@@ -314,7 +314,7 @@ class Attachment:
         selection = client.select(catalog.config)
         if turn is not None and selection.denied:
             raise ToolDisabled(selection.denied)
-        seen = context.means.offers.choices.of(catalog, selection.servers)
+        seen = context.means.offers.choices.of(catalog, selection.servers, selection.elsewhere)
         view = View(
             catalog=seen,
             profile=selection.profile,
@@ -324,13 +324,13 @@ class Attachment:
             keeps=False,
         )
         if self._is_kept:
-            self._judge()
+            self._judge(seen)
             view = attrs.evolve(
                 view,
                 keeps=True,
                 loaded=state.loaded,
                 shown=partial(self._shown.hash_of, turn=turn) if client.visitor.keeps else self._shown_before,
-                usual=partial(client.core_tools, context.means, catalog),
+                usual=partial(client.core_tools, context.means, seen),
             )
         if lasts and not selection.denied:
             self._view = view
@@ -346,18 +346,18 @@ class Attachment:
         if self._preloaded is not None and self._preloaded[0] is not catalog:
             self._preloaded = None
 
-    def _judge(self) -> None:
-        """Bring what is loaded up to date: judge it by the catalog, and preload what the profile names."""
+    def _judge(self, seen: Catalog) -> None:
+        """Judge what is loaded by the catalog, and preload what the profile names of what is seen."""
         context, state, selection = self._context, self.state, self._client.selection
         context.sessions.judge(state)
         catalog, profile, known = context.catalog.value, selection.profile, self._preloaded
         if not selection.preload or (known is not None and known[0] is catalog and known[1] is profile):
             return
         self._preloaded = catalog, profile
-        offer = context.means.offers.of(catalog, profile)
+        offer = context.means.offers.of(seen, profile)
         wanted = [offer.find(name) for name in selection.preload[:MAX_LOADED] if name != USUAL]
         if USUAL in selection.preload:
-            wanted += map(offer.tools.get, self._client.core_tools(context.means, catalog))
+            wanted += map(offer.tools.get, self._client.core_tools(context.means, seen))
         # A loaded tool that has changed is judged like any other, not loaded again unasked.
         tools = [
             (each.tool, catalog.servers[each.tool.server].epoch)

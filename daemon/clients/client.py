@@ -182,6 +182,8 @@ class Selection:
     """The tools that are loaded from the start."""
     servers: tuple[str, ...] = ()
     """The servers that it sees as themselves, and no others; empty: what the profile and the surface show."""
+    elsewhere: frozenset[str] = frozenset()
+    """The servers that only clients in other directories see."""
     metered: bool = False
     """Whether a limit counts its calls (`clients.rates`)."""
     denied: str = ""
@@ -326,14 +328,21 @@ class Client:
         on_demand = not is_switched_off(config, profile, lazy=wishes.lazy)
         if fault := fault_of_choice(config, profile, wishes.servers):
             return self._deny(fault)
+        elsewhere = self._elsewhere(config)
         if wishes.servers:
+            servers = tuple(name for name in wishes.servers if name not in elsewhere)
+            if not servers:
+                return self._deny(
+                    f"server {quoted(wishes.servers[0])} is for clients that work in other directories"
+                    " (`workspaces` in its entry in mcpd's configuration)"
+                )
             return Selection(
                 profile=profile,
                 surface=ITSELF,
                 choice=SurfaceChoice(surface=ITSELF.name, grounds=Grounds.NAMED_SERVERS),
                 client=self.name,
                 on_demand=on_demand,
-                servers=wishes.servers,
+                servers=servers,
                 metered=is_metered(config, profile),
             )
         if choice.surface == AUTO:
@@ -352,8 +361,13 @@ class Client:
             client=self.name,
             on_demand=on_demand,
             preload=profile.preloaded if name == PRELOADING else (),
+            elsewhere=elsewhere,
             metered=is_metered(config, profile),
         )
+
+    def _elsewhere(self, config: Config) -> frozenset[str]:
+        servers = (server for server in config.mcp_servers.values() if server.workspaces)
+        return frozenset(server.name for server in servers if not self.workspace.is_in(server.workspaces))
 
     def _fit(self, profile: Profile) -> SurfaceChoice:
         return fitting(self.info, lambda: self._count(profile))

@@ -142,7 +142,8 @@ class ClientConnection:
         selection, context = self.selection, self.context
         if selection.denied:
             return False
-        catalog = context.means.offers.choices.of(context.catalog.value, selection.servers)
+        choices = context.means.offers.choices
+        catalog = choices.of(context.catalog.value, selection.servers, selection.elsewhere)
         if self._seen is None or self._seen[0] is not catalog or self._seen[1] is not selection.profile:
             view = View(
                 catalog=catalog,

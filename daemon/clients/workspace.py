@@ -84,6 +84,15 @@ class OwnWorkspace:
         self._named, self._started_in = said.get("workspace"), said.get("directory")
         self.changed()
 
+    def is_in(self, globs: tuple[str, ...]) -> bool:
+        """Whether one of these globs fits the directory that the client has named, or that its bridge runs in.
+
+        That is known before its first request. What a client may not work in fits none.
+        """
+        said = self._started_in if self._named is None else self._named
+        allowed = globs if self._allowed is None else self._allowed
+        return isinstance(said, str) and _fits(said, globs) and _fits(said, allowed)
+
     def have_roots(self, ask: Callable[[bytes | None], Awaitable[Sequence[str]]]) -> None:
         """Ask the client for its roots from now on: it has declared some.
 

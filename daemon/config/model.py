@@ -57,6 +57,9 @@ MAX_RULES = 256
 Pattern = Annotated[str, Rule(later("daemon.config.names", "pattern_problem"))]
 Scope = Annotated[str, like(_SCOPE, 'a scope has no blanks and no quotes: write ["one", "two"] for several')]
 Port = Annotated[int, Rule(lambda port: "" if 0 < port <= MAX_PORT else f"a port is 1 to {MAX_PORT}")]
+DirectoryGlob = Annotated[
+    str, like(re.compile(r"(?:/|~/|\*).*", re.DOTALL), "this fits no directory: begin it with /, ~/ or *")
+]
 HttpsUrl = Annotated[
     str, like(re.compile("https://.*", re.DOTALL), "write an https:// URL: others are not accepted")
 ]
@@ -372,6 +375,9 @@ class Server:
     share: Share | None = None
     """all: one instance for everybody; workspace: one for each directory that clients work in; session: one
     for each session; when absent: workspace if ${workspace} stands in command, args, env or cwd, else all."""
+    workspaces: tuple[DirectoryGlob, ...] = ()
+    """Globs of directories, * standing for any characters: only clients that work in one of them see and start
+    it; when absent, all clients do."""
     workspace_programs: bool = False
     """Whether clients may have programs of their directories run: needed for ${workspace} in the command."""
     idle: Duration | None = None

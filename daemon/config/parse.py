@@ -108,7 +108,8 @@ def _what_became(old: Server | None, new: Server) -> str:
 
 def _built_with(server: Server) -> Server:
     """The server without what its actor does not depend on; a new key counts unless it is excluded here."""
-    return attrs.evolve(server, title="", description="", substituted=frozenset(), credentials=frozenset())
+    plain = attrs.evolve(server, title="", description="", workspaces=())
+    return attrs.evolve(plain, substituted=frozenset(), credentials=frozenset())
 
 
 def _different(old: Config, new: Config, keys: tuple[str, ...]) -> tuple[str, ...]:

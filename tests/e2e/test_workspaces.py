@@ -107,6 +107,44 @@ def test_each_bridge_works_where_it_was_started(
     assert said[0]["pid"] != said[2]["pid"]
 
 
+@pytest.mark.parametrize("share", ["workspace"], indirect=True)
+@pytest.mark.parametrize(
+    ("surface", "call"),
+    [
+        ("full", {"name": "mine__where", "arguments": {}}),
+        (
+            "category",
+            {"name": "call-category-tool", "arguments": {"category": "mine", "name": "where", "args": {}}},
+        ),
+    ],
+)
+def test_only_clients_of_its_directories_see_a_server_and_start_it(
+    share: str, surface: str, call: Json, places: list[str], tmp_path: Path
+) -> None:
+    starts = tmp_path / "starts"
+    noting = f"open({str(starts)!r}, 'a').write('x')\n{WHERE}"
+    entry = {"command": sys.executable, "args": ["-c", noting], "share": share, "start": "lazy"}
+    other = {"command": sys.executable, "args": ["-c", WHERE]}
+    config = {
+        "mcpServers": {"mine": {**entry, "workspaces": places[:1]}, "other": other},
+        "profiles": {"default": {"surface": surface}},
+    }
+    with running(config) as daemon:
+        with Window.bridged(daemon, Path(places[1])) as two:
+            said = [two.begin(), two.ask("tools/list", {}), two.ask("tools/call", call)]
+            assert "mine" not in json.dumps([each for each in said[:2] if each])
+            assert said[2]["result"]["isError"]
+        with Window.bridged(daemon, Path(places[1]), "--server", "mine") as named:
+            refused = named.ask("tools/call", {"name": "where", "arguments": {}})
+            assert "clients that work in other directories" in json.dumps(refused)
+        assert not starts.exists()
+        with Window.bridged(daemon, Path(places[0])) as one:
+            begun, listed = one.begin(), one.ask("tools/list", {})
+            assert "mine" in json.dumps([begun, listed])
+            assert told(one.ask("tools/call", call))["cwd"] == places[0]
+        assert starts.exists()
+
+
 def test_clients_of_one_directory_share_an_instance_only_by_workspace(
     served: tuple[Daemon, int], share: str, places: list[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from glob import escape
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -43,10 +44,14 @@ class Origin:
     """Its name there."""
 
     @property
+    def is_local(self) -> bool:
+        """Whether its client has it in one directory alone, for one user."""
+        return self.place.scope == "local"
+
+    @property
     def scope(self) -> str:
         """For whom it is there; `local /home/me/app`: for the user in that directory alone."""
-        place = self.place
-        return f"local {place.trail[1]}" if place.scope == "local" else place.scope
+        return f"local {self.place.trail[1]}" if self.is_local else self.place.scope
 
 
 @attrs.frozen(kw_only=True)
@@ -207,10 +212,10 @@ def read_entry(origin: Origin, written: object, machine: Machine) -> FoundServer
     if isinstance(command, str) and isinstance(args, list):
         if is_own(entry):
             return None
-        if origin.place.scope == "local":
-            entry = _divided(entry, origin.place.trail[1], machine)
-        elif (directory := _directory(origin.place, entry, machine)) is not None:
+        if (directory := _directory(origin.place, entry, machine)) is not None:
             entry["cwd"] = directory
+    if origin.is_local:
+        entry = _for_directory(entry, origin.place.trail[1], machine)
     return FoundServer(origin=origin, entry=entry, notes=meant.notes)
 
 
@@ -218,11 +223,18 @@ def _is_sandboxed(written: Mapping[str, Any]) -> bool:
     return bool(written.get("sandboxEnabled", written.get("sandbox")))
 
 
-def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
-    """The entry of a server that a client has in one directory alone: each directory gets its own instance.
+def _for_directory(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
+    """The entry of a server that a client has in one directory alone."""
+    runs = isinstance(entry.get("command"), str) and isinstance(entry.get("args", []), list)
+    made = _divided(entry, directory, machine) if runs else entry
+    return {**made, "workspaces": [escape(os.path.realpath(directory))]}
 
-    What it is given of that directory is the directory that its client works in (`${workspace}`). One that runs
-    or reads a file of there cannot be divided, and goes on to run there.
+
+def _divided(entry: dict[str, Any], directory: str, machine: Machine) -> dict[str, Any]:
+    """The entry of such a server as it may be had in other directories, too.
+
+    Each directory gets an instance of its own, and what it is given of that directory is the directory that its
+    client works in (`${workspace}`). One that runs or reads a file of there is divided by nobody.
     """
     words = [str(entry["command"]), *(str(word).rpartition("=")[2] for word in entry.get("args", []))]
     env = {name: str(value) for name, value in (entry.get("env") or {}).items()}
@@ -248,7 +260,7 @@ def _directory(place: ClientPlace, entry: Mapping[str, Any], machine: Machine) -
     A client starts it in the project, mcpd in the home directory.
     """
     cwd = str(entry.get("cwd") or "")
-    if place.scope == "user" or cwd.startswith(("/", "~", "${")):
+    if place.scope in {"user", "local"} or cwd.startswith(("/", "~", "${")):
         return None
     words = [entry["command"], *(str(word).rpartition("=")[2] for word in entry.get("args", []))]
     return str(machine.directory / cwd) if cwd or any(map(_RELATIVE.fullmatch, words)) else None

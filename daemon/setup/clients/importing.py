@@ -57,31 +57,33 @@ class ConfiguredServers:
                 entry = translated(written).entry
                 runs = all(needed in self.variables for needed in references(entry))
                 is_on = runs and entry.get("enabled") is not False
-                there |= dict.fromkeys(identities(entry, self.variables), (name, is_on))
+                there |= dict.fromkeys(_placed_identities(entry, self.variables), (name, is_on))
 
         def known(place: ClientPlace, name: str, written: object) -> str | None:
             read = read_entry(Origin(program=program, place=place, name=name), written, machine)
             if not isinstance(read, FoundServer):
                 return None
-            ours, is_on = same_as(read.entry, there, self.variables) or (None, False)
+            ours, is_on = _same_as(read.entry, there, self.variables) or (None, False)
             return ours if is_on or read.entry.get("enabled") is False else None
 
         return known
 
 
-def identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -> list[tuple[object, ...]]:
-    """The identities of an entry: by the values of its variables, and by their names, for `same_as`."""
-    return [identity(entry, None), identity(entry, variables)]
+def _placed_identities(entry: Mapping[str, Any], variables: Mapping[str, str]) -> list[tuple[object, ...]]:
+    """The identities of an entry for `_same_as`: in each directory, by the values of variables and by names."""
+    kinds = identity(entry, None), identity(entry, variables)
+    return [(where, kind) for where in entry.get("workspaces") or [None] for kind in kinds]
 
 
-def same_as(
+def _same_as(
     entry: Mapping[str, Any], there: Mapping[tuple[object, ...], T], variables: Mapping[str, str]
 ) -> T | None:
-    """What is there for an entry, by `identities`; one with variables that are not set goes by their names."""
-    found = there.get(identity(entry, variables))
-    if found is None and any(name not in variables for name in references(entry)):
-        found = there.get(identity(entry, None))
-    return found
+    """What is there for a client's entry, for all or in its directory; by names if variables are not set."""
+    kinds = [identity(entry, variables)]
+    if any(name not in variables for name in references(entry)):
+        kinds.append(identity(entry, None))
+    keys = [(where, kind) for kind in kinds for where in (None, *entry.get("workspaces", ()))]
+    return next((there[key] for key in keys if key in there), None)
 
 
 def identity(entry: Mapping[str, Any], variables: Mapping[str, str] | None) -> tuple[object, ...]:
@@ -235,7 +237,7 @@ class _Planning:
             for name, taken in (
                 (name, translated(entry).entry) for name, entry in written.items() if isinstance(entry, dict)
             )
-            for key in identities(taken, variables.known)
+            for key in _placed_identities(taken, variables.known)
         }
         self._planned: dict[tuple[object, ...], int] = {}
         """Where in `servers` each stands."""
@@ -245,17 +247,24 @@ class _Planning:
         return tuple(each for each in references(entry) if each not in self.variables.known)
 
     def take(self, servers: Sequence[FoundServer]) -> None:
-        """Take over servers that are the same one."""
-        origins = tuple(server.origin for server in servers)
-        # What a client has in one directory alone is divided, unless somebody has the same everywhere.
-        ordered = sorted(servers, key=lambda server: server.origin.place.scope == "local")
-        first = next((server for server in ordered if server.entry.get("enabled") is not False), ordered[0])
-        key = identity(first.entry, self.variables.known)
-        if (there := same_as(first.entry, self._there, self.variables.known)) is not None:
+        """Take over servers that are the same one, as far as mcpd does not have it."""
+        known = [(_same_as(server.entry, self._there, self.variables.known), server) for server in servers]
+        for there in dict.fromkeys(each for each, _ in known if each is not None):
+            origins = tuple(server.origin for each, server in known if each == there)
             name, is_on = there
             entry = {"enabled": is_on}
             self.servers.append(PlannedServer(name=name, entry=entry, origins=origins, is_there=True))
-            return
+        if left := [server for each, server in known if each is None]:
+            self._add(left)
+
+    def _add(self, servers: Sequence[FoundServer]) -> None:
+        origins = tuple(server.origin for server in servers)
+        on = [server for server in servers if server.entry.get("enabled") is not False] or servers
+        # What clients have in some directories alone is for these, unless somebody has the same everywhere.
+        first = min(on, key=lambda server: "workspaces" in server.entry)
+        where = [each for server in on for each in server.entry.get("workspaces", ())]
+        taken = {**first.entry, **({"workspaces": where} if "workspaces" in first.entry else {})}
+        key = identity(taken, self.variables.known)
         if (at := self._planned.get(key)) is not None:
             planned = self.servers[at]
             self.servers[at] = attrs.evolve(planned, origins=(*planned.origins, *origins))
@@ -265,8 +274,8 @@ class _Planning:
         wanted = slug(title) or _UNNAMED
         name = slug(wanted, self._names) or _UNNAMED
         try:
-            server = self._as_read(name, first.entry)
-            entry = with_references(first.entry, name, secrets_of(server)[0], self.variables)
+            server = self._as_read(name, taken)
+            entry = with_references(taken, name, secrets_of(server)[0], self.variables)
         except ConfigError as error:
             why = f"cannot be used: {'; '.join(fault.message for fault in error.faults)}"
             self.left += [LeftServer(origin=origin, why=why) for origin in origins]

@@ -177,7 +177,7 @@ def test_servers_of_a_project_are_not_taken(here: User, tmp_path: Path) -> None:
     )
 
 
-def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_and_divided(here: User) -> None:
+def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_for_it_alone(here: User) -> None:
     at, file = here.home / "app", here.home / ".claude.json"
     at.mkdir()
     entry = {"command": PROGRAM, "args": [*ARGS, str(at)]}
@@ -186,10 +186,10 @@ def test_what_claude_code_has_in_one_directory_is_taken_from_anywhere_and_divide
     done = here.mcpd("up", "--yes", "--clients", "claude-code")
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert f"own: Claude Code has it in {at} alone; from mcpd every client gets it, each directory an" in said
-    assert f"To leave it to {at}: `mcpd remove own`, then `mcpd install claude-code`" in said
+    assert f"own: Claude Code has it in {at} alone; from mcpd only clients that work there get it" in said
     made = json.loads(config(here).read_text())["mcpServers"]["own"]
     assert (made["args"][-1], made["share"]) == ("${workspace}", "workspace")
+    assert made["workspaces"] == [str(at)]
     now = json.loads(file.read_text())
     assert (list(now["mcpServers"]), now["projects"][str(at)]["mcpServers"]) == (["mcpd"], {})
     again = here.mcpd("up", "--clients", "claude-code")

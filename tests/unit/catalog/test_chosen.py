@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from daemon.catalog.offer import MAX_CHOICES, Choices, Offers
 from daemon.catalog.shown import locate
 from daemon.model import Kind
+from daemon.states import ServerState
 from tests.unit.catalog.samples import after, catalog_of, has, listed, servers, status
 
 if TYPE_CHECKING:
@@ -54,6 +55,28 @@ def test_a_name_that_was_shown_never_comes_to_mean_another_server_s() -> None:
     now = after(late, [listed("a", "x")])
     owner = Choices().of(now, ("a", "b")).names.key_of("x", ("a", "b"))
     assert owner in {None, ("b", "x")}
+
+
+def test_without_the_servers_of_other_directories_all_others_are_as_they_were() -> None:
+    mixed = {"x": {"tools": {"includePatterns": ["*/x"]}}, "b": {"server": "b"}}
+    before = catalog_of({"mcpServers": servers("a", "b", "c"), "categories": mixed})
+    facts = [fact for each in "abc" for fact in (status(each), listed(each, "x"), has(each, Kind.PROMPT, "p"))]
+    whole = after(before, facts)
+    choices, offers, profile = Choices(), Offers(), whole.config.profiles["default"]
+    seen = choices.of(whole, (), frozenset("b"))
+    offer = offers.of(seen, profile)
+    assert [each.name for each in offer.all] == ["x", "c__x"]
+    assert list(offer.definitions(Kind.PROMPT)) == ["p", "c__p"]
+    assert offer.categories == ("x",)
+    assert (seen.categories["x"].servers, list(seen.categories["x"].members)) == (("a", "c"), ["x", "c/x"])
+    assert offers.of(whole, profile) is not offer
+    # Nothing of it is made anew by what changes no list.
+    assert (
+        offers.of(choices.of(after(whole, [status("b", ServerState.BACKOFF)]), (), frozenset("b")), profile)
+        is offer
+    )
+    without = choices.of(after(whole, [listed("a", "y")]), (), frozenset("b"))
+    assert list(without.categories["x"].members) == ["c/x"]
 
 
 def test_every_name_means_what_it_is_listed_for() -> None:

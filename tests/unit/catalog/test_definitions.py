@@ -141,6 +141,7 @@ INDECISIVE: dict[str, dict[str, Any]] = {
     "limits": {"limits": {"inFlight": 1}},
     "restart": {"restart": {"base": 2}},
     "era": {"era": "handshake"},
+    "workspaces": {"workspaces": ["/srv/*"]},
     "workspace_programs": {"workspacePrograms": True},
 }
 READ_INTO_OTHERS = {"name", "substituted", "credentials", "instance", "env_file", "faults"}

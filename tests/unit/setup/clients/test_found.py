@@ -273,7 +273,7 @@ def test_a_client_that_is_not_here_was_looked_for(tmp_path: Path) -> None:
         ({"type": "http", "url": "https://h/mcp"}, {"url": "https://h/mcp"}),
     ],
 )
-def test_what_claude_code_has_in_one_directory_is_found_from_anywhere_and_divided(
+def test_what_claude_code_has_in_one_directory_is_found_from_anywhere_and_is_for_it_alone(
     tmp_path: Path, entry: dict[str, Any], found: dict[str, Any]
 ) -> None:
     here, at = machine(tmp_path), tmp_path / "home" / "src" / "app"
@@ -286,7 +286,10 @@ def test_what_claude_code_has_in_one_directory_is_found_from_anywhere_and_divide
     projects = {str(at): {"mcpServers": {"a": of(entry)}}, "/gone": {"mcpServers": {}}, "odd": 1}
     (here.home / ".claude.json").write_text(json.dumps({"projects": projects}))
     [server] = find(here, [PROGRAMS["claude-code"]]).servers
-    assert {key: value for key, value in server.entry.items() if key != "type"} == of(found)
+    assert {key: value for key, value in server.entry.items() if key != "type"} == {
+        **of(found),
+        "workspaces": [str(at)],
+    }
     assert server.origin.scope == f"local {at}"
 
 
@@ -297,4 +300,14 @@ def test_at_home_nothing_is_divided(tmp_path: Path) -> None:
         json.dumps({"projects": {str(here.home): {"mcpServers": {"a": entry}}}})
     )
     [server] = find(here, [PROGRAMS["claude-code"]]).servers
-    assert server.entry == entry
+    assert server.entry == {**entry, "workspaces": [str(here.home)]}
+
+
+def test_a_directory_is_named_by_its_real_path_and_as_no_glob(tmp_path: Path) -> None:
+    here, at = machine(tmp_path), tmp_path / "app [1]"
+    at.mkdir()
+    (here.home / "link").symlink_to(at)
+    projects = {str(here.home / "link"): {"mcpServers": {"a": {"command": "a"}}}}
+    (here.home / ".claude.json").write_text(json.dumps({"projects": projects}))
+    [server] = find(here, [PROGRAMS["claude-code"]]).servers
+    assert server.entry["workspaces"] == [f"{tmp_path}/app [[]1]"]

@@ -10,7 +10,7 @@ import pytest
 
 from daemon.config.parse import parse
 from daemon.setup.clients.found import find
-from daemon.setup.clients.importing import ImportPlan, plan
+from daemon.setup.clients.importing import ConfiguredServers, ImportPlan, plan
 from daemon.setup.clients.known_programs import PROGRAMS
 from tests.unit.setup.machines import machine
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.setup.clients.found import ClientServers
+    from daemon.setup.clients.programs import Machine
 
 KEY = "bk-7Qm2xV9bT4Zr8Lw1"
 
@@ -67,14 +68,42 @@ def test_a_server_that_many_clients_have_is_one(tmp_path: Path) -> None:
 
 def test_what_one_client_has_everywhere_is_not_divided_for_another(tmp_path: Path) -> None:
     entry = {"command": "x", "args": ["y"]}
-    here = machine(tmp_path)
-    local = {"projects": {str(here.directory): {"mcpServers": {"a": entry}}}}
-    (here.home / ".claude.json").write_text(json.dumps(local))
+    here = with_local(tmp_path, entry, "one")
     [divided] = planned(tmp_path).servers
-    assert divided.entry == {**entry, "share": "workspace"}
+    assert divided.entry == {**entry, "share": "workspace", "workspaces": [f"{here.home}/one"]}
     [shared] = planned(tmp_path, files={"cursor": {"a": entry}}).servers
     assert shared.entry == entry
     assert [origin.program.name for origin in shared.origins] == ["claude-code", "cursor"]
+
+
+def with_local(at: Path, entry: dict[str, Any], *directories: str) -> Machine:
+    """A machine on which Claude Code has a server in these directories of the home directory, in each alone."""
+    here = machine(at)
+    projects = {f"{here.home}/{each}": {"mcpServers": {"a": entry}} for each in directories}
+    (here.home / ".claude.json").write_text(json.dumps({"projects": projects}))
+    return here
+
+
+def test_a_server_of_some_directories_is_for_each_of_them_and_mcpd_has_it_there_only(tmp_path: Path) -> None:
+    entry = {"command": "x"}
+    here = with_local(tmp_path, entry, "one", "two")
+    [both] = planned(tmp_path).servers
+    assert both.entry["workspaces"] == [f"{here.home}/one", f"{here.home}/two"]
+    with_local(tmp_path, entry, "one", "two", "three")
+    assert [
+        (each.name, each.is_there, each.entry.get("workspaces"))
+        for each in planned(tmp_path, written={"a": both.entry}).servers
+    ] == [("a", True, None), ("a-2", False, [f"{here.home}/three"])]
+    known = ConfiguredServers(servers={"a": both.entry}).lookup(PROGRAMS["claude-code"], here)
+    places = [place for place in PROGRAMS["claude-code"].places(here) if place.scope == "local"]
+    assert {place.trail[1].rpartition("/")[2]: known(place, "a", entry) for place in places} == {
+        "proj": None,
+        "one": "a",
+        "two": "a",
+        "three": None,
+    }
+    everywhere = ConfiguredServers(servers={"b": {"command": "x", "share": "workspace"}})
+    assert {everywhere.lookup(PROGRAMS["claude-code"], here)(place, "a", entry) for place in places} == {"b"}
 
 
 def test_no_secret_is_left_in_an_entry_or_shown(tmp_path: Path) -> None:
