@@ -52,7 +52,7 @@ def _dispatch(argv: list[str]) -> int:
         return complete()
     if command in COMMANDS:
         _never_fail_to_print()
-        if command == "run":
+        if command in {"run", "start"}:
             _collect_nothing()
         status: int = implementation(command).main(argv[1:])
         return status

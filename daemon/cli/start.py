@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.cli.command import UsageError
-from daemon.cli.table import EX_CONFIG
+from daemon.cli.table import EX_CONFIG, implementation
 from daemon.errors import ConfigError
 from daemon.host import paths
 from daemon.safety.escape import document, visible
@@ -38,6 +38,7 @@ def start(options: argparse.Namespace) -> int:
     config, socket, state_dir = (Path(each).absolute() if each else None for each in named)
     request = StartRequest(
         environ=os.environ,
+        run=lambda words: implementation("run").main(words),  # loaded by the daemon alone
         read=lambda: _configuration(config, tells=not options.window),
         config=config,
         socket=socket,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -16,7 +18,6 @@ from daemon.cli.import_servers import table, these
 from daemon.cli.install import Installing, clients_of, is_here, say, shown, this_machine
 from daemon.cli.taking_effect import looks, reloaded
 from daemon.cli.terminal import Screen
-from daemon.config.parse import load
 from daemon.errors import McpdError
 from daemon.host.paths import config_file
 from daemon.kit.wording import counted
@@ -26,10 +27,9 @@ from daemon.setup.clients.found import find
 from daemon.setup.clients.importing import ConfiguredServers, plan
 from daemon.setup.clients.installing import Installation, own_command
 from daemon.setup.drafts import drafted, read_present
-from daemon.setup.running import service, starting
+from daemon.setup.running import service
 from daemon.setup.running.systemctl import installed
 from daemon.states import COMING, WELL
-from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
     import argparse
@@ -189,12 +189,7 @@ def _started(options: argparse.Namespace, offer: _Offer, draft: Draft, *, with_s
 
 
 def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> str:
-    """Have the daemon run; returns why it does not have the servers.
-
-    Raises:
-        McpdError: it does not run.
-        OSError: the directory of its sockets cannot be used.
-    """
+    """Have the daemon run; returns why it does not have the servers."""
     if with_service and offer.service is not None:
         try:
             done = service.install(os.environ, offer.service)
@@ -205,18 +200,18 @@ def _run(options: argparse.Namespace, offer: _Offer, *, with_service: bool) -> s
             if done.linger:
                 say(f"mcpd: it ends with your last logout: {done.linger}")
             return ""
-    path = offer.present.config.path
-    request = starting.StartRequest(
-        environ=os.environ,
-        read=lambda: load(path, os.environ, SURFACES),
-        socket=Path(options.socket).absolute() if options.socket else None,
-        seconds=DAEMON_SECONDS,
-    )
-    running = starting.start(request)
-    if running.started:
-        print(f"mcpd runs{f', pid {running.pid}' if running.pid else ''}.")
+    command = [sys.executable, "-P", "-m", "daemon", "start", "--json", "--timeout", str(DAEMON_SECONDS)]
+    if options.socket:
+        command += ["--socket", str(Path(options.socket).absolute())]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        return ran.stderr.strip().removeprefix("mcpd: ")
+    running = json.loads(ran.stdout)
+    if running["started"]:
+        pid = running["pid"]
+        print(f"mcpd runs{f', pid {pid}' if pid else ''}.")
         return ""
-    return reloaded(options, path).problem
+    return reloaded(options, offer.present.config.path).problem
 
 
 def settled(options: argparse.Namespace) -> Servers:

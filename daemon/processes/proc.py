@@ -14,6 +14,7 @@ import contextlib
 import os
 import resource
 import stat
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,7 +41,7 @@ _WORKING = frozenset("RD")
 _HIDDEN = "?"
 """The state of a hidden child that is alive."""
 _STATE, _PARENT, _STARTED = 0, 1, 19
-_TIMES = slice(11, 15)
+_TIMES, _ARGUMENTS = slice(11, 15), slice(45, 47)
 """The positions of fields after the name (proc(5), /proc/PID/stat)."""
 
 
@@ -280,6 +281,19 @@ def environment(pid: int) -> dict[str, str] | None:
 def command_line(pid: int) -> list[str]:
     """The arguments that a process was started with; empty strings only if it is gone."""
     return (_read(PROC / str(pid) / "cmdline") or "").split("\0")
+
+
+def show_as(word: str, instead: str) -> None:
+    """Have `ps` show another word, which is no longer, in the command line of this process."""
+    was, now = (
+        b"".join(os.fsencode(instead if each == replaced else each) + b"\0" for each in sys.orig_argv)
+        for replaced in (None, word)
+    )
+    start, end = map(int, (PROC / "self" / "stat").read_bytes().rpartition(b")")[2].split()[_ARGUMENTS])
+    if len(now) <= len(was) == end - start:
+        with (PROC / "self" / "mem").open("r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(now.ljust(len(was), b"\0"))
 
 
 def directory(pid: int) -> Path | None:

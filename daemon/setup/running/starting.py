@@ -15,9 +15,10 @@ import json
 import os
 import select
 import socket
-import subprocess
 import sys
 import time
+import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from daemon.errors import ConfigError, McpdError
 from daemon.host import paths
 from daemon.host.private_files import own_file
 from daemon.host.sockets import private_directory
+from daemon.processes import proc
 from daemon.setup.running.stopping import (
     EX_CONFIG,
     EX_FAULT,
@@ -42,7 +44,8 @@ from daemon.setup.running.stopping import (
 from daemon.setup.running.systemctl import SERVICE, SHOW_JOURNAL, SOCKET, SystemdRefused, installed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import NoReturn
 
     from daemon.config.model import Config
     from daemon.setup.running.systemctl import Systemctl
@@ -66,36 +69,52 @@ NOT_HANDED_ON = frozenset(
 own does not reach servers, which are given a few variables and what their `env` says."""
 
 
-def launch(front: Path, options: Sequence[str], environ: Mapping[str, str], deadline: float) -> int:
-    """Start a daemon, and wait until it serves. Returns its pid.
+def launch(front: Path, run: Callable[[], int], environ: Mapping[str, str], deadline: float) -> int:
+    """Fork the daemon off this process, and wait until it serves. Returns its pid.
+
+    A fork keeps what is imported already: another interpreter would take a tenth of the second that some
+    clients wait for their tools.
 
     Args:
-        front: the clients' socket, beside which it says that it serves.
-        options: of `mcpd run`.
+        front: the clients' socket, beside which the daemon says that it serves.
+        run: runs the daemon, and returns its exit status.
         environ: the environment of whoever asks for it.
         deadline: on the clock `time.monotonic`.
 
     Raises:
         NotStarted: it has ended, and what it said; or it does not serve yet.
     """
-    # -P: a client's directory must not be where its modules come from.
-    command = [sys.executable, "-P", "-m", "daemon", "run", "--detached", *options]
     with _readiness(front.with_name(front.name + ".ready")) as ready:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            # Not the directory of whoever asks: it may be removed, or unmounted.
-            cwd=paths.home(environ),
-            env={**handed_on(environ), "NOTIFY_SOCKET": ready.getsockname()},
-            start_new_session=True,
-            umask=0o077,
-        )
-        _wait_ready(process, ready, deadline)
-    # It is not waited for: it outlives this process.
-    process.returncode = 0
-    return process.pid
+        said, stderr = os.pipe()
+        sys.stdout.flush()
+        if (pid := os.fork()) == 0:
+            _be_daemon(run, {**handed_on(environ), "NOTIFY_SOCKET": ready.getsockname()}, stderr)
+        os.close(stderr)
+        _wait_ready(pid, said, ready, deadline)
+    return pid
+
+
+def _be_daemon(run: Callable[[], int], environ: Mapping[str, str], stderr: int) -> NoReturn:
+    """Run the daemon in this process, which was forked for it, and end with it."""
+    status = EX_FAULT
+    try:
+        os.setsid()
+        os.umask(0o077)
+        # Not the directory of whoever asks: it may be removed, or unmounted.
+        os.chdir(paths.home(environ))
+        null = os.open(os.devnull, os.O_RDWR)
+        for target, source in enumerate((null, null, stderr)):
+            os.dup2(source, target)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.environ.clear()
+        os.environ.update(environ)
+        proc.show_as("start", "run")
+        status = run()
+    except BaseException:  # noqa: BLE001 - the last boundary: whoever waits is told
+        traceback.print_exc()
+    finally:
+        # What stands below on the stack is the parent's to close and to remove.
+        os._exit(status)
 
 
 def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
@@ -119,28 +138,26 @@ def _readiness(path: Path) -> Iterator[socket.socket]:
             path.unlink(missing_ok=True)
 
 
-def _wait_ready(process: subprocess.Popen[bytes], ready: socket.socket, deadline: float) -> None:
+def _wait_ready(pid: int, stderr: int, ready: socket.socket, deadline: float) -> None:
     """Wait until a daemon serves; its stderr holds what it says until it has a log."""
-    assert process.stderr is not None
-    pidfd = os.pidfd_open(process.pid)
+    pidfd = os.pidfd_open(pid)
     try:
-        with process.stderr as stderr:
-            watched, said = {ready.fileno(), stderr.fileno()}, b""
-            while seen := select.select(watched, [], [], max(0.0, deadline - time.monotonic()))[0]:
-                if ready.fileno() in seen:
-                    if b"READY=1" in ready.recv(READY_BYTES).split(b"\n"):
-                        return
-                elif pidfd in seen:
-                    process.wait()
-                    raise _ended(process.returncode, said)
-                elif chunk := os.read(stderr.fileno(), LAST_WORDS):
-                    said = (said + chunk)[-LAST_WORDS:]
-                else:
-                    # It has a log now, or has ended.
-                    watched = {ready.fileno(), pidfd}
+        watched, said = {ready.fileno(), stderr}, b""
+        while seen := select.select(watched, [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if ready.fileno() in seen:
+                if b"READY=1" in ready.recv(READY_BYTES).split(b"\n"):
+                    return
+            elif pidfd in seen:
+                raise _ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said)
+            elif chunk := os.read(stderr, LAST_WORDS):
+                said = (said + chunk)[-LAST_WORDS:]
+            else:
+                # It has a log now, or has ended.
+                watched = {ready.fileno(), pidfd}
     finally:
         os.close(pidfd)
-    raise NotStarted(f"the daemon (pid {process.pid}) does not serve yet, and goes on starting: `{SHOW_LOG}`")
+        os.close(stderr)
+    raise NotStarted(f"the daemon (pid {pid}) does not serve yet, and goes on starting: `{SHOW_LOG}`")
 
 
 def _ended(returned: int, said: bytes) -> NotStarted:
@@ -210,6 +227,8 @@ class StartRequest:
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     """The environment: of paths, and of the daemon."""
+    run: Callable[[list[str]], int]
+    """Runs the daemon in this process: `mcpd run` with these arguments."""
     read: Callable[[], Config]
     """Reads the configuration that the daemon will have. Raises ConfigError."""
     config: Path | None = None
@@ -293,8 +312,8 @@ def _started(request: StartRequest, deadline: float) -> RunningDaemon:
         pause(deadline, f"pid {pid} has held {serves} for too long: it neither serves nor ends")
     # The daemon itself reads the configuration for a window: to read it here first takes 0.15 s, of the second
     # that some clients wait for their tools.
-    options = [*_options(request), *(["--window", str(front)] if request.window else [])]
-    pid = launch(serves, options, request.environ, deadline)
+    options = ["--detached", *_options(request), *(["--window", str(front)] if request.window else [])]
+    pid = launch(serves, partial(request.run, options), request.environ, deadline)
     return RunningDaemon(how="detached", started=True, pid=pid, socket=str(serves), log=SHOW_LOG)
 
 

@@ -42,7 +42,7 @@ def raw(value: object) -> Raw:
         ({"elicitation": {"url": {}, "form": {}}}, "elicitation/create", FORM, ""),
         ({"elicitation": {}}, "elicitation/create", URL, "elicitation.url"),
         ({"elicitation": {"url": {}}}, "elicitation/create", URL, ""),
-        ([], "roots/list", {}, "roots"),
+        ([], "roots/list", {}, "params that can be read"),
         ({"roots": {}}, "roots/list", [], "params that can be read"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daemon.clients.list_changes import Listings
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.model import Kind
 from daemon.states import ServerState
@@ -23,18 +24,18 @@ def view(stage: Stage, profile: str = DEFAULT_PROFILE) -> View:
 
 
 async def test_a_list_is_the_same_object_until_something_in_it_changes(nursery: trio.Nursery) -> None:
-    stage = Stage(profiles={BARE: {"prompts": False}})
+    stage, listings = Stage(profiles={BARE: {"prompts": False}}), Listings()
     stage.offers("alpha", Kind.PROMPT, "a")
-    first = view(stage).offer.listed(Kind.PROMPT)
+    first = listings.of(view(stage), Kind.PROMPT)
     assert len(first) == 1
     stage.becomes("alpha", ServerState.BACKOFF)
-    assert view(stage).offer.listed(Kind.PROMPT) is first
+    assert listings.of(view(stage), Kind.PROMPT) is first
     stage.lists("alpha", "another_tool")
-    assert view(stage).offer.listed(Kind.PROMPT) == first
+    assert listings.of(view(stage), Kind.PROMPT) is first
     stage.offers("beta", Kind.PROMPT, "a")
-    both = view(stage).offer.listed(Kind.PROMPT)
+    both = listings.of(view(stage), Kind.PROMPT)
     assert both[0] == first[0]
     assert len(both) == 2
-    assert view(stage, BARE).offer.listed(Kind.PROMPT) == ()
-    assert view(stage).offer.listed(Kind.RESOURCE) == ()
-    assert view(stage).offer.listed(Kind.PROMPT) is both
+    assert listings.of(view(stage, BARE), Kind.PROMPT) == ()
+    assert listings.of(view(stage), Kind.RESOURCE) == ()
+    assert listings.of(view(stage), Kind.PROMPT) is both

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 def request(systemd: FakeSystemd, window: str = "", *, autostart: bool = True) -> StartRequest:
-    return StartRequest(environ=systemd.environ, read=lambda: Config(autostart=autostart), window=window)
+    return StartRequest(
+        environ=systemd.environ, run=_never, read=lambda: Config(autostart=autostart), window=window
+    )
+
+
+def _never(_words: list[str]) -> int:
+    raise AssertionError("systemd starts it")
 
 
 @pytest.fixture
