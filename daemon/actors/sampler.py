@@ -13,8 +13,8 @@ import msgspec
 import trio
 from loguru import logger
 
-from daemon.counting.series import INSTEAD, SECONDS, SPARED, MinuteOfDaemon, MinuteOfServer
-from daemon.counting.summary import hourly
+from daemon.counting.series import SECONDS, MinuteOfDaemon, MinuteOfServer
+from daemon.counting.summary import INSTEAD, SPARED, hourly
 from daemon.processes.marks import memory_by_mark
 
 if TYPE_CHECKING:

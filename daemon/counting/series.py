@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
-SPARED, INSTEAD = "estimatedTokensSpared", "estimatedTokensSentInstead"
-
-
-CALLS, ERRORS = "calls:", "errors:"
-"""The prefixes of counts by the hour, before the name of a server."""
-
-CLIENT_SPARED, CLIENT_INSTEAD = "spared:", "instead:"
-"""The prefixes of tokens by the hour, before the name of a client."""
-
-
 KEPT = 24 * 60
 """Minutes that are kept: a day."""
 

@@ -20,6 +20,7 @@ TOOL_CALLS = "toolCalls."
 """The prefix of the counters of tools, before `SERVER/TOOL`: they are many, and in no summary."""
 
 SPARED, INSTEAD = "estimatedTokensSpared", "estimatedTokensSentInstead"
+"""Tokens that clients were not sent, and those that they were sent instead later."""
 
 HOURLY = ("loads", "loadHits", "loadMisses", "extraRoundTrips", SPARED, INSTEAD)
 """Members of `summary` that are kept by the hour."""

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -26,11 +26,7 @@ from daemon.model import Repair
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from daemon.history.event import EventKind
     from daemon.model import ToolKey
-
-
-Sort: TypeAlias = "tuple[EventKind, str, object, object]"
 
 
 LATENCY_BOUNDS = (

@@ -10,10 +10,9 @@ import msgspec
 
 from daemon.console.charts import Chart, Quantity, bars, lines
 from daemon.console.page import ConsolePage, Fragment, element_id, session_page
-from daemon.counting.series import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED
-from daemon.counting.summary import in_all
+from daemon.counting.summary import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED, in_all
 from daemon.counting.tally import OTHER, tokens_in
-from daemon.kit.wording import BYTES_PER_TOKEN
+from daemon.kit.wording import BYTES_PER_TOKEN, DAY, HOUR, MINUTE
 from daemon.operators.tool_reports import view_of
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from daemon.console.page import Viewer
     from daemon.operators.base import OperatorContext
 
-MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 CLIENTS = 100
 """Clients, and connections, whose savings are shown, the largest."""

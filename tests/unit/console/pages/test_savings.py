@@ -8,7 +8,8 @@ import attrs
 import pytest
 
 from daemon.console.pages.savings import SAVINGS_PAGE, SPANS
-from daemon.counting.series import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED, MinuteOfDaemon
+from daemon.counting.series import MinuteOfDaemon
+from daemon.counting.summary import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED
 from daemon.counting.tally import OTHER
 from tests.fakes_upstream import Stage
 from tests.unit.console.charts.drawn import described, paths, rows
