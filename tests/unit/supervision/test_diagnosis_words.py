@@ -40,7 +40,7 @@ CASES = [
     ("  ╰─▶ Because there is no version of mcp-server-time==99.1 and you require mcp-server-time==99.1, we can",
      "mcp-server-time==99.1", "`args`"),
     ("ERROR:mcp_server_git.server:/tmp is not a valid Git repository", "no Git repository: /tmp.", "git init"),
-    ("Warning: Cannot access directory /srv/data, skipping", "is missing: /srv/data.", "correct the path in `args`"),
+    ("Warning: Cannot access directory /srv/data, skipping", "is missing: /srv/data.", "correct the path"),
     ("An executable named `gti` is not provided by package `mcp-server-git`.", "gti", "uvx --from"),
     ("error: Failed to fetch: `https://pypi.org/simple/x/`", "https://pypi.org/simple/x/", "--offline"),
     ("docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "Docker's service",
