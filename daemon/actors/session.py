@@ -161,7 +161,7 @@ class Session:
         self.calls.lose_all(error)
         if not self._client.visitor.keeps:
             # Elsewhere the end of the connection says it, and a bridge subscribes again with the next daemon.
-            self._connection.subscriptions.end_all()
+            self._connection.lists.end_all()
 
     def statistics(self) -> SessionStatistics:
         """A snapshot for `mcpd status`."""

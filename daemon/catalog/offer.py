@@ -370,6 +370,7 @@ class Offer:
             Table(self._listed), self._offered, {} if before is None else self._still_offered(before)
         )
         """Tools in the order of the configuration's servers, and of each server's list."""
+        self._listed_beside: dict[Kind, tuple[bytes, ...]] = {}
         self.all: Sequence[Offered] = _All(self.tools)
         """Every tool, in order."""
 
@@ -381,6 +382,12 @@ class Offer:
     def definitions(self, kind: Kind) -> Mapping[str, OfferedDefinition]:
         """The prompts, resources or templates, by the name or URI that clients use, in order."""
         return self._beside_tools[kind]
+
+    def listed(self, kind: Kind) -> tuple[bytes, ...]:
+        """The prompts, resources or templates as clients are given them, each a raw JSON object."""
+        if kind not in self._listed_beside:
+            self._listed_beside[kind] = tuple(each.listed() for each in self.definitions(kind).values())
+        return self._listed_beside[kind]
 
     def servers_of(self, kind: Kind) -> Collection[str]:
         """The servers whose prompts, resources or templates the profile shows, in the configuration's order."""

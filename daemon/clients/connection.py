@@ -10,7 +10,7 @@ from loguru import logger
 from daemon.clients.attachments import Attachments
 from daemon.clients.client import Client
 from daemon.clients.dispatch import Dispatch
-from daemon.clients.list_changes import Announcements, ListChanges, Savings, Subscriptions
+from daemon.clients.list_changes import ListChanges, Savings
 from daemon.clients.notifications import ConnectedClient
 from daemon.clients.server_requests import has
 from daemon.clients.waits import Tasks
@@ -67,12 +67,10 @@ class ClientConnection:
         )
         self.client.number = number
         self._told_key = ""
-        self.subscriptions = Subscriptions(peer, context.outbox)
-        self.announcements = Announcements(self.subscriptions, context.habits, self.client)
-        self.list_changes = ListChanges(self.subscriptions, self.listing_of)
+        self.lists = ListChanges(peer, context.outbox, self.client, context.habits)
         self.savings = Savings(context.tally)
         later = self.tasks.later
-        self.dispatch = Dispatch(peer, number, context, self.client, self.announcements, self.savings, later)
+        self.dispatch = Dispatch(peer, number, context, self.client, self.lists, self.savings, later)
         self.calls = self.dispatch.calls
         asking = self.calls.server_requests
         self.told = ConnectedClient(
@@ -90,7 +88,7 @@ class ClientConnection:
         self.attachments = Attachments(
             self.client,
             context,
-            on_change=self.announcements.announce_if_changed,
+            on_change=self.lists.announce_if_changed,
             later=later,
             turn=lambda: peer.link.turns,
             busy=lambda: [call.request.session for call in self.calls.open.values()],
@@ -178,11 +176,10 @@ class ClientConnection:
 
     def listing_of(self, kind: Kind) -> tuple[bytes, ...]:
         """The prompts, resources or templates that the client would be given now, each a raw JSON object."""
-        return self.context.listings.of(self.attachments.own.view(), kind)
+        return self.attachments.own.view().offer.listed(kind)
 
     def _announce_changes(self) -> None:
-        self.announcements.announce_if_changed()
-        self.list_changes.announce_if_changed()
+        self.lists.announce_if_changed()
         before = self._servers
         if self.client.log_level is not None and (self.sees(""), self._servers)[1] != before:
             # Their logs are asked for, too.

@@ -12,7 +12,6 @@ from daemon.clients.client import DecidedSurfaces
 from daemon.clients.grants import AgreedCalls, Grants
 from daemon.clients.input_required import RequestStates
 from daemon.clients.links import LinksOfVisitors
-from daemon.clients.list_changes import Habits, Listings
 from daemon.clients.rates import CallRates
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from daemon.authorization.running import LoginRuns
     from daemon.catalog.snapshot import Catalog
+    from daemon.clients.list_changes import Habit
     from daemon.clients.sessions import Sessions
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import RepairCounts
@@ -74,10 +74,8 @@ class SessionContext:
     """The states of all calls that wait for their clients' input (MCP 2026-07-28)."""
     agreed: AgreedCalls = attrs.field(factory=AgreedCalls)
     """Calls that users have agreed to and that their servers want again."""
-    habits: Habits = attrs.field(factory=Habits)
-    """Which kinds of clients ask for their tools when they are notified of a change."""
-    listings: Listings = attrs.field(factory=Listings)
-    """The lists beside tools as clients are given them."""
+    habits: dict[str, Habit] = attrs.field(factory=dict)
+    """Which kinds of clients ask for their tools when they are notified of a change, by name and version."""
     rates: CallRates = attrs.field(factory=CallRates)
     """Calls a minute of servers and profiles."""
     links: LinksOfVisitors = attrs.field(factory=LinksOfVisitors)

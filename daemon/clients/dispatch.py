@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
-    from daemon.clients.list_changes import Announcement, Announcements, Savings
+    from daemon.clients.list_changes import Announcement, ListChanges, Savings
     from daemon.ports import Upstream
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
@@ -137,7 +137,7 @@ class Dispatch:
         number: int,
         context: SessionContext,
         client: Client,
-        announcements: Announcements,
+        lists: ListChanges,
         savings: Savings,
         later: Callable[..., None],
     ) -> None:
@@ -148,7 +148,7 @@ class Dispatch:
             number: the connection's number.
             context: what all sessions share.
             client: the client.
-            announcements: the announcements of changed lists to the client.
+            lists: the lists that it was given.
             savings: the tokens that it was spared.
             later: starts a task that ends with the connection.
         """
@@ -161,8 +161,7 @@ class Dispatch:
         self._number = number
         self._context = context
         self._client = client
-        self._announcements = announcements
-        self._subscriptions = announcements.subscriptions.open
+        self._lists = lists
         self._savings = savings
         self._later = later
         self._flush = context.outbox.flush
@@ -198,7 +197,7 @@ class Dispatch:
     def accept(self, call: ClientCall, meta: dict[str, Raw] | None) -> None:
         """Accept a call that is made already; `meta` is its request's `_meta`."""
         request, name = call.request, call.name
-        if request.id in self._open or request.id in self._subscriptions:
+        if request.id in self._open or request.id in self._lists.open:
             self._peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
             return
         self._open[request.id] = call
@@ -359,7 +358,7 @@ class Dispatch:
         # The client is notified first: its model may call the tool as soon as it reads the answer.
         session.load(reply.loading)
         key = session.state.key
-        told = self._announcements.expect(key) if reply.loading.tools else None
+        told = self._lists.expect(key) if reply.loading.tools else None
         if key is None and told is None:
             call.answered(reply.result)
         else:
@@ -371,7 +370,7 @@ class Dispatch:
             # What was acknowledged as loaded must survive whatever happens to us next.
             await call.request.session.kept()
             if told is not None:
-                await self._announcements.wait_listed(told)
+                await self._lists.wait_listed(told)
             call.answered(result)
         self._flush()
 

@@ -7,27 +7,25 @@ have the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
 
 from daemon import protocol
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
-from daemon.catalog.offer import MAX_OFFERS
 from daemon.counting.tally import tokens_in
 from daemon.kit.mailbox import keep_latest
 from daemon.model import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from daemon.catalog.kinds import ListOf
-    from daemon.catalog.offer import OfferedDefinition
     from daemon.clients.client import Client
     from daemon.counting.tally import Tally
-    from daemon.surfaces.base import View
     from daemon.wire.outbox import Outbox
     from daemon.wire.peer import Peer
 
@@ -40,18 +38,17 @@ TOLD_TWICE = 2
 two."""
 
 
+@attrs.define(eq=False)
 class Savings:
     """The tokens that one client was spared."""
 
-    def __init__(self, tally: Tally) -> None:
-        """Begin with a client that was not sent anything."""
-        self.applies = True
-        """Whether the client gives its model all tools that it is given (`defers_tools`)."""
-        self.client = ""
-        """The name that the client gives."""
-        self._tally = tally
-        self._spared = 0
-        self._margins: dict[str | None, int] = {}
+    _tally: Tally
+    applies: bool = True
+    """Whether the client gives its model all tools that it is given (`surfaces.table.may_defer`)."""
+    client: str = ""
+    """The name that the client gives."""
+    _spared: int = attrs.field(default=0, init=False)
+    _margins: dict[str | None, int] = attrs.field(factory=dict, init=False)
 
     @property
     def tokens(self) -> int | None:
@@ -115,23 +112,6 @@ class Habit(msgspec.Struct, frozen=True):
         return Habit() if waited else Habit(self.misses, max(0, self.owed - 1))
 
 
-class Habits:
-    """The habits of all kinds of clients seen so far, by name and version."""
-
-    def __init__(self) -> None:
-        """Begin without any: every client gets the benefit of the doubt."""
-        self._known: dict[str, Habit] = {}
-
-    def of(self, client: str) -> Habit:
-        """The habit of a kind of client, by its name; the default for an unknown one."""
-        return self._known.get(client, Habit())
-
-    def learn(self, client: str, habit: Habit) -> None:
-        """Remember what a client of this name was seen to do; a client without a name is not remembered."""
-        if client:
-            keep_latest(self._known, client, habit, MAX_CLIENTS)
-
-
 _TOOLS = LISTS[Kind.TOOL]
 
 PATIENCE = 1.0
@@ -157,85 +137,123 @@ class Announcement(msgspec.Struct, eq=False):
     """Whether an answer waits for the client to ask, and has not given up yet."""
 
 
-class _GivenList(msgspec.Struct, frozen=True, eq=False):
-    """A list of tools as a client was given it."""
+ListPlace = tuple[Kind, str | None]
+"""One list of a client: its kind, and of tools the key of the session."""
 
-    tools: tuple[bytes, ...]
+
+class _GivenList(msgspec.Struct, eq=False):
+    """A list as a client was given it, or was told that it is."""
+
+    items: tuple[bytes, ...]
     look: Callable[[], tuple[bytes, ...]]
     """Returns the list that the client would be given now."""
 
+    def has_changed(self, kind: Kind) -> bool:
+        """Whether it is another list now; it counts as given then."""
+        before = self.items
+        try:
+            self.items = self.look()
+        except Exception:  # noqa: BLE001 - a bug of ours costs an announcement, not the session
+            logger.exception("a fault of mcpd's own while listing {}", LISTS[kind].member)
+        return self.items is not before and self.items != before
 
-class Announcements:
-    """The lists of tools that one client was given, and the announcements made since."""
 
-    def __init__(self, subscriptions: Subscriptions, habits: Habits, client: Client) -> None:
-        """Begin with a client that was given nothing.
+MAX_SUBSCRIPTIONS = 16
+"""Open `subscriptions/listen` of one client: each gets every notification that it asked for, and one is all
+that a client needs."""
 
-        Args:
-            subscriptions: where the client is told.
-            habits: what is known of its kind of client.
-            client: its name.
-        """
-        self.subscriptions = subscriptions
-        self._habits = habits
-        self._client = client
-        self._own: Habit | None = None
-        self._given: dict[str | None, _GivenList] = {}
-        """By session, what the client was given of its list, until that is announced to have changed."""
-        self._followed: set[str | None] = set()
-        """The sessions whose every change is announced: their lists are not asked for over this connection."""
-        self._open: dict[str | None, Announcement] = {}
-        """By session, the announcement that the client has not followed up yet."""
 
-    def follow(self, key: str | None, look: Callable[[], tuple[bytes, ...]]) -> None:
+@attrs.define(eq=False)
+class ListChanges:
+    """The lists that one client was given, what it has subscribed to, and what it was told since."""
+
+    _peer: Peer
+    _outbox: Outbox
+    _client: Client
+    _habits: dict[str, Habit]
+    """What kinds of clients were seen to do, by name and version."""
+    handshaken: bool = False
+    """Whether the client has sent `initialize`: then it is notified without having subscribed."""
+    open: dict[bytes, Mapping[str, object]] = attrs.field(factory=dict, init=False)
+    """By the ids of its `subscriptions/listen`, raw, the members of their filters that they were promised (MCP,
+    `SubscriptionFilter`); always the same object, which each call is compared with."""
+    _own: Habit | None = attrs.field(default=None, init=False)
+    _given: dict[ListPlace, _GivenList] = attrs.field(factory=dict, init=False)
+    """What the client was given of each list, until that is announced to have changed."""
+    _followed: set[ListPlace] = attrs.field(factory=set, init=False)
+    """The lists whose every change is announced: they are not asked for over this connection."""
+    _announced: dict[str | None, Announcement] = attrs.field(factory=dict, init=False)
+    """By session, the announcement of changed tools that the client has not followed up yet."""
+
+    def end_all(self) -> None:
+        """Answer all subscriptions: the daemon ends them (MCP 2026-07-28)."""
+        ended = list(self.open)
+        self.open.clear()
+        for each in ended:
+            self._peer.answer(each, protocol.of_subscription(each, resultType="complete"))
+        self._outbox.flush()
+
+    def asking(self, wish: str) -> list[bytes]:
+        """The ids of the subscriptions that were promised what this member of a filter asks for."""
+        return [each for each, honoured in self.open.items() if honoured.get(wish)]
+
+    def announce(self, changed: ListOf) -> None:
+        """Tell the client that a list has changed, wherever it is told that."""
+        if self.handshaken:
+            self._peer.notify(changed.changed)
+        for each in self.asking(changed.wish):
+            self._peer.notify(changed.changed, protocol.of_subscription(each), each)
+        self._outbox.flush()
+
+    def follow(self, place: ListPlace, look: Callable[[], tuple[bytes, ...]]) -> None:
         """Announce each change of a list from now on, until it is asked for over this connection.
 
         An HTTP client subscribes over one connection and asks for its list over others.
 
         Args:
-            key: the session's key.
+            place: the list.
             look: returns the list as it is whenever it is called.
         """
-        self.given(key, look(), look, first=False, last=False)
-        self._followed.add(key)
+        self.given(place, look(), look, first=False, last=False)
+        self._followed.add(place)
 
     def unfollow(self) -> None:
-        """Announce changes only of lists that are asked for over this connection, if nothing is subscribed."""
-        if not any(self.subscriptions.asking(_TOOLS.wish)):
-            self._followed.clear()
+        """Follow no list any more that no subscription asks for."""
+        self._followed = {place for place in self._followed if self.asking(LISTS[place[0]].wish)}
 
     def asked(self, key: str | None) -> None:
-        """Note that the client asks for the list of a session."""
-        told = self._open.get(key)
+        """Note that the client asks for the tools of a session."""
+        told = self._announced.get(key)
         if told is not None and not told.asked:
             told.asked = True
             self._learn(self._habit.heard(waited=told.awaited))
 
     def given(
         self,
-        key: str | None,
-        tools: tuple[bytes, ...],
+        place: ListPlace,
+        items: tuple[bytes, ...],
         look: Callable[[], tuple[bytes, ...]],
         *,
         first: bool,
         last: bool,
     ) -> None:
-        """Note that the client is given a page of the list of a session.
+        """Note that the client is given a page of a list.
 
         Args:
-            key: the session's key.
-            tools: the whole list.
+            place: the list.
+            items: the whole list.
             look: returns the list as it is whenever it is called.
             first: whether the page is the first one.
             last: whether it is the last one.
         """
-        self._followed.discard(key)
+        self._followed.discard(place)
         # If the list has changed between its pages, the first ones may be outdated already.
-        if first or key not in self._given:
-            self._given.pop(key, None)
-            self._given[key] = _GivenList(tools, look)
-            _bound(self._given)
-        told = self._open.pop(key, None) if last else None
+        if first or place not in self._given:
+            self._given.pop(place, None)
+            self._given[place] = _GivenList(items, look)
+            if len(self._given) > MAX_LISTS + len(BESIDE_TOOLS):
+                del self._given[next(each for each in self._given if each[0] is Kind.TOOL)]
+        told = self._announced.pop(place[1], None) if last and place[0] is Kind.TOOL else None
         if told is not None:
             told.listed.set()
 
@@ -243,26 +261,26 @@ class Announcements:
         """Notify the client if what it was given is not what it would be given now."""
         # Looking judges what is loaded, and that may lead here again.
         before, self._given = self._given, {}
-        self._given = {key: each for key, each in before.items() if not _has_changed(each)}
-        changed = before.keys() - self._given.keys()
-        for key in changed & self._followed:
-            self._given[key] = _GivenList(before[key].look(), before[key].look)
-        if changed and self.subscriptions.hears(_TOOLS.wish):
-            for key in changed:
-                self._open[key] = _renewed(self._open.get(key))
-            _bound(self._open)
-            self.subscriptions.announce(_TOOLS)
+        changed = {place for place, each in before.items() if each.has_changed(place[0])}
+        gone = changed - self._followed
+        self._given = {place: each for place, each in before.items() if place not in gone}
+        if self.handshaken or self.asking(_TOOLS.wish):
+            for key in (key for kind, key in changed if kind is Kind.TOOL):
+                keep_latest(self._announced, key, _renewed(self._announced.get(key)), MAX_LISTS)
+        # Resources and their templates share a notification.
+        for told in {LISTS[kind].changed: LISTS[kind] for kind in Kind if kind in dict(changed)}.values():
+            self.announce(told)
 
     def expect(self, key: str | None) -> Announcement | None:
         """The announcement that the client is likely to follow up in a moment; None if there is none."""
-        told = self._open.get(key)
+        told = self._announced.get(key)
         if told is None or not self._habit.listens or trio.current_time() >= told.at + PATIENCE:
             return None
         told.awaited = True
         return told
 
     async def wait_listed(self, told: Announcement) -> None:
-        """Return once the client has its list and had time to absorb it, or did not ask for it in time."""
+        """Return once the client has its tools and had time to absorb them, or did not ask for them in time."""
         with trio.move_on_at(told.at + PATIENCE):
             await told.listed.wait()
         if told.listed.is_set():
@@ -274,11 +292,12 @@ class Announcements:
     @property
     def _habit(self) -> Habit:
         """What this client does; until it was seen to do anything, what others of its kind do."""
-        return self._habits.of(self._client.name) if self._own is None else self._own
+        return self._own or self._habits.get(self._client.name, Habit())
 
     def _learn(self, habit: Habit) -> None:
         self._own = habit
-        self._habits.learn(self._client.name, habit)
+        if self._client.name:
+            keep_latest(self._habits, self._client.name, habit, MAX_CLIENTS)
 
 
 def _renewed(before: Announcement | None) -> Announcement:
@@ -290,175 +309,3 @@ def _renewed(before: Announcement | None) -> Announcement:
         return Announcement(now, listed=before.listed)
     before.at = now
     return before
-
-
-def _has_changed(given: _GivenList) -> bool:
-    try:
-        return given.tools != given.look()
-    except Exception:  # noqa: BLE001 - a bug of ours costs an announcement, not the session
-        logger.exception("a fault of mcpd's own while listing tools")
-        return False
-
-
-def _bound(by_session: dict[str | None, Any]) -> None:
-    while len(by_session) > MAX_LISTS:
-        del by_session[next(iter(by_session))]
-
-
-MAX_LISTINGS = 3 * MAX_OFFERS
-"""Most lists that are kept: of three kinds, for as many offers as are kept."""
-
-
-class Listings:
-    """What the present offers of profiles are as lists: thousands of clients may be compared with one."""
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._made: dict[
-            tuple[str, tuple[str, ...], Kind], tuple[Mapping[str, OfferedDefinition], tuple[bytes, ...]]
-        ] = {}
-
-    def of(self, view: View, kind: Kind) -> tuple[bytes, ...]:
-        """A list of a view, each a raw JSON object; the same tuple as long as nothing in it changes."""
-        key, offered = (view.profile.name, view.catalog.chosen, kind), view.offer.definitions(kind)
-        made = self._made.get(key)
-        if made is not None and made[0] is offered:
-            return made[1]
-        listing = tuple(each.listed() for each in offered.values())
-        if made is not None and made[1] == listing:
-            listing = made[1]
-        keep_latest(self._made, key, (offered, listing), MAX_LISTINGS)
-        return listing
-
-
-MAX_SUBSCRIPTIONS = 16
-"""Open `subscriptions/listen` of one client: each gets every notification that it asked for, and one is all
-that a client needs."""
-
-
-class Subscriptions:
-    """What one client has subscribed to."""
-
-    def __init__(self, peer: Peer, outbox: Outbox) -> None:
-        """Begin with a client that is told nothing.
-
-        Args:
-            peer: the client's end, which is notified.
-            outbox: flushed after each notification.
-        """
-        self.handshaken = False
-        """Whether the client has sent `initialize`: then it is notified without having subscribed."""
-        self._peer = peer
-        self._outbox = outbox
-        self.open: dict[bytes, Mapping[str, object]] = {}
-        """By their ids, what they were promised; always the same object, which each call is compared with."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the client has as many subscriptions as it may have."""
-        return len(self.open) >= MAX_SUBSCRIPTIONS
-
-    def add(self, request_id: bytes, honoured: Mapping[str, object]) -> None:
-        """Tell this subscription, too.
-
-        Args:
-            request_id: the id of the `subscriptions/listen`, raw.
-            honoured: the members of its filter that it was promised (MCP, `SubscriptionFilter`).
-        """
-        self.open[request_id] = honoured
-
-    def end(self, request_id: bytes) -> None:
-        """End a subscription, if there is one with this id."""
-        self.open.pop(request_id, None)
-
-    def end_all(self) -> None:
-        """Answer all subscriptions: the daemon ends them (MCP 2026-07-28)."""
-        ended = list(self.open)
-        self.open.clear()
-        for each in ended:
-            self._peer.answer(each, protocol.of_subscription(each, resultType="complete"))
-        self._outbox.flush()
-
-    def hears(self, wish: str) -> bool:
-        """Whether the client is told of what this member of a filter asks for."""
-        return self.handshaken or any(self.asking(wish))
-
-    def asking(self, wish: str) -> Iterator[bytes]:
-        """The ids of the subscriptions that were promised what this member of a filter asks for."""
-        return (each for each, honoured in self.open.items() if honoured.get(wish))
-
-    def announce(self, changed: ListOf) -> None:
-        """Tell the client that a list has changed, wherever it is told that."""
-        if self.handshaken:
-            self._peer.notify(changed.changed)
-        for each in self.asking(changed.wish):
-            self._peer.notify(changed.changed, protocol.of_subscription(each), each)
-        self._outbox.flush()
-
-
-class ListChanges:
-    """The lists beside tools that one client was given."""
-
-    def __init__(self, subscriptions: Subscriptions, look: Callable[[Kind], tuple[bytes, ...]]) -> None:
-        """Begin with a client that was given nothing.
-
-        Args:
-            subscriptions: where the client is told.
-            look: returns a list as it is whenever it is called.
-        """
-        self._subscriptions = subscriptions
-        self._look = look
-        self._given: dict[Kind, tuple[bytes, ...]] = {}
-        """What the client was given, until that is announced to have changed."""
-        self._followed: set[Kind] = set()
-        """The lists whose every change is announced: they are not asked for over this connection."""
-
-    def follow(self, honoured: Mapping[str, object]) -> None:
-        """Announce each change of what a subscription asks for, until it is asked for over this connection.
-
-        An HTTP client subscribes over one connection and asks for its lists over others.
-
-        Args:
-            honoured: the members of its filter that it was promised.
-        """
-        for kind in BESIDE_TOOLS:
-            if honoured.get(LISTS[kind].wish):
-                self._given.setdefault(kind, self._look(kind))
-                self._followed.add(kind)
-
-    def unfollow(self) -> None:
-        """Follow no list any more that no subscription asks for."""
-        self._followed = {each for each in self._followed if any(self._subscriptions.asking(LISTS[each].wish))}
-
-    def given(self, kind: Kind, items: tuple[bytes, ...], *, first: bool) -> None:
-        """Note that the client is given a page of a list.
-
-        Args:
-            kind: which list.
-            items: the whole list.
-            first: whether the page is the first one.
-        """
-        self._followed.discard(kind)
-        # If the list has changed between its pages, the first ones may be outdated already.
-        if first or kind not in self._given:
-            self._given[kind] = items
-
-    def announce_if_changed(self) -> None:
-        """Notify the client if what it was given is not what it would be given now."""
-        changed = [kind for kind in self._given if self._has_changed(kind)]
-        for kind in changed:
-            if kind in self._followed:
-                self._given[kind] = self._look(kind)
-            else:
-                del self._given[kind]
-        # Resources and their templates share a notification.
-        for told in {LISTS[kind].changed: LISTS[kind] for kind in changed}.values():
-            self._subscriptions.announce(told)
-
-    def _has_changed(self, kind: Kind) -> bool:
-        try:
-            now = self._look(kind)
-        except Exception:  # noqa: BLE001 - a bug of ours costs an announcement, not the session
-            logger.exception("a fault of mcpd's own while listing {}", LISTS[kind].member)
-            return False
-        return now is not self._given[kind] and now != self._given[kind]

@@ -192,7 +192,7 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
             info_for(selection, servers),
         )
         connection.protocol = msgspec.json.decode(result)["protocolVersion"]
-        connection.subscriptions.handshaken = True
+        connection.lists.handshaken = True
         connection.peer.answer(request_id, result)
 
     _when_introduced(connection, request_id, answer)

@@ -15,6 +15,7 @@ from daemon.catalog.kinds import LISTS
 from daemon.clients.list_changes import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
+from daemon.clients.requests.tools import tools_now
 from daemon.clients.subscribers import MAX_FOLLOWED, Following, rank_of
 from daemon.clients.waits import wait_known, wait_up
 from daemon.errors import (
@@ -291,12 +292,11 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
     Raises:
         msgspec.MsgspecError: its params are no object.
     """
-    subscriptions, peer = connection.subscriptions, connection.peer
-    pending = connection.listens
-    if request.id in connection.calls.open or request.id in subscriptions.open or request.id in pending:
+    opened, pending, peer = connection.lists.open, connection.listens, connection.peer
+    if request.id in connection.calls.open or request.id in opened or request.id in pending:
         peer.refuse(request.id, envelope.INVALID_REQUEST, protocol.already_in_flight(request.id))
         return
-    if subscriptions.is_full or len(pending) >= MAX_SUBSCRIPTIONS:
+    if max(len(opened), len(pending)) >= MAX_SUBSCRIPTIONS:
         text = f"{MAX_SUBSCRIPTIONS} subscriptions are open; cancel one first"
         peer.refuse(request.id, envelope.INVALID_REQUEST, text)
         return
@@ -321,16 +321,12 @@ def _acknowledge(
     if uris:
         honoured["resourceSubscriptions"] = uris
     if honoured:
-        if LISTS[Kind.TOOL].wish in honoured:
-            connection.announcements.follow(request.key, partial(_list, request))
-        connection.list_changes.follow(honoured)
-        connection.subscriptions.add(request.id, honoured)
+        for kind in (each for each in Kind if LISTS[each].wish in honoured):
+            look = partial(tools_now, request) if kind is Kind.TOOL else partial(connection.listing_of, kind)
+            connection.lists.follow((kind, request.key if kind is Kind.TOOL else None), look)
+        connection.lists.open[request.id] = honoured
     told = protocol.of_subscription(request.id, notifications=honoured)
     connection.peer.notify(protocol.ACKNOWLEDGED, told, request.id)
-
-
-def _list(request: Request) -> tuple[bytes, ...]:
-    return request.present_surface.list_tools(request.session.view())
 
 
 def cancel(connection: ClientConnection, params: Raw) -> None:
@@ -343,7 +339,5 @@ def cancel(connection: ClientConnection, params: Raw) -> None:
     connection.calls.cancel(request_id)
     connection.attachments.forget(request_id)
     unfollow(connection, request_id)
-    if request_id in connection.subscriptions.open:
-        connection.subscriptions.end(request_id)
-        connection.announcements.unfollow()
-        connection.list_changes.unfollow()
+    if connection.lists.open.pop(request_id, None) is not None:
+        connection.lists.unfollow()

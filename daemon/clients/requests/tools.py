@@ -71,8 +71,9 @@ def list_beside_tools(kind: Kind, connection: ClientConnection, params: Raw | No
     def answer(cursor: str | None) -> None:
         connection.context.settle_names()
         items = connection.listing_of(kind)
-        answer_page(connection, request, items, cursor, LISTS[kind].member)
-        connection.list_changes.given(kind, items, first=cursor is None)
+        page = answer_page(connection, request, items, cursor, LISTS[kind].member)
+        look, is_last = partial(connection.listing_of, kind), page.stop == len(items)
+        connection.lists.given((kind, None), items, look, first=cursor is None, last=is_last)
 
     answer_list(connection, request, cursor, awaited, answer)
 
@@ -236,12 +237,17 @@ def list_tools(connection: ClientConnection, params: Raw | None, request: Reques
         UnknownCursor: its cursor was never given out.
     """
     cursor = protocol.decode_list(params or b"{}").cursor
-    connection.announcements.asked(request.key)
+    connection.lists.asked(request.key)
     session = request.session
     chosen = bool(session.selection.servers)
     awaited = AwaitListing(servers=request.surface.awaits(session.view()), chosen=chosen)
     look = None if request.key is None else connection.context.look
     answer_list(connection, request, cursor, awaited, partial(_answer, connection, request), look)
+
+
+def tools_now(request: Request) -> tuple[bytes, ...]:
+    """The tools that a request for them is answered with now, each a raw JSON object."""
+    return request.present_surface.list_tools(request.session.view())
 
 
 def _answer(connection: ClientConnection, request: Request, cursor: str | None) -> None:
@@ -250,13 +256,8 @@ def _answer(connection: ClientConnection, request: Request, cursor: str | None) 
     view, surface = session.view(), request.present_surface
     tools = surface.list_tools(view)
     page = answer_page(connection, request, tools, cursor, LISTS[Kind.TOOL].member)
-    connection.announcements.given(
-        request.key,
-        tools,
-        lambda: request.present_surface.list_tools(session.view()),
-        first=cursor is None,
-        last=page.stop == len(tools),
-    )
+    look, is_last = partial(tools_now, request), page.stop == len(tools)
+    connection.lists.given((Kind.TOOL, request.key), tools, look, first=cursor is None, last=is_last)
     servers_own = surface.listed(view)
     first = len(tools) - len(servers_own)
     part = servers_own[max(0, page.start - first) : max(0, page.stop - first)]

@@ -626,7 +626,7 @@ async def test_a_change_at_the_moment_a_client_comes_is_announced_too(nursery: t
     ]
     for _ in range(20):  # trio shuffles the order of tasks: every order must do
         guest = stage.arrive(nursery, *first)
-        while not guest.session._connection.announcements._given:
+        while not guest.session._connection.lists._given:
             await trio.lowlevel.checkpoint()
         stage.lists("alpha", f"tool_{guest.session.number}")
         assert [(await guest.client.get())["id"] for _ in first] == [0, 1]

@@ -13,13 +13,12 @@ from daemon.catalog.kinds import LISTS
 from daemon.clients.attachments import MAX_KEYS
 from daemon.clients.client import Client
 from daemon.clients.list_changes import (
+    MAX_CLIENTS,
     MAX_LISTS,
     PATIENCE,
     TAKING_IN,
-    Announcements,
     Habit,
-    Habits,
-    Subscriptions,
+    ListChanges,
 )
 from daemon.model import Kind
 from daemon.surfaces.table import SURFACES
@@ -38,14 +37,12 @@ RELISTS = 0.04
 class Window:
     """A client as a session sees it, and its list as it would be given now."""
 
-    def __init__(self, habits: Habits | None = None, client: str = "test 1") -> None:
+    def __init__(self, habits: dict[str, Habit] | None = None, client: str = "test 1") -> None:
         self.link = ScriptedLink(outbox := Outbox())
         peer = Peer(self.link, outbox, RecordingHandler(), strict=True)
         self.client = Client(config_of({}), SURFACES)
         self.client.name = client
-        self.subscriptions = Subscriptions(peer, outbox)
-        self.it = Announcements(self.subscriptions, habits or Habits(), self.client)
-        self.subscriptions.handshaken = True
+        self.it = ListChanges(peer, outbox, self.client, {} if habits is None else habits, handshaken=True)
         self.tools: tuple[bytes, ...] = ()
 
     @property
@@ -60,7 +57,7 @@ class Window:
 
     def gets(self, key: str | None = None, *, first: bool = True, last: bool = True) -> None:
         """It gets a page."""
-        self.it.given(key, self.tools, lambda: self.tools, first=first, last=last)
+        self.it.given((Kind.TOOL, key), self.tools, lambda: self.tools, first=first, last=last)
 
     def changes(self) -> None:
         """Its list is another from now on."""
@@ -114,10 +111,10 @@ async def test_a_list_that_is_as_it_was_is_no_news(nursery: trio.Nursery) -> Non
 
 async def test_every_subscription_is_told_under_its_own_id(nursery: trio.Nursery) -> None:
     window = Window()
-    window.subscriptions.handshaken = False
+    window.it.handshaken = False
     for request_id in (b'"a"', b"2"):
-        window.subscriptions.add(request_id, {"toolsListChanged": True})
-    window.subscriptions.add(b"3", {"promptsListChanged": True})
+        window.it.open[request_id] = {"toolsListChanged": True}
+    window.it.open[b"3"] = {"promptsListChanged": True}
     window.lists()
     window.changes()
     ids = [each["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] for each in window.told]
@@ -130,7 +127,7 @@ async def test_a_list_that_cannot_be_made_costs_an_announcement(nursery: trio.Nu
     def broken() -> tuple[bytes, ...]:
         raise ZeroDivisionError
 
-    window.it.given(None, (), broken, first=True, last=True)
+    window.it.given((Kind.TOOL, None), (), broken, first=True, last=True)
     window.it.announce_if_changed()
     assert window.told == []
 
@@ -180,7 +177,7 @@ async def test_a_client_that_lists_at_each_turn_and_never_when_told_is_held_ever
 async def test_what_one_window_has_learned_the_next_one_of_its_kind_need_not(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    habits = Habits()
+    habits = dict[str, Habit]()
     first, second, other = (
         Window(habits, "codex 1"),
         Window(habits, "codex 1"),
@@ -193,11 +190,36 @@ async def test_what_one_window_has_learned_the_next_one_of_its_kind_need_not(
     assert await load(other, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
+async def test_clients_without_a_name_are_not_taken_for_one_another(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    habits = dict[str, Habit]()
+    first, second = Window(habits, ""), Window(habits, "")
+    for window in (first, second):
+        window.lists()
+    assert await load(first, nursery, None) == pytest.approx(PATIENCE)
+    assert await load(second, nursery) == pytest.approx(RELISTS + TAKING_IN)
+
+
+async def test_only_so_many_kinds_are_remembered_and_what_was_learned_last_is(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    habits = dict[str, Habit]()
+    for name in ("first", "second", "first", *map(str, range(MAX_CLIENTS - 1))):
+        window = Window(habits, name)
+        window.lists()
+        await load(window, nursery, None)
+        window.lists()
+    assert len(habits) == MAX_CLIENTS
+    assert "first" in habits
+    assert "second" not in habits
+
+
 async def test_what_a_client_does_itself_counts_more_than_what_others_of_its_name_do(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """Programs that are made with one SDK often go by its name."""
-    habits = Habits()
+    habits = dict[str, Habit]()
     listens, deaf = Window(habits, "mcp 1"), Window(habits, "mcp 1")
     for window in (listens, deaf):
         window.lists()
@@ -247,15 +269,15 @@ async def test_a_list_that_comes_before_anybody_has_begun_to_wait_is_one_that_wa
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """What is loaded under a key is written first."""
-    habits = Habits()
-    habits.learn("test 1", Habit(misses=3, owed=0))
+    habits = dict[str, Habit]()
+    habits["test 1"] = Habit(misses=3, owed=0)
     window = Window(habits)
     window.lists()
     window.changes()
     told = window.it.expect(None)
     assert told is not None
     window.lists()
-    assert habits.of("test 1") == Habit()
+    assert habits["test 1"] == Habit()
     began = trio.current_time()
     await window.it.wait_listed(told)
     assert trio.current_time() - began == pytest.approx(TAKING_IN)
@@ -278,7 +300,7 @@ async def test_nobody_waits_for_a_client_that_was_not_told(
 ) -> None:
     blind, unsubscribed = Window(), Window()
     blind.changes()
-    unsubscribed.subscriptions.handshaken = False
+    unsubscribed.it.handshaken = False
     unsubscribed.lists()
     unsubscribed.changes()
     assert (await blind.wait(), await unsubscribed.wait()) == (0, 0)
@@ -303,7 +325,7 @@ async def test_a_list_in_pages_is_there_with_its_last_one(
 async def test_a_change_between_two_pages_keeps_nobody_waiting_who_waits_for_the_list(
     nursery: trio.Nursery, autojump_clock: MockClock, *, asked: bool
 ) -> None:
-    habits = Habits()
+    habits = dict[str, Habit]()
     window = Window(habits)
     window.lists()
     window.changes()
@@ -317,7 +339,7 @@ async def test_a_change_between_two_pages_keeps_nobody_waiting_who_waits_for_the
     began = trio.current_time()
     await window.it.wait_listed(told)
     assert trio.current_time() - began == pytest.approx(RELISTS + TAKING_IN)
-    assert habits.of("test 1").listens
+    assert habits.get("test 1", Habit()).listens
 
 
 async def test_a_list_that_itself_waits_holds_no_answer_longer_and_is_no_bad_sign(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import trio
 import trio.testing
 from loguru import logger
 
 from daemon.catalog.kinds import LISTS
-from daemon.clients.list_changes import ListChanges, Subscriptions
+from daemon.clients.client import Client
+from daemon.clients.list_changes import ListChanges
 from daemon.facts import Configured
 from daemon.model import Kind
+from daemon.surfaces.table import SURFACES
 from daemon.wire.outbox import Outbox
 from daemon.wire.peer import Peer
 from tests.fakes_upstream import MODERN, Stage
@@ -26,15 +29,17 @@ class Reader:
 
     def __init__(self) -> None:
         self._link = ScriptedLink(outbox := Outbox())
-        self.subscriptions = Subscriptions(Peer(self._link, outbox, RecordingHandler(), strict=True), outbox)
-        self.subscriptions.handshaken = True
-        self.it = ListChanges(self.subscriptions, lambda kind: self.lists[kind])
+        peer = Peer(self._link, outbox, RecordingHandler(), strict=True)
+        self.it = ListChanges(peer, outbox, Client(config_of({}), SURFACES), {}, handshaken=True)
         self.lists: dict[Kind, tuple[bytes, ...]] = dict.fromkeys(Kind, ())
 
     def lists_all(self) -> None:
         for kind, items in self.lists.items():
             if kind is not Kind.TOOL:
-                self.it.given(kind, items, first=True)
+                self.gets(kind, items)
+
+    def gets(self, kind: Kind, items: tuple[bytes, ...], *, first: bool = True) -> None:
+        self.it.given((kind, None), items, lambda: self.lists[kind], first=first, last=True)
 
     def told(self) -> list[str]:
         """The methods that it was told since the last look, after another one of ours."""
@@ -71,23 +76,23 @@ async def test_resources_and_their_templates_share_a_notification(nursery: trio.
 
 async def test_a_list_that_changes_between_its_pages_is_told(nursery: trio.Nursery) -> None:
     reader = Reader()
-    reader.it.given(Kind.PROMPT, (b"1", b"2"), first=True)
+    reader.gets(Kind.PROMPT, (b"1", b"2"))
     reader.lists[Kind.PROMPT] = (b"0",)
-    reader.it.given(Kind.PROMPT, (b"0",), first=False)
+    reader.gets(Kind.PROMPT, (b"0",), first=False)
     assert reader.told() == [PROMPTS]
 
 
 async def test_what_is_followed_is_told_each_time(nursery: trio.Nursery) -> None:
     reader = Reader()
-    reader.subscriptions.handshaken = False
-    honoured = {LISTS[Kind.RESOURCE].wish: True}
-    reader.subscriptions.add(b"1", honoured)
-    reader.it.follow(honoured)
+    reader.it.handshaken = False
+    reader.it.open[b"1"] = {LISTS[Kind.RESOURCE].wish: True}
+    for kind in (Kind.RESOURCE, Kind.TEMPLATE):
+        reader.it.follow((kind, None), partial(reader.lists.__getitem__, kind))
     for number in range(3):
         reader.lists[Kind.TEMPLATE] = (b"%d" % number,)
         reader.lists[Kind.PROMPT] = (b"%d" % number,)
         assert reader.told() == [RESOURCES]
-    reader.subscriptions.end(b"1")
+    del reader.it.open[b"1"]
     reader.it.unfollow()
     reader.lists[Kind.TEMPLATE] = ()
     assert reader.told() == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.clients.list_changes import Listings
 from daemon.config.model import DEFAULT_PROFILE
 from daemon.model import Kind
 from daemon.states import ServerState
@@ -24,18 +23,18 @@ def view(stage: Stage, profile: str = DEFAULT_PROFILE) -> View:
 
 
 async def test_a_list_is_the_same_object_until_something_in_it_changes(nursery: trio.Nursery) -> None:
-    stage, listings = Stage(profiles={BARE: {"prompts": False}}), Listings()
+    stage = Stage(profiles={BARE: {"prompts": False}})
     stage.offers("alpha", Kind.PROMPT, "a")
-    first = listings.of(view(stage), Kind.PROMPT)
+    first = view(stage).offer.listed(Kind.PROMPT)
     assert len(first) == 1
     stage.becomes("alpha", ServerState.BACKOFF)
-    assert listings.of(view(stage), Kind.PROMPT) is first
+    assert view(stage).offer.listed(Kind.PROMPT) is first
     stage.lists("alpha", "another_tool")
-    assert listings.of(view(stage), Kind.PROMPT) is first
+    assert view(stage).offer.listed(Kind.PROMPT) == first
     stage.offers("beta", Kind.PROMPT, "a")
-    both = listings.of(view(stage), Kind.PROMPT)
+    both = view(stage).offer.listed(Kind.PROMPT)
     assert both[0] == first[0]
     assert len(both) == 2
-    assert listings.of(view(stage, BARE), Kind.PROMPT) == ()
-    assert listings.of(view(stage), Kind.RESOURCE) == ()
-    assert listings.of(view(stage), Kind.PROMPT) is both
+    assert view(stage, BARE).offer.listed(Kind.PROMPT) == ()
+    assert view(stage).offer.listed(Kind.RESOURCE) == ()
+    assert view(stage).offer.listed(Kind.PROMPT) is both
