@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ from daemon.safety.escape import legible
 from daemon.surfaces.calling import label_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from daemon.clients.calls import ClientCall
     from daemon.config.model import Profile
@@ -63,13 +63,14 @@ class UserChoice(StrEnum):
     REFUSE = "refuse"
 
 
-class NoChoice(Enum):
-    """Why an answer has no choice of a user."""
+class NoChoice(StrEnum):
+    """Why an answer has no choice of a user, in words."""
 
-    DECLINED = auto()
-    """The question was declined or cancelled: by a user, or by a client that runs without one."""
-    NOT_OFFERED = auto()
-    """The answer names nothing that was offered."""
+    DECLINED = (
+        "the client has declined or cancelled the question (its user has, or the client itself where it runs"
+        " without one)"
+    )
+    NOT_OFFERED = "the answer names no choice that was offered"
 
 
 class _Chosen(Struct):
@@ -163,14 +164,6 @@ USER = "its user"
 
 _REFUSED = "the user has refused"
 
-_WHY_NOT: Mapping[UserChoice | NoChoice, str] = {
-    UserChoice.REFUSE: _REFUSED,
-    UserChoice.SESSION: "the answer names no choice that was offered",
-    NoChoice.DECLINED: "the client has declined or cancelled the question (its user has, or the client itself"
-    " where it runs without one)",
-    NoChoice.NOT_OFFERED: "the answer names no choice that was offered",
-}
-
 
 def may_send(call: ClientCall, tool: Tool, arguments: Buffer) -> bool:
     """Whether a call may be sent now; if not, its client's user is asked, and it is judged again then.
@@ -216,11 +209,10 @@ async def _ask(call: ClientCall, tool: Tool, params: Raw) -> None:
         call.calls.context.outbox.flush()
         async with patient(call, f"the user is asked about {label_of(tool)}"):
             await asked.wait(trio.current_time() + ASK_SECONDS)
+        if asked.refused is not None:
+            raise _refusal(call, tool, f"the client has not asked: {asked.refused[1]}")
         if KEY not in asked.answers:
-            why = f"the user has not answered within {ASK_SECONDS:g} s"
-            raise _refusal(
-                call, tool, f"the client has not asked: {asked.refused[1]}" if asked.refused else why
-            )
+            raise _refusal(call, tool, f"the user has not answered within {ASK_SECONDS:g} s")
     # How long a call takes, and may take, counts from now.
     call.started = trio.current_time()
     take(call, tool, choice_in(asked.answers[KEY]))
@@ -249,7 +241,8 @@ def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:
         told.info("{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call))
     elif choice is not UserChoice.ONCE:
         told.info("a call of {} was not agreed to", label_of(tool))
-        raise _refusal(call, tool, _WHY_NOT[choice])
+        why = choice if isinstance(choice, NoChoice) else NoChoice.NOT_OFFERED
+        raise _refusal(call, tool, _REFUSED if choice is UserChoice.REFUSE else why)
     call.agreed = _identity(tool)
 
 
@@ -270,27 +263,20 @@ def _identity(tool: Tool) -> tuple[str, ...]:
 
 def _cannot_be_asked(call: ClientCall, tool: Tool) -> PermissionDenied:
     how, more = _way_out(call, tool)
-    return PermissionDenied(
-        f"{label_of(tool)} is called only if the user agrees, and this client cannot ask (it declares no"
-        f" elicitation). Nothing was sent. {how}, then call it again.",
-        tool=tool.name,
-        server=tool.server,
-        **more,
-    )
+    why = f"this client cannot ask (it declares no elicitation). Nothing was sent. {how}, then call it again."
+    return _denied(tool, why, more)
 
 
 def _refusal(call: ClientCall, tool: Tool, why: str) -> PermissionDenied:
     # A user who was asked and has refused needs no way around it.
     how, more = _way_out(call, tool) if why != _REFUSED else ("", {})
-    text = (
-        f"{label_of(tool)} is called only if the user agrees, and {why}. Nothing was sent. Do not call it again"
-    )
-    return PermissionDenied(
-        f"{text} unless the user asks you to.{how and f' {how}.'}",
-        tool=tool.name,
-        server=tool.server,
-        **more,
-    )
+    text = f"{why}. Nothing was sent. Do not call it again unless the user asks you to.{how and f' {how}.'}"
+    return _denied(tool, text, more)
+
+
+def _denied(tool: Tool, why: str, more: dict[str, str]) -> PermissionDenied:
+    text = f"{label_of(tool)} is called only if the user agrees, and {why}"
+    return PermissionDenied(text, tool=tool.name, server=tool.server, **more)
 
 
 def _way_out(call: ClientCall, tool: Tool) -> tuple[str, dict[str, str]]:

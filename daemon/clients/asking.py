@@ -2,7 +2,7 @@
 
 The call stops. A client of the handshake era gets the questions as requests of ours while a task waits on its
 call's behalf (`Questions`). One of MCP 2026-07-28 can only be answered: it gets the question and a state, makes
-its request again with both (`HeldCall`), and that is judged as any other.
+its request again with both (`hold`), and that is judged as any other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from daemon.clients.input_required import (
-    RESPONSES,
-    STATE,
-    AwaitsClient,
-    InputRequest,
-    asking_result,
-    fits,
-)
+from daemon.clients.input_required import RESPONSES, STATE, InputRequest, WaitingCall, asking_result, fits
 from daemon.clients.server_requests import NOTHING, has
 from daemon.clients.waits import keep_patient
 from daemon.protocol import CALL_TOOL, LIST_ROOTS
@@ -56,19 +49,19 @@ def can_elicit(call: ClientCall, mode: str) -> bool:
 # --- the handshake era -------------------------------------------------------------------------------------
 
 
+@attrs.define(eq=False)
 class Questions:
     """Questions that are before one client together; those without an answer are taken back at the end."""
 
-    def __init__(self, count: int = 1) -> None:
-        """Begin with so many to come."""
-        self.answers: dict[str, Raw] = {}
-        """The client's results, raw, by the keys of the questions."""
-        self.refused: tuple[str, str] | None = None
-        """The method of the first question that gets no answer, and why; no other is put or waited for then."""
-        self.over = trio.Event()
-        """Set once all are answered, or one is refused."""
-        self._count = count
-        self._put: list[PeerRequest] = []
+    count: int = 1
+    """How many there are to be."""
+    answers: dict[str, Raw] = attrs.field(factory=dict, init=False)
+    """The client's results, raw, by the keys of the questions."""
+    refused: tuple[str, str] | None = attrs.field(default=None, init=False)
+    """The method of the first question that gets no answer, and why; no other is put or waited for then."""
+    over: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set once all are answered, or one is refused."""
+    _put: list[PeerRequest] = attrs.field(factory=list, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -100,13 +93,6 @@ class Questions:
         call.calls.server_requests.ask(request, call.request.id)
         return request
 
-    def answer(self, key: str, result: Raw) -> None:
-        """Take an answer."""
-        if not self.over.is_set():
-            self.answers[key] = result
-            if len(self.answers) == self._count:
-                self.over.set()
-
     def refuse(self, method: str, why: str) -> None:
         """Note that a question gets no answer."""
         if not self.over.is_set():
@@ -128,7 +114,11 @@ class _Answer:
     _method: str
 
     def answer(self, result: Buffer) -> None:
-        self._questions.answer(self._key, Raw(bytes(result)))
+        asked = self._questions
+        if not asked.over.is_set():
+            asked.answers[self._key] = Raw(bytes(result))
+            if len(asked.answers) == asked.count:
+                asked.over.set()
 
     def refuse(self, code: int, message: str, data: object = None) -> None:
         self._questions.refuse(self._method, f"{message} ({code})")
@@ -153,38 +143,6 @@ async def patient(call: ClientCall, what: str) -> AsyncIterator[trio.Nursery]:
 # --- MCP 2026-07-28 ----------------------------------------------------------------------------------------
 
 
-class HeldCall(AwaitsClient):
-    """What is remembered of a call that was sent nowhere, and whose client is asked first."""
-
-    def __init__(
-        self,
-        call: ClientCall,
-        key: str,
-        go_on: Callable[[ClientCall, Raw | None], bool],
-        leave: Callable[[], None],
-    ) -> None:
-        """Remember a call that is answered with a question; the arguments are those of `hold`."""
-        super().__init__(owner_of(call), client_of(call.calls, call.request.key), held=len(call.given))
-        self._given, self._others = call.given, call.others
-        self._key, self._go_on, self._leave = key, go_on, leave
-
-    def __repr__(self) -> str:
-        """Without arguments: they may hold a secret."""
-        return f"<HeldCall {self._key}>"
-
-    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
-        """Go on with the client's new request (`hold`)."""
-        # What was shown is sent, however it is written now, with what the first request brought besides.
-        retry.given, retry.others = self._given, self._others
-        response = responses.get(self._key)
-        return self._go_on(retry, response if response is not None and fits(ELICIT, response) else None)
-
-    def give_up(self, reason: str) -> None:
-        """End it: the client will not come back, and nothing was sent."""
-        del reason
-        self._leave()
-
-
 def hold(
     call: ClientCall,
     key: str,
@@ -202,8 +160,17 @@ def hold(
             that is all, else the request is judged as any other.
         leave: called instead if the client does not come back.
     """
-    states, held = call.calls.context.states, HeldCall(call, key, go_on, leave)
-    state = states.give(held) if states.may_hold(held.held) else None
+    states, given, others = call.calls.context.states, call.given, call.others
+
+    def resume(retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
+        # What was shown is sent, however it is written now, with what the first request brought besides.
+        retry.given, retry.others = given, others
+        response = responses.get(key)
+        return go_on(retry, response if response is not None and fits(ELICIT, response) else None)
+
+    client = client_of(call.calls, call.request.key)
+    waiting = WaitingCall(owner_of(call), client, resume, lambda _reason: leave(), held=len(given))
+    state = states.give(waiting) if states.may_hold(waiting.held) else None
     if state is not None:
         call.calls.interrupt(call, asking_result({key: InputRequest(ELICIT, params)}, state))
     return state is not None

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.authorship import UnsafeQuestion
     from daemon.clients.notifications import ConnectedClient
-    from daemon.clients.server_requests import UrlElicitations
+    from daemon.clients.server_requests import ServerRequests
     from daemon.ports import TaskOwner
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
@@ -358,8 +358,8 @@ class ConnectedClients:
         """The tasks that they have made."""
         self.roots = RootsOfClients()
         """The clients that have roots."""
-        self.elicitations: dict[UrlElicitations, None] = {}
-        """The URLs that they were given."""
+        self.sent_to_urls: dict[ServerRequests, None] = {}
+        """Those whose users were sent to URLs."""
 
     def look(self) -> None:
         """Note that a client has come or gone, or sees other servers: what they want may have changed."""
@@ -396,7 +396,7 @@ class ConnectedClients:
         elif method == TASK_STATUS:
             self.tasks.hear(server, params)
         elif method == COMPLETE:
-            for each in list(self.elicitations):
+            for each in list(self.sent_to_urls):
                 each.hear(server, params)
 
     def wishes(self, server: str) -> Watch[StandingWishes]:

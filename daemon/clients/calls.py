@@ -490,7 +490,7 @@ class CallsInFlight:
         self.number = number
         self.context = context
         self.server_requests = ServerRequests(
-            peer, self.open, context.audience.elicitations, context.audience.unsafe
+            peer, self.open, context.audience.sent_to_urls, context.audience.unsafe
         )
         self.redact = context.redact
         self._peer = peer
@@ -612,7 +612,7 @@ class CallsInFlight:
         if self.client.visitor.keeps:
             # Otherwise it may come back over another connection.
             self.context.states.leave(self.number)
-        self.server_requests.elicitations.leave()
+        self.server_requests.leave()
         self.context.outbox.flush()
 
     def _newest_first(self) -> list[ClientCall]:

@@ -10,8 +10,9 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+import attrs
 import msgspec
 import trio
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -49,35 +50,35 @@ MAX_OF_SERVER = 32
 """Those of one server: half of the calls that it may have in flight unless configured otherwise, since each
 keeps its place there."""
 
+C = TypeVar("C")
+
+
 MAX_HELD_BYTES = 64 * 1024 * 1024
 """Bytes of answers that came while their calls waited: four of the largest that a server may send."""
 
 
-class AwaitsClient:
+@attrs.define(eq=False)
+class WaitingCall(Generic[C]):
     """A call that waits for its client to bring its state back."""
 
-    def __init__(self, owner: bytes, client: Hashable, *, server: str | None = None, held: int = 0) -> None:
-        """Begin to wait.
-
-        Args:
-            owner: a digest of who may bring the state, and with what request.
-            client: whose call it is, as far as anything tells clients apart.
-            server: the server that waits; None if mcpd itself does.
-            held: the bytes that are kept for it, those of an answer that comes meanwhile included.
-        """
-        self.owner, self.client, self.server, self.held = owner, client, server, held
-
-    def resume(self, retry: Any, responses: Mapping[str, Raw]) -> bool:
-        """Go on with the client's new call and the responses that it brings; returns whether that is all."""
-        raise NotImplementedError
-
-    def give_up(self, reason: str) -> None:
-        """End it: its client will not come back."""
-        raise NotImplementedError
+    owner: bytes = attrs.field(repr=False)
+    """A digest of who may bring the state, and with what request."""
+    client: Hashable
+    """Whose call it is, as far as anything tells clients apart."""
+    resume: Callable[[C, Mapping[str, Raw]], bool] = attrs.field(repr=False)
+    """Goes on with the client's new call and the responses that it brings; returns whether that is all."""
+    give_up: Callable[[str], None] = attrs.field(repr=False)
+    """Ends it: its client will not come back, for this reason."""
+    server: str | None = None
+    """The server that waits; None if mcpd itself does."""
+    held: int = 0
+    """The bytes that are kept for it, those of an answer that comes meanwhile included."""
+    parked: C | None = None
+    """The call, if it has no answer yet and its server works on it."""
 
 
 class _Given(msgspec.Struct, frozen=True):
-    waiting: AwaitsClient
+    waiting: WaitingCall[Any]
     until: float
     """When it expires, in seconds on trio's clock."""
 
@@ -94,7 +95,7 @@ class RequestStates:
     def __len__(self) -> int:
         return len(self._given)
 
-    def give(self, waiting: AwaitsClient) -> str | None:
+    def give(self, waiting: WaitingCall[Any]) -> str | None:
         """A state for a call; None if too many are waiting already."""
         others = self.waiting()
         if (
@@ -108,11 +109,11 @@ class RequestStates:
         self._any.set()
         return state
 
-    def waiting(self) -> list[AwaitsClient]:
+    def waiting(self) -> list[WaitingCall[Any]]:
         """Everything that waits for a client, oldest first."""
         return [each.waiting for each in self._given.values()]
 
-    def find(self, state: str, owner: bytes) -> AwaitsClient | None:
+    def find(self, state: str, owner: bytes) -> WaitingCall[Any] | None:
         """The call that a state stands for; None if it is not good for that owner, for whatever reason."""
         given = self._given.get(_digest(state))
         if given is None or trio.current_time() >= given.until:

@@ -30,9 +30,9 @@ from daemon.clients.input_required import (
     REQUESTS,
     RESPONSES,
     STATE,
-    AwaitsClient,
     RequestStates,
     Round,
+    WaitingCall,
     asking_result,
     fits,
     input_required_by,
@@ -113,16 +113,16 @@ def resume(call: ClientCall) -> bool:
     return waiting.resume(call, responses)
 
 
-class ParkedCall(AwaitsClient):
+class ParkedCall:
     """What is remembered of one call beyond the request that began it, round after round."""
 
     def __init__(self, call: ClientCall) -> None:
         """Begin with a call in flight."""
         assert call.upstream is not None, "only a server asks"
         client = client_of(call.calls, call.request.key)
-        super().__init__(owner_of(call), client, server=call.upstream.name)
-        self.call: ClientCall | None = call
-        """The call, as long as it has no answer."""
+        self._waiting = WaitingCall(
+            owner_of(call), client, self._resume, self._give_up, server=call.upstream.name, parked=call
+        )
         self._call = call
         self._states = call.calls.context.states
         self._asked: dict[str, PeerRequest] = {}
@@ -145,7 +145,7 @@ class ParkedCall(AwaitsClient):
         if self._call.calls.is_open(self._call):
             self._park()
 
-    def resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
+    def _resume(self, retry: ClientCall, responses: Mapping[str, Raw]) -> bool:
         """Go on: the client's new request waits for the answer, and what it brings goes to the server.
 
         Answers to what was not asked are ignored. What is not answered, or not as MCP has it, is asked again.
@@ -159,7 +159,7 @@ class ParkedCall(AwaitsClient):
         }
         for key, response in answered.items():
             self._asked.pop(key).answer(bytes(response))
-        answer, self._answer, self.held = self._answer, None, 0
+        answer, self._answer, self._waiting.held = self._answer, None, 0
         if answer is not None:
             answer()
         elif self._asked and call.calls.is_open(call):
@@ -171,16 +171,16 @@ class ParkedCall(AwaitsClient):
         if not self._states.may_hold(size):
             error = RequestTooLarge("too much waits for clients that have not come back. The call ran.")
             answer, size = partial(self._call.lost, error), 0
-        self._answer, self.held, self.call = answer, size, None
+        self._answer, self._waiting.held, self._waiting.parked = answer, size, None
         self._end("the call has ended")
 
-    def give_up(self, reason: str) -> None:
+    def _give_up(self, reason: str) -> None:
         """Cancel the call at its server: the client will not come back."""
         self._end(reason)
         self._call.withdraw(reason)
 
     def _park(self) -> None:
-        state = self._states.give(self)
+        state = self._states.give(self._waiting)
         if state is None:
             self._end("too many calls wait for the input of their clients")
         else:
@@ -198,8 +198,7 @@ class ParkedCall(AwaitsClient):
 
 def parked_calls(states: RequestStates) -> list[ClientCall]:
     """The calls whose clients were asked something and have not come back, and that have no answer yet."""
-    found = [each.call for each in states.waiting() if isinstance(each, ParkedCall)]
-    return [each for each in found if each is not None]
+    return [each.parked for each in states.waiting() if each.parked is not None]
 
 
 # --- a client of the handshake era, a server of MCP 2026-07-28 ----------------------------------------------

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import attrs
 import msgspec
 import trio
 from msgspec import Raw, Struct
@@ -64,8 +65,7 @@ def hand_link(call: ClientCall, error: UpstreamUnavailable) -> bool:
     if now < context.offered.get(server.name, 0.0) or not can_elicit(call, "url"):
         return False
     context.offered[server.name] = now + AGAIN_SECONDS
-    ask = _hold if call.request.modern else _ask
-    call.calls.act_after(call, partial(ask, call, server, error))
+    call.calls.act_after(call, partial(_ask, call, server, error))
     return True
 
 
@@ -79,37 +79,34 @@ def _server_of(context: SessionContext, error: UpstreamUnavailable) -> Server | 
 
 
 async def _ask(call: ClientCall, server: Server, error: UpstreamUnavailable) -> None:
-    """Ask a client of the handshake era, and wait for the login.
-
-    Raises:
-        UpstreamUnavailable: the error that the call has met: there is no login.
-    """
-    login = await _begun(call, server, error)
-    try:
-        page, elicitation = await login.page(), secrets.token_urlsafe(16)
-        with Questions() as asked:
-            asked.put(call, KEY, ELICIT, _params(server, page, elicitation))
-            call.calls.context.outbox.flush()
-            await login.wait_over(call, asked)
-        call.calls.notify(call, COMPLETE, Raw(msgspec.json.encode({"elicitationId": elicitation})))
-    finally:
-        login.run.leave()
-
-
-async def _hold(call: ClientCall, server: Server, error: UpstreamUnavailable) -> None:
-    """Answer a client of MCP 2026-07-28 with the link.
+    """Put the link to a call's client and wait for the login, or have its next request wait for it.
 
     Raises:
         UpstreamUnavailable: the error that the call has met: there is no login, or no room for a state.
     """
-    login = await _begun(call, server, error)
+    context, is_held = call.calls.context, False
+    assert context.logins is not None
     try:
-        params = _params(server, await login.page(), None)
-        if not hold(call, KEY, params, partial(_go_on, login), login.run.leave):
-            raise error
-    except BaseException:
-        login.run.leave()
-        raise
+        login = _SharedLogin(context, server.name, await context.logins.join(server), error)
+    except LoginRefused:
+        raise error from None
+    try:
+        page = await login.page()
+        if call.request.modern:
+            go_on = partial(_go_on, login)
+            is_held = hold(call, KEY, _params(server, page, None), go_on, login.run.leave)
+            if not is_held:
+                raise error
+            return
+        elicitation = secrets.token_urlsafe(16)
+        with Questions() as asked:
+            asked.put(call, KEY, ELICIT, _params(server, page, elicitation))
+            context.outbox.flush()
+            await login.wait_over(call, asked)
+        call.calls.notify(call, COMPLETE, Raw(msgspec.json.encode({"elicitationId": elicitation})))
+    finally:
+        if not is_held:
+            login.run.leave()
 
 
 def _go_on(login: _SharedLogin, retry: ClientCall, response: Raw | None) -> bool:
@@ -132,24 +129,14 @@ async def _wait(login: _SharedLogin, retry: ClientCall) -> None:
         login.run.leave()
 
 
-async def _begun(call: ClientCall, server: Server, error: UpstreamUnavailable) -> _SharedLogin:
-    context = call.calls.context
-    assert context.logins is not None
-    try:
-        run = await context.logins.join(server)
-    except LoginRefused:
-        raise error from None
-    return _SharedLogin(context, server.name, run, error)
-
-
+@attrs.frozen(eq=False)
 class _SharedLogin:
     """A login under way that a call waits for, and the error that the call gets without one."""
 
-    def __init__(self, context: SessionContext, server: str, run: LoginRun, error: UpstreamUnavailable) -> None:
-        self.run = run
-        self.error = error
-        self._context = context
-        self._server = server
+    _context: SessionContext
+    _server: str
+    run: LoginRun
+    error: UpstreamUnavailable
 
     async def page(self) -> LoginPage | DeviceCode:
         """What the user has to open."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -27,7 +28,7 @@ from daemon.wire.envelope import (
     is_error_object,
     read_error,
 )
-from daemon.wire.requests import RemoteError
+from daemon.wire.requests import OwnExchange, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -66,16 +67,13 @@ _decode_asked = msgspec.json.Decoder(_Asked).decode
 
 def has(capabilities: Raw, *wanted: str) -> bool:
     """Whether a client has declared a capability: its name, and that of a part of it if only that matters."""
-    try:
-        return _has(_declared(capabilities), wanted)
-    except _UNREADABLE:
-        return False
+    return _has(declared_in(capabilities), wanted)
 
 
 def declared_in(capabilities: Raw) -> Mapping[str, object]:
     """What a client has declared, decoded; nothing if that cannot be read, or is too long."""
     try:
-        return _declared(capabilities)
+        return _decode_object(capabilities) if len(capabilities) <= MAX_DECLARED else {}
     except _UNREADABLE:
         return {}
 
@@ -87,8 +85,8 @@ def lacking(capabilities: Raw, request: PeerRequest) -> str:
         capabilities: what the client has declared, raw (MCP, `ClientCapabilities`).
         request: what it is to be asked.
     """
+    declared = declared_in(capabilities)
     try:
-        declared = _declared(capabilities)
         asked = _Asked() if request.params is None else _decode_asked(request.params)
     except _UNREADABLE:
         return "params that can be read"
@@ -110,10 +108,6 @@ def answer_instead(request: PeerRequest, lacks: str) -> None:
     else:
         text = f"the client that called does not support {request.method}: it has not declared {lacks}"
         request.refuse(METHOD_NOT_FOUND, text)
-
-
-def _declared(capabilities: Raw) -> dict[str, object]:
-    return _decode_object(capabilities) if len(capabilities) <= MAX_DECLARED else {}
 
 
 def _needed(method: str, asked: _Asked) -> list[tuple[str, ...]]:
@@ -213,60 +207,6 @@ _decode = msgspec.json.Decoder(_Elicitation).decode
 _decode_required = msgspec.json.Decoder(_Required).decode
 
 
-class UrlElicitations:
-    """The URLs that one client was given, of which it is told when its user is done there."""
-
-    def __init__(self, peer: Peer, every: dict[UrlElicitations, None]) -> None:
-        """Begin without any; `peer` is the client, and `every` all clients' that were given some."""
-        self._peer = peer
-        self._every = every
-        self._known: dict[tuple[str, str], None] = {}
-
-    def __len__(self) -> int:
-        """How many are not complete, as far as is known."""
-        return len(self._known)
-
-    def given(self, server: str, params: Raw | None) -> None:
-        """Remember an `elicitation/create` that the client gets, if it names a URL."""
-        if params is not None and b"elicitationId" in bytes(params):
-            try:
-                self._remember(server, _decode(params))
-            except _UNREADABLE:
-                return
-
-    def required(self, server: str, error: Buffer) -> bool:
-        """Remember where an error sends the client's user, if its code is `REQUIRED`. Returns whether it is."""
-        try:
-            found = _decode_required(error)
-        except _UNREADABLE:
-            return False
-        if found.code != REQUIRED:
-            return False
-        for each in found.data.elicitations:
-            self._remember(server, each)
-        return True
-
-    def hear(self, server: str, params: Raw) -> None:
-        """Pass the notification on that an elicitation of this client's is complete."""
-        try:
-            found = _decode(params).elicitationId
-        except _UNREADABLE:
-            return
-        if isinstance(found, str) and (server, found) in self._known:
-            del self._known[server, found]
-            self._peer.notify(COMPLETE, bytes(params))
-
-    def leave(self) -> None:
-        """Hear nothing more: the client is gone."""
-        self._every.pop(self, None)
-
-    def _remember(self, server: str, elicitation: _Elicitation) -> None:
-        if elicitation.mode != "url" or not isinstance(elicitation.elicitationId, str):
-            return
-        self._every[self] = None
-        keep_latest(self._known, (server, elicitation.elicitationId), None, MAX_KNOWN)
-
-
 MAX_OPEN = 32
 """Requests that may be before one client at a time: more than a user answers."""
 
@@ -276,33 +216,24 @@ MAX_OF_SERVER = 8
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
+@attrs.define(eq=False)
 class ServerRequests:
     """The open requests of one client that speaks a revision with requests from servers (to 2025-11-25)."""
 
-    def __init__(
-        self,
-        peer: Peer,
-        calls: Container[bytes],
-        elicitations: dict[UrlElicitations, None],
-        unsafe: Callable[[str, UnsafeQuestion], None],
-    ) -> None:
-        """Begin without any.
-
-        Args:
-            peer: the client.
-            calls: the ids of the client's open calls.
-            elicitations: the URLs that all clients were given.
-            unsafe: notes a question that is not put to the client.
-        """
-        self.capabilities: Raw = NOTHING
-        """What the client has declared in `initialize`, raw (MCP, client capabilities)."""
-        self.elicitations = UrlElicitations(peer, elicitations)
-        self.unsafe = unsafe
-        self.told_roots: set[str] = set()
-        """The servers that have asked for the client's roots."""
-        self._peer = peer
-        self._calls = calls
-        self._open: set[RelayedRequest] = set()
+    _peer: Peer
+    _calls: Container[bytes]
+    """The ids of the client's open calls."""
+    _sent_to_urls: dict[ServerRequests, None]
+    """Those of all clients that were given URLs."""
+    unsafe: Callable[[str, UnsafeQuestion], None]
+    """Notes a question that is not put to the client."""
+    capabilities: Raw = NOTHING
+    """What the client has declared in `initialize`, raw (MCP, client capabilities)."""
+    told_roots: set[str] = attrs.field(factory=set, init=False)
+    """The servers that have asked for the client's roots."""
+    urls: dict[tuple[str, str], None] = attrs.field(factory=dict, init=False)
+    """The elicitations that have sent its user to a URL, by server and id, and that are not complete yet."""
+    _open: set[RelayedRequest] = attrs.field(factory=set, init=False)
 
     def ask(self, request: PeerRequest, request_id: bytes | None) -> RelayedRequest | None:
         """Put a request to the client; None if it was answered at once, in its place.
@@ -322,7 +253,9 @@ class ServerRequests:
         else:
             if request.method == protocol.LIST_ROOTS:
                 self.told_roots.add(server)
-            self.elicitations.given(server, request.params)
+            if request.params is not None and b"elicitationId" in bytes(request.params):
+                with suppress(*_UNREADABLE):
+                    self._remember(server, _decode(request.params))
             asked = RelayedRequest(self, request, request_id)
             self._open.add(asked)
             asked.uid = self._peer.requests.open(asked, forwarded=False)
@@ -362,14 +295,37 @@ class ServerRequests:
         return any(each.request_id == request_id for each in self._open)
 
     def takes_url(self, server: str, error: Buffer) -> bool:
-        """Whether a server's error sends the client's user to a URL, which the client can do."""
-        return has(self.capabilities, "elicitation", "url") and self.elicitations.required(server, error)
+        """Whether a server's error sends the client's user to URLs (`REQUIRED`), which the client can do."""
+        if not has(self.capabilities, "elicitation", "url"):
+            return False
+        try:
+            found = _decode_required(error)
+        except _UNREADABLE:
+            return False
+        for each in found.data.elicitations if found.code == REQUIRED else ():
+            self._remember(server, each)
+        return found.code == REQUIRED
+
+    def hear(self, server: str, params: Raw) -> None:
+        """Tell the client that its user is done at a URL, if it was sent there."""
+        with suppress(*_UNREADABLE):
+            found = _decode(params).elicitationId
+            if isinstance(found, str) and (server, found) in self.urls:
+                del self.urls[server, found]
+                self._peer.notify(COMPLETE, bytes(params))
+
+    def leave(self) -> None:
+        """Hear nothing more: the client is gone."""
+        self._sent_to_urls.pop(self, None)
+
+    def _remember(self, server: str, elicitation: _Elicitation) -> None:
+        if elicitation.mode == "url" and isinstance(elicitation.elicitationId, str):
+            self._sent_to_urls[self] = None
+            keep_latest(self.urls, (server, elicitation.elicitationId), None, MAX_KNOWN)
 
 
-class RelayedRequest:
+class RelayedRequest(OwnExchange):
     """A request that is before a client: the `wire.requests.Exchange` of our request to it."""
-
-    spared_until = 0.0
 
     def __init__(self, asking: ServerRequests, request: PeerRequest, request_id: bytes | None) -> None:
         """Begin; `uid` is set once the request is sent."""
@@ -414,23 +370,6 @@ class RelayedRequest:
         """Pass the client's progress on, under the server's token."""
         if self.token is not None:
             self._request.report({**params, "progressToken": self.token})
-
-    def asked(self, request: PeerRequest) -> None:
-        """Refuse: a client asks nothing back."""
-        request.refuse(INVALID_REQUEST, "a client cannot ask anything of a server in return")
-
-    def notified(self, method: str, params: Raw) -> None:
-        """Ignore it: a client's notifications concern the daemon."""
-
-    @property
-    def asker(self) -> object:
-        """The request itself."""
-        return self
-
-    @property
-    def answerable(self) -> frozenset[str]:
-        """None: a client asks nothing back."""
-        return frozenset()
 
     def _ended(self) -> None:
         self._release()

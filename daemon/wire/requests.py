@@ -383,10 +383,34 @@ class Requests:
             entry.exchange.lost(UpstreamLost(f"{reason}; whether the call ran is unknown"))
 
 
-class AwaitedAnswer:
-    """An exchange that one task waits for: how the control plane asks."""
+class OwnExchange:
+    """What the exchanges of the daemon's own requests have in common: no client is behind them."""
 
     spared_until = 0.0
+
+    def progressed(self, params: dict[str, Raw]) -> None:
+        """Ignore progress: the control plane asks for none."""
+
+    def asked(self, request: PeerRequest) -> None:
+        """Refuse: there is no client behind a request of the daemon's own."""
+        request.refuse(envelope.INVALID_REQUEST, NO_CLIENT)
+
+    def notified(self, method: str, params: Raw) -> None:
+        """Ignore it: the daemon's log has it already."""
+
+    @property
+    def asker(self) -> object:
+        """The request itself: it is nobody else's."""
+        return self
+
+    @property
+    def answerable(self) -> frozenset[str]:
+        """None: there is no client behind it."""
+        return frozenset()
+
+
+class AwaitedAnswer(OwnExchange):
+    """An exchange that one task waits for: how the control plane asks."""
 
     def __init__(self) -> None:
         """Start without an answer."""
@@ -421,26 +445,6 @@ class AwaitedAnswer:
         """Keep why there is no answer."""
         self._error = error
         self._done.set()
-
-    def progressed(self, params: dict[str, Raw]) -> None:
-        """Ignore progress: the control plane asks for none."""
-
-    def asked(self, request: PeerRequest) -> None:
-        """Refuse: there is no client behind a request of the daemon's own."""
-        request.refuse(envelope.INVALID_REQUEST, NO_CLIENT)
-
-    def notified(self, method: str, params: Raw) -> None:
-        """Ignore it: the daemon's log has it already."""
-
-    @property
-    def asker(self) -> object:
-        """The request itself: it is nobody else's."""
-        return self
-
-    @property
-    def answerable(self) -> frozenset[str]:
-        """None: there is no client behind it."""
-        return frozenset()
 
 
 def as_uid(raw_id: Raw) -> int:

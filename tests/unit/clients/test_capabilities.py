@@ -42,7 +42,7 @@ def raw(value: object) -> Raw:
         ({"elicitation": {"url": {}, "form": {}}}, "elicitation/create", FORM, ""),
         ({"elicitation": {}}, "elicitation/create", URL, "elicitation.url"),
         ({"elicitation": {"url": {}}}, "elicitation/create", URL, ""),
-        ([], "roots/list", {}, "params that can be read"),
+        ([], "roots/list", {}, "roots"),
         ({"roots": {}}, "roots/list", [], "params that can be read"),
     ],
 )

@@ -11,7 +11,7 @@ from msgspec import Raw
 from daemon.clients.audience import ConnectedClients
 from daemon.clients.server_requests import COMPLETE, MAX_KNOWN, REQUIRED
 from daemon.history.event import Event, EventKind
-from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, url
+from tests.unit.clients.asking import FORM, answer, asks, called, greeted, on_full_surface, question, url
 
 if TYPE_CHECKING:
     import trio
@@ -63,13 +63,20 @@ async def test_what_is_not_understood_or_of_another_server_is_dropped(nursery: t
 async def test_forms_are_not_remembered_and_of_many_urls_the_last(nursery: trio.Nursery) -> None:
     stage = on_full_surface()
     guest = await greeted(stage, nursery)
-    known = guest.session._connection.calls.server_requests.elicitations
-    for params in (FORM, {**FORM, "elicitationId": "e"}, {**url("e"), "elicitationId": 7}, ["elicitationId"]):
-        known.given("alpha", Raw(json.dumps(params).encode()))
-    assert len(known) == 0
+    known = guest.session._connection.calls.server_requests
+    for params in (FORM, {**FORM, "elicitationId": "e"}, {**url("e"), "elicitationId": 7}):
+        relayed = known.ask(question("elicitation/create", params).request, None)
+        assert relayed is not None
+        known.close(relayed, "over")
+    assert len(known.urls) == 0
     for number in range(MAX_KNOWN + 5):
-        known.given("alpha", Raw(json.dumps(url(f"e{number}")).encode()))
-    assert len(known) == MAX_KNOWN
+        relayed = known.ask(question("elicitation/create", url(f"e{number}")).request, None)
+        assert relayed is not None
+        known.close(relayed, "over")
+    assert len(known.urls) == MAX_KNOWN
+    stage.outbox.flush()
+    for _ in range(2 * (MAX_KNOWN + 8)):
+        await guest.client.get()
     complete(stage, {"elicitationId": "e0"})
     complete(stage, {"elicitationId": f"e{MAX_KNOWN}"})
     assert (await guest.client.get())["params"] == {"elicitationId": f"e{MAX_KNOWN}"}
@@ -133,5 +140,5 @@ async def test_a_client_that_is_gone_hears_nothing(nursery: trio.Nursery) -> Non
     await guest.client.get()
     guest.client.close()
     await guest.ended.wait()
-    assert not stage.context.audience.elicitations
+    assert not stage.context.audience.sent_to_urls
     complete(stage, {"elicitationId": "e"})

@@ -14,8 +14,8 @@ from daemon.clients.input_required import (
     MAX_STATES,
     PREFIX,
     TTL,
-    AwaitsClient,
     RequestStates,
+    WaitingCall,
 )
 
 if TYPE_CHECKING:
@@ -24,17 +24,16 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
 
-class Waits(AwaitsClient):
+class Waits(WaitingCall[None]):
     """A call that waits."""
 
     def __init__(
         self, owner: bytes = b"me", client: Hashable = 1, server: str | None = "s", held: int = 0
     ) -> None:
-        super().__init__(owner, client, server=server, held=held)
         self.ended: list[str] = []
-
-    def give_up(self, reason: str) -> None:
-        self.ended.append(reason)
+        super().__init__(
+            owner, client, lambda _retry, _given: True, self.ended.append, server=server, held=held
+        )
 
 
 async def test_a_state_is_good_for_its_owner_until_it_is_used() -> None:
