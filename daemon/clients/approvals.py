@@ -235,7 +235,7 @@ def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:
     Raises:
         PermissionDenied: the user does not agree.
     """
-    told = logger.bind(session=call.calls.number, server=tool.server)
+    told = logger.bind(session=call.calls.client.number, server=tool.server)
     if choice is UserChoice.SESSION and _has_session(call):
         call.request.session.state.grants.allow(tool, USER)
         told.info("{} may be called as long as session {} lasts: its user says so", label_of(tool), named(call))
@@ -249,7 +249,7 @@ def take(call: ClientCall, tool: Tool, choice: UserChoice | NoChoice) -> None:
 def named(call: ClientCall) -> str:
     """The session of a call as operators name it."""
     state = call.request.session.state
-    return state.key if state.named and state.key is not None else str(call.calls.number)
+    return state.key if state.named and state.key is not None else str(call.calls.client.number)
 
 
 def _has_session(call: ClientCall) -> bool:

@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from daemon.clients.input_required import RESPONSES, STATE, InputRequest, WaitingCall, asking_result, fits
 from daemon.clients.server_requests import NOTHING, has
-from daemon.clients.waits import keep_patient
+from daemon.clients.waits import keep_reporting, reporting
 from daemon.protocol import CALL_TOOL, LIST_ROOTS
 from daemon.wire.requests import PeerRequest, RemoteError
 
@@ -135,7 +135,7 @@ class _Answer:
 async def patient(call: ClientCall, what: str) -> AsyncIterator[trio.Nursery]:
     """Report to a client, if it wants to know, what its call waits for. Cancelling its scope ends the wait."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keep_patient, call, what, call.calls.context.outbox.flush)
+        nursery.start_soon(keep_reporting, reporting(call, call.calls.context.outbox.flush), lambda: what)
         yield nursery
         nursery.cancel_scope.cancel()
 
@@ -179,7 +179,7 @@ def hold(
 def client_of(calls: CallsInFlight, key: str | None) -> Hashable:
     """The client that has made a call, as far as anything tells clients apart."""
     visitor = calls.client.visitor
-    return calls.number if visitor.keeps else (visitor.owner, visitor.token, key)
+    return calls.client.number if visitor.keeps else (visitor.owner, visitor.token, key)
 
 
 def owner_of(call: ClientCall) -> bytes:

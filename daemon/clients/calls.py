@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+import attrs
 import msgspec
 import trio
 from msgspec import Raw, Struct
@@ -24,7 +25,7 @@ from daemon.clients.server_requests import (
     with_author,
     without_secrets,
 )
-from daemon.clients.subscribers import asked_level, takes
+from daemon.clients.subscribers import LEVELS, rank_in, wished_rank
 from daemon.errors import (
     CallError,
     InternalError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
     from daemon.clients.input_required import Round
+    from daemon.counting.tally import Tally
     from daemon.ports import Upstream
     from daemon.surfaces.base import Action, Forward, View
     from daemon.wire.envelope import Buffer
@@ -216,8 +218,13 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def envelope(self) -> Mapping[str, bytes]:
         """What the client itself declares and sets, for a modern server (`ports.CallToSend.envelope`)."""
         told = {protocol.CAPABILITIES_KEY: bytes(self.declared or self.calls.server_requests.capabilities)}
-        level = asked_level(self.level, modern=self.request.modern, level=self.calls.client.log_level)
-        return told if level is None else {**told, protocol.LOG_LEVEL_KEY: level}
+        rank = self.log_rank
+        return told if rank is None else {**told, protocol.LOG_LEVEL_KEY: msgspec.json.encode(LEVELS[rank])}
+
+    @property
+    def log_rank(self) -> int | None:
+        """The level of the log that its client wants with it (`subscribers.LEVELS`); None: it has not said."""
+        return wished_rank(self.level) if self.request.modern else self.calls.client.log_level
 
     @property
     def client_method(self) -> str:
@@ -238,16 +245,19 @@ class ClientCall(Struct, eq=False, kw_only=True):
     def refused(self, error: Buffer) -> None:
         """Answer the client with the server's JSON-RPC error, as a result that a model can read.
 
-        It stays an error for a client that sees the server as itself, and where it is for the client: what it
-        has to do before it calls again (a URL to open, a capability), or that the state of its round is none.
+        It stays an error for a request that is no call, for a client that sees the server as itself, and where
+        it is for the client: what it has to do before it calls again (a URL to open, a capability), or that the
+        state of its round is none.
         """
         assert self.upstream is not None, "only a server refuses"
         upstream, asking = self.upstream, self.calls.server_requests
-        redact = self.calls.redact.of(upstream.of)
+        redact = self.calls.context.redact.of(upstream.of)
+        told = read_refusal(error, redact)
         if (
             asking.takes_url(upstream.name, error)
             or (self.request.modern and concerns_client(error, self.others))
             or self.request.session.selection.servers
+            or self.code_of(told) is not None
         ):
             try:
                 refusal = with_author(upstream.of, without_secrets(error, redact))
@@ -257,10 +267,21 @@ class ClientCall(Struct, eq=False, kw_only=True):
                 return
             self.calls.refuse(self, *refusal, UpstreamCallError.code)
         else:
-            self.lost(read_refusal(error, redact))
+            self.lost(told)
+
+    def code_of(self, error: CallError) -> int | None:
+        """The JSON-RPC code of why there is no result; None: the client is told in a result, for its model."""
+        del error
+        return None
 
     def lost(self, error: CallError) -> None:
         """Answer the client with why there is no result and what to do."""
+        if isinstance(error, Overloaded):
+            self.calls.overloaded(self, error)
+        if (code := self.code_of(error)) is not None:
+            data = {"code": error.code, **error.details}
+            self.calls.refuse(self, code, f"{error.code}: {error.message}", data, error.code)
+            return
         if isinstance(error, UpstreamLost) and self.upstream is not None:
             error = error.at(self.upstream.name)
         try:
@@ -341,98 +362,6 @@ IS_ERROR = "isError"
 """The outcome in the log of a call that its tool answered with an error: for the protocol it is a result."""
 
 
-class CallRecords:
-    """Logs and counts the calls of one client: those that end in one turn of the loop together.
-
-    Nobody looks at a counter in the middle of a turn, so it is done just after their answers are
-    written (`wire.outbox.Flushable`), with one look at the clock.
-    """
-
-    def __init__(self, context: SessionContext, client: Client) -> None:
-        """Begin with nothing to record.
-
-        Args:
-            context: what all sessions share.
-            client: the client.
-        """
-        self._context = context
-        self._client = client
-        self._clock = trio.lowlevel.current_clock().current_time
-        self._ended: list[tuple[ClientCall, str, bool]] = []
-        """The calls that were answered since the last flush: outcome, and whether the tool reports failure."""
-
-    def ended(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
-        """Have a call recorded that was answered just now.
-
-        Args:
-            call: the call.
-            outcome: `ok` or an error code.
-            failed: whether the answer is a result in which the tool says that it failed.
-        """
-        if not self._ended:
-            self._context.outbox.touch(self)
-        self._ended.append((call, outcome, failed))
-
-    def flush(self) -> None:
-        """Record what has ended."""
-        ended, self._ended = self._ended, []
-        note, client, now, at = self._context.log.note, self._client, self._clock(), self._context.wall()
-        alike: dict[tuple[Upstream, str, str, str], list[float]] = {}
-        for call, outcome, failed in ended:
-            upstream, request, tool, seconds = call.upstream, call.request, call.tool, now - call.started
-            label, server = (call.told(), "") if upstream is None else (call.label, upstream.of)
-            noted = IS_ERROR if failed else outcome
-            # One tuple, made once: what becomes of it is not the call's business.
-            note((client, request.key, label, seconds, noted, server, tool, at))
-            if upstream is None or call.method != protocol.CALL_TOOL:
-                self._count(call, outcome)
-            elif (key := (upstream, tool, request.surface.name, outcome)) in alike:
-                alike[key].append(seconds)
-            else:
-                alike[key] = [seconds]
-        for (upstream, tool, surface, outcome), took in alike.items():
-            upstream.record(took, ok=outcome == "ok")
-            self._context.tally.call(upstream.of, surface, outcome, took, tool)
-
-    def _count(self, call: ClientCall, outcome: str) -> None:
-        """Count a request that is no call, or a call that reached no server."""
-        tally = self._context.tally
-        if call.method != protocol.CALL_TOOL:
-            tally.request("" if call.upstream is None else call.upstream.of, call.method, outcome)
-            return
-        tally.meta_call(call.request.surface.name, call.label, outcome)
-        if outcome != "ok":
-            tally.refused(outcome)
-
-    def overloaded(self, call: ClientCall, told: Mapping[str, object]) -> None:
-        """Have it noted by which bound a call was refused.
-
-        Args:
-            call: the call.
-            told: what its client was told beside the text (`Overloaded.details`).
-        """
-        server = str(told.get("server", "" if call.upstream is None else call.upstream.of))
-        details = {"bound": str(told["bound"])} if "bound" in told else {}
-        self._context.gather(Event(kind=EventKind.OVERLOADED, server=server, details=details))
-
-    def failed(self, call: ClientCall, code: str, text: str) -> None:
-        """Keep what a client was told about a call that a server has failed at; nothing of mcpd's own refusals.
-
-        Args:
-            call: the call.
-            code: an error code, or `IS_ERROR`.
-            text: what the client was told.
-        """
-        if call.upstream is not None:
-            self._context.recent.failed(call.upstream.of, call.tool or call.label, code, text)
-
-    def asked(self, request: PeerRequest, *, parked: bool) -> None:
-        """Count a request that was put to the client, now or in its next round, or answered in its place."""
-        put = "parked" if parked else "relayed"
-        became = put if request.is_open else "refused"
-        self._context.tally.relayed(request.server, request.method, became)
-
-
 LOOKED_THROUGH = 64 * 1024
 """Bytes of the longest result that is searched for `isError`, in a quarter of a millisecond at most.
 
@@ -447,61 +376,49 @@ class _IsError(Struct):
     isError: bool = False  # noqa: N815 - the wire's name
 
 
-class _RefusedCall(Struct):
-    structuredContent: dict[str, dict[str, object]]  # noqa: N815 - the wire's name
-
-
-_decode_refusal = msgspec.json.Decoder(_RefusedCall).decode
 _decode_is_error = msgspec.json.Decoder(_IsError).decode
 
 
+@attrs.define(eq=False, kw_only=True)
 class CallsInFlight:
-    """The calls of one client that have no answer yet."""
+    """The calls of one client that have no answer yet.
 
-    def __init__(
-        self,
-        peer: Peer,
-        number: int,
-        context: SessionContext,
-        client: Client,
-        recheck: Callable[[ClientCall], bool],
-        act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None],
-        park: Callable[[ClientCall, PeerRequest], None],
-        goes_on: Callable[[ClientCall, Buffer], bool],
-    ) -> None:
-        """Begin without any.
+    Those that end in one turn of the loop are logged and counted together. Nobody looks at a counter in the
+    middle of a turn, so it is done just after their answers are written (`wire.outbox.Flushable`), with one
+    look at the clock.
+    """
 
-        Args:
-            peer: the client's end.
-            number: the connection's number, for the log.
-            context: what all sessions share.
-            client: the client.
-            recheck: judges a call again that has waited in a queue (`ports.CallToSend.check`).
-            act_after: judges and sends a call again after a wait.
-            park: asks a client that can only be answered (`clients.input_rounds`).
-            goes_on: asks for the input that a server's result names; False if it has answered.
-        """
-        self.open: dict[bytes, ClientCall] = {}
-        """By the ids of their requests, raw."""
-        self.total = 0
-        """How many calls the client has made so far."""
-        self.recheck, self.act_after, self.park, self.goes_on = recheck, act_after, park, goes_on
-        self.client = client
-        self.number = number
-        self.context = context
-        self.server_requests = ServerRequests(
-            peer, self.open, context.audience.sent_to_urls, context.audience.unsafe
-        )
-        self.redact = context.redact
-        self._peer = peer
-        records = CallRecords(context, client)
-        self.count_asked, self._record, self._failed = records.asked, records.ended, records.failed
-        self._overloaded = records.overloaded
+    _peer: Peer
+    context: SessionContext
+    """What all sessions share."""
+    client: Client
+    recheck: Callable[[ClientCall], bool]
+    """Judges a call again that has waited in a queue (`ports.CallToSend.check`)."""
+    act_after: Callable[[ClientCall, Callable[[], Awaitable[None]]], None]
+    """Judges and sends a call again after a wait."""
+    park: Callable[[ClientCall, PeerRequest], None]
+    """Asks a client that can only be answered (`clients.input_rounds`)."""
+    goes_on: Callable[[ClientCall, Buffer], bool]
+    """Asks for the input that a server's result names; False if it has answered."""
+    open: dict[bytes, ClientCall] = attrs.field(factory=dict, init=False)
+    """By the ids of their requests, raw."""
+    total: int = attrs.field(default=0, init=False)
+    """How many calls the client has made so far."""
+    server_requests: ServerRequests = attrs.field(init=False)
+    _clock: Callable[[], float] = attrs.field(init=False)
+    _ended: list[tuple[ClientCall, str, bool]] = attrs.field(factory=list, init=False)
+    """The calls that were answered since the last flush: outcome, and whether the tool reports failure."""
+
+    def __attrs_post_init__(self) -> None:
+        """Begin without any."""
+        audience = self.context.audience
+        self.server_requests = ServerRequests(self._peer, self.open, audience.sent_to_urls, audience.unsafe)
+        self._clock = trio.lowlevel.current_clock().current_time
 
     def finish(self, call: ClientCall, result: Buffer, outcome: str) -> None:
         """Answer a call and forget it; one that was abandoned is not answered (MCP, cancellation)."""
         request = call.request
-        # As `_end`, here too: each call comes here, and another Python call would cost it more than this look.
+        # As `is_open` and `forget`: each call comes here, and Python calls would cost it more than this look.
         if self.open.get(request.id) is call:
             del self.open[request.id]
         else:
@@ -519,17 +436,14 @@ class CallsInFlight:
         self._record(call, outcome, failed=failed)
         if failed or outcome != "ok":
             self._failed(call, IS_ERROR if failed else outcome, text_in(result))
-            if outcome == Overloaded.code:
-                self._overloaded(call, _decode_refusal(result).structuredContent["error"])
 
     def refuse(self, call: ClientCall, code: int, message: str, data: object, outcome: str) -> None:
         """Answer a request with a JSON-RPC error and forget it, as `finish`."""
-        if self._end(call):
+        if self.is_open(call):
+            self.forget(call)
             self._peer.refuse(call.request.id, code, message, data)
             self._record(call, outcome, failed=False)
             self._failed(call, outcome, message)
-            if outcome == Overloaded.code and isinstance(data, dict):
-                self._overloaded(call, data)
         elif call.parked is not None:
             call.parked.hold(lambda: call.calls.refuse(call, code, message, data, outcome), len(message))
 
@@ -551,13 +465,6 @@ class CallsInFlight:
         call.declared, call.token = retry.declared, retry.token
         self.open[retry.request.id] = call
 
-    def _end(self, call: ClientCall) -> bool:
-        """Forget a call; False if it was not waited for any more."""
-        if not self.is_open(call):
-            return False
-        del self.open[call.request.id]
-        return True
-
     def forget(self, call: ClientCall) -> None:
         """Drop a call without an answer."""
         self.open.pop(call.request.id, None)
@@ -568,12 +475,12 @@ class CallsInFlight:
 
     def notify(self, call: ClientCall, method: str, params: Raw) -> None:
         """Send the client a notification that came with its call; a log that it takes, if it is not behind."""
-        request, raw = call.request, bytes(params)
+        request, raw, wanted = call.request, bytes(params), call.log_rank
         if method == protocol.LOG_MESSAGE:
             limit = self.context.catalog.value.config.limits.client_queue_bytes
-            if self._peer.link.waiting(request.id) > limit or not takes(
-                params, asked=call.level, modern=request.modern, level=self.client.log_level
-            ):
+            rank = rank_in(params)
+            unsaid = request.modern if wanted is None else rank is None or rank < wanted
+            if unsaid or self._peer.link.waiting(request.id) > limit:
                 return
         if is_utf8(raw):
             self._peer.notify(method, raw, request.id)
@@ -611,13 +518,68 @@ class CallsInFlight:
             call.abandon(reason)
         if self.client.visitor.keeps:
             # Otherwise it may come back over another connection.
-            self.context.states.leave(self.number)
+            self.context.states.leave(self.client.number)
         self.server_requests.leave()
         self.context.outbox.flush()
+
+    def count_asked(self, request: PeerRequest, *, parked: bool) -> None:
+        """Count a request that was put to the client, now or in its next round, or answered in its place."""
+        put = "parked" if parked else "relayed"
+        self.context.tally.relayed(request.server, request.method, put if request.is_open else "refused")
+
+    def overloaded(self, call: ClientCall, error: Overloaded) -> None:
+        """Have it noted by which bound a call is refused."""
+        if self.is_open(call):
+            told = error.details
+            server = str(told.get("server", "" if call.upstream is None else call.upstream.of))
+            details = {"bound": str(told["bound"])} if "bound" in told else {}
+            self.context.gather(Event(kind=EventKind.OVERLOADED, server=server, details=details))
+
+    def flush(self) -> None:
+        """Record the calls that have ended."""
+        ended, self._ended = self._ended, []
+        context, client, now, at = self.context, self.client, self._clock(), self.context.wall()
+        alike: dict[tuple[Upstream, str, str, str], list[float]] = {}
+        for call, outcome, failed in ended:
+            upstream, request, tool, seconds = call.upstream, call.request, call.tool, now - call.started
+            label, server = (call.told(), "") if upstream is None else (call.label, upstream.of)
+            noted = IS_ERROR if failed else outcome
+            # One tuple, made once: what becomes of it is not the call's business.
+            context.log.note((client, request.key, label, seconds, noted, server, tool, at))
+            if upstream is None or call.method != protocol.CALL_TOOL:
+                _count(context.tally, call, outcome)
+            elif (key := (upstream, tool, request.surface.name, outcome)) in alike:
+                alike[key].append(seconds)
+            else:
+                alike[key] = [seconds]
+        for (upstream, tool, surface, outcome), took in alike.items():
+            upstream.record(took, ok=outcome == "ok")
+            context.tally.call(upstream.of, surface, outcome, took, tool)
+
+    def _record(self, call: ClientCall, outcome: str, *, failed: bool) -> None:
+        """Have a call recorded that was answered just now; `failed`: its tool says so in the result."""
+        if not self._ended:
+            self.context.outbox.touch(self)
+        self._ended.append((call, outcome, failed))
+
+    def _failed(self, call: ClientCall, code: str, text: str) -> None:
+        """Keep what a client was told of a call that a server has failed at; nothing of mcpd's own refusals."""
+        if call.upstream is not None:
+            self.context.recent.failed(call.upstream.of, call.tool or call.label, code, text)
 
     def _newest_first(self) -> list[ClientCall]:
         """The newest calls may still be queued; ended first, they do not move up and get sent."""
         return list(reversed(self.open.values()))
+
+
+def _count(tally: Tally, call: ClientCall, outcome: str) -> None:
+    """Count a request that is no call, or a call that reached no server."""
+    if call.method != protocol.CALL_TOOL:
+        tally.request("" if call.upstream is None else call.upstream.of, call.method, outcome)
+        return
+    tally.meta_call(call.request.surface.name, call.label, outcome)
+    if outcome != "ok":
+        tally.refused(outcome)
 
 
 def is_error(result: Buffer) -> bool:

@@ -70,7 +70,7 @@ class ClientConnection:
         self.lists = ListChanges(peer, context.outbox, self.client, context.habits)
         self.savings = Savings(context.tally)
         later = self.tasks.later
-        self.dispatch = Dispatch(peer, number, context, self.client, self.lists, self.savings, later)
+        self.dispatch = Dispatch(peer, context, self.client, self.lists, self.savings, later)
         self.calls = self.dispatch.calls
         asking = self.calls.server_requests
         self.told = ConnectedClient(

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 import trio
 from loguru import logger
@@ -128,43 +129,34 @@ MAX_MOVES = 3
 """How often a call waits for another instance because the one that it has waited for is gone."""
 
 
+@attrs.define(eq=False)
 class Dispatch:
     """Judges the calls of one client and sends, answers or delays them."""
 
-    def __init__(
-        self,
-        peer: Peer,
-        number: int,
-        context: SessionContext,
-        client: Client,
-        lists: ListChanges,
-        savings: Savings,
-        later: Callable[..., None],
-    ) -> None:
-        """Attach to a client.
+    _peer: Peer
+    _context: SessionContext
+    _client: Client
+    _lists: ListChanges
+    _savings: Savings
+    _later: Callable[..., None]
+    """Starts a task that ends with the connection."""
+    repaired: int = attrs.field(default=0, init=False)
+    """How many calls had arguments that were repaired."""
+    calls: CallsInFlight = attrs.field(init=False)
+    _open: dict[bytes, ClientCall] = attrs.field(init=False)
 
-        Args:
-            peer: the client.
-            number: the connection's number.
-            context: what all sessions share.
-            client: the client.
-            lists: the lists that it was given.
-            savings: the tokens that it was spared.
-            later: starts a task that ends with the connection.
-        """
-        act_after = partial(later, self._act_after)
-        self.calls = CallsInFlight(peer, number, context, client, self._recheck, act_after, park, goes_on)
-        self.repaired = 0
-        """How many calls had arguments that were repaired."""
+    def __attrs_post_init__(self) -> None:
+        """Begin without calls."""
+        self.calls = CallsInFlight(
+            peer=self._peer,
+            context=self._context,
+            client=self._client,
+            recheck=self._recheck,
+            act_after=partial(self._later, self._act_after),
+            park=park,
+            goes_on=goes_on,
+        )
         self._open = self.calls.open
-        self._peer = peer
-        self._number = number
-        self._context = context
-        self._client = client
-        self._lists = lists
-        self._savings = savings
-        self._later = later
-        self._flush = context.outbox.flush
 
     def begin(
         self,
@@ -173,6 +165,7 @@ class Dispatch:
         arguments: bytes,
         meta: dict[str, Raw] | None = None,
         others: Mapping[str, Raw] = NOTHING,
+        make: Callable[..., ClientCall] = ClientCall,
     ) -> None:
         """Accept a call; it is answered through the peer, now or later.
 
@@ -182,8 +175,9 @@ class Dispatch:
             arguments: the tool's arguments, raw JSON.
             meta: the request's `_meta`; None if it has none.
             others: the other members of its params.
+            make: makes it.
         """
-        call = ClientCall(
+        call = make(
             calls=self.calls,
             request=request,
             name=name,
@@ -274,12 +268,12 @@ class Dispatch:
             # As `refer` does for a plain call, without another Python call.
             call.method, call.tool, call.params = forward.method, forward.name, (forward.head, arguments)
         try:
-            call.key = upstream.send(call, call, self._number)
+            call.key = upstream.send(call, call, self._client.number)
         except UpstreamUnavailable:
             if call.woken or not upstream.can_wake:
                 raise
             call.patient, call.woken, call.current = False, True, True
-            report = reporting(call, self._flush)
+            report = reporting(call, self._context.outbox.flush)
             self._later(self._act_after, call, partial(wait_awake, self._context, upstream, report))
             return False
         return True
@@ -372,7 +366,7 @@ class Dispatch:
             if told is not None:
                 await self._lists.wait_listed(told)
             call.answered(result)
-        self._flush()
+        self._context.outbox.flush()
 
     def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
         """Have a call wait for the new list of a server that has said that its tools changed."""
@@ -380,7 +374,7 @@ class Dispatch:
         self._later(self._act_after, call, upstream.wait_current)
 
     async def _known(self, call: ClientCall, awaited: AwaitListing) -> None:
-        request, report = call.request, reporting(call, self._flush)
+        request, report = call.request, reporting(call, self._context.outbox.flush)
         await wait_known(self._context, awaited, request.session, request.id, report)
         await self._context.settled()
 
@@ -397,7 +391,7 @@ class Dispatch:
             # A call that was abandoned or answered in the meantime must not run.
             if self._open.get(call.request.id) is call:
                 self._act(call)
-        self._flush()
+        self._context.outbox.flush()
 
     @contextmanager
     def _contained(self, call: ClientCall) -> Iterator[None]:
@@ -423,7 +417,7 @@ class Dispatch:
                 self._context.tally.load(False, str(Source.MANUAL))
             call.lost(error)
             return
-        told = logger.bind(session=self._number).opt(exception=error)
+        told = logger.bind(session=self._client.number).opt(exception=error)
         told.error("a fault of mcpd's own while serving {}", call.label)
         self.calls.forget(call)
         text = f"Internal error: {type(error).__name__}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 import trio
 from msgspec import Struct
@@ -54,42 +55,23 @@ class _ToldRoots(Struct):
 _decode_roots = msgspec.json.Decoder(_ToldRoots).decode
 
 
+@attrs.define(eq=False, repr=False)
 class ConnectedClient:
     """The way to one client for what belongs to none of its requests."""
 
-    def __init__(
-        self,
-        peer: Peer,
-        client: Client,
-        asking: ServerRequests,
-        sees: Callable[[str], bool],
-        catalog: Watch[Catalog],
-        upstreams: Mapping[str, Upstream],
-        outbox: Outbox,
-        later: Callable[..., None],
-    ) -> None:
-        """Begin with nothing owed.
-
-        Args:
-            peer: the client's end.
-            client: the client.
-            asking: what servers have asked it.
-            sees: returns whether its profile has a server, or it uses that instance of one.
-            catalog: the newest catalog, whose configuration says how much may wait for a client.
-            upstreams: the running servers, by name.
-            outbox: flushed after what is sent later.
-            later: starts a task that ends with the connection.
-        """
-        self.sees = sees
-        self._peer = peer
-        self._client = client
-        self._asking = asking
-        self._catalog = catalog
-        self._upstreams = upstreams
-        self._outbox = outbox
-        self._later = later
-        self._owed: dict[Hashable, tuple[str, bytes, bytes | None]] = {}
-        self._repays = False
+    _peer: Peer
+    _client: Client
+    _asking: ServerRequests
+    sees: Callable[[str], bool]
+    """Returns whether its profile has a server, or it uses that instance of one."""
+    _catalog: Watch[Catalog]
+    """The newest catalog, whose configuration says how much may wait for a client."""
+    _upstreams: Mapping[str, Upstream]
+    _outbox: Outbox
+    _later: Callable[..., None]
+    """Starts a task that ends with the connection."""
+    _owed: dict[Hashable, tuple[str, bytes, bytes | None]] = attrs.field(factory=dict, init=False)
+    _repays: bool = attrs.field(default=False, init=False)
 
     def __repr__(self) -> str:
         return f"<ConnectedClient {self._client.name or 'unnamed'}: {len(self._owed)} owed>"

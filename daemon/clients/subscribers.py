@@ -266,23 +266,6 @@ def rank_in(params: Raw) -> int | None:
         return None
 
 
-def takes(params: Raw, *, asked: Raw | None, modern: bool, level: int | None) -> bool:
-    """Whether a client gets a line that came with its own request.
-
-    Args:
-        params: the params of the notification.
-        asked: the level that the request names, raw (MCP 2026-07-28); None if it names none.
-        modern: whether the request is of that revision.
-        level: the level that the client has set; None if it has set none.
-    """
-    if modern:
-        level = wished_rank(asked)
-    elif level is None:
-        return True
-    rank = rank_in(params)
-    return level is not None and rank is not None and rank >= level
-
-
 def wished_rank(level: Raw | None) -> int | None:
     """The level that a request names; None if it names none that is known."""
     try:
@@ -291,43 +274,30 @@ def wished_rank(level: Raw | None) -> int | None:
         return None
 
 
-def asked_level(asked: Raw | None, *, modern: bool, level: int | None) -> bytes | None:
-    """The level, raw, that a modern server is asked for with a client's request (`takes`); None for none."""
-    rank = wished_rank(asked) if modern else level
-    return None if rank is None else msgspec.json.encode(LEVELS[rank])
-
-
 class LogLevels:
     """The levels that clients have set."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Begin without any; `changed` is called when the levels, or who has set them, change."""
-        self._listening: dict[ConnectedClient, None] = {}
-        self._by_rank: list[dict[ConnectedClient, None]] = [{} for _ in LEVELS]
+        self._ranks: dict[ConnectedClient, int] = {}
         self._changed = changed
 
     def join(self, told: ConnectedClient) -> None:
         """Note that a client has set a level, or another one than before."""
-        if told.level is None or told in self._by_rank[told.level]:
-            return
-        for of_rank in self._by_rank:
-            of_rank.pop(told, None)
-        self._by_rank[told.level][told] = self._listening[told] = None
-        self._changed()
+        if told.level is not None and self._ranks.get(told) != told.level:
+            self._ranks[told] = told.level
+            self._changed()
 
     def leave(self, told: ConnectedClient) -> None:
         """Forget a client."""
-        if told in self._listening:
-            del self._listening[told]
-            for of_rank in self._by_rank:
-                of_rank.pop(told, None)
+        if self._ranks.pop(told, None) is not None:
             self._changed()
 
     def wished(self, server: str) -> str | None:
         """The most talkative level that a client has set that sees this server."""
         # The first that sees it settles it: this runs for all servers each time that a client sets a level.
-        ranked = zip(LEVELS, self._by_rank, strict=True)
-        return next((level for level, of_rank in ranked if any(each.sees(server) for each in of_rank)), None)
+        ranked = sorted(self._ranks.items(), key=lambda each: each[1])
+        return next((LEVELS[rank] for each, rank in ranked if each.sees(server)), None)
 
     def hear(self, server: str, params: Raw, cause: Exchange | None) -> None:
         """Take a line of a server's log to the clients that it is for.
@@ -341,9 +311,8 @@ class LogLevels:
         if cause is not None:
             asker = cause.asker
             cause.notified(LOG_MESSAGE, params)
-        if not self._listening or (rank := rank_in(params)) is None:
+        if not self._ranks or (rank := rank_in(params)) is None:
             return
-        raw = bytes(params)
-        for each in list(self._listening):
-            if each.asker is not asker and each.level is not None and rank >= each.level and each.sees(server):
-                each.say(LOG_MESSAGE, raw)
+        for each, wanted in list(self._ranks.items()):
+            if each.asker is not asker and rank >= wanted and each.sees(server):
+                each.say(LOG_MESSAGE, bytes(params))

@@ -183,8 +183,7 @@ async def wait_up(upstream: Upstream, report: Report | None = None) -> bool:
         report: told how it is while it is waited for; None if no reports are wanted.
     """
     async with trio.open_nursery() as nursery:
-        if report is not None:
-            nursery.start_soon(_keep_reporting, upstream, report)
+        nursery.start_soon(keep_reporting, report, lambda: upstream.outlook)
         is_up = await upstream.wake()
         nursery.cancel_scope.cancel()
     return is_up
@@ -227,17 +226,9 @@ async def _wait_one(
         await catalog.wait_until(listed)
 
 
-async def _keep_reporting(upstream: Upstream, report: Report) -> None:
-    began = trio.current_time()
-    while True:
-        await trio.sleep(REPORT_SECONDS)
-        report(f"{upstream.outlook} (waiting for {trio.current_time() - began:.0f} s)")
-
-
-async def keep_patient(call: ClientCall, what: str, flush: Callable[[], None]) -> None:
+async def keep_reporting(report: Report | None, what: Callable[[], str]) -> None:
     """Report to a client, if it wants to know, what its call waits for, until cancelled."""
-    report = reporting(call, flush)
     began = trio.current_time()
     while report is not None:
         await trio.sleep(REPORT_SECONDS)
-        report(f"{what} (waiting for {trio.current_time() - began:.0f} s)")
+        report(f"{what()} (waiting for {trio.current_time() - began:.0f} s)")

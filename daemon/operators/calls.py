@@ -189,7 +189,7 @@ def _of_client(call: ClientCall, context: OperatorContext, age: float) -> CallIn
     server = "" if upstream is None else upstream.of
     return {
         "id": call.shown_as[0],
-        "session": call.calls.number,
+        "session": call.calls.client.number,
         "key": named_key(call.request.key),
         "client": client.name,
         "token": client.visitor.token,

@@ -17,21 +17,18 @@ from daemon.catalog.naming import read_mcpd_uri
 from daemon.catalog.shown import locate
 from daemon.clients.calls import ClientCall
 from daemon.clients.dispatch import MAX_RETURNS
-from daemon.clients.server_requests import without_secrets
 from daemon.errors import (
-    CallError,
     PromptDisabled,
     ResourceDisabled,
     UnknownPrompt,
     UnknownResource,
-    UpstreamCallError,
 )
 from daemon.kit.wording import closest
 from daemon.model import Kind
 from daemon.surfaces.base import AwaitListing, Forward
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.full import tool_in_words
-from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, read_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
     from daemon.clients.links import Links
+    from daemon.errors import CallError
     from daemon.model import ToolKey
     from daemon.surfaces.base import Action, View
     from daemon.wire.envelope import Buffer
@@ -48,17 +46,13 @@ NO_COMPLETION = b'{"completion":{"values":[]}}'
 """The answer in place of a server that completes nothing."""
 
 
-def _awaits_nothing(_view: View) -> AwaitListing:
-    return AwaitListing()
-
-
 class ForwardedRequest(ClientCall, eq=False, kw_only=True):
     """A request of a client that a server answers."""
 
     route: Callable[[View], Action]
     """Says where it goes by what is known now; raises a `CallError` if it goes nowhere."""
-    awaits: Callable[[View], AwaitListing] = _awaits_nothing
-    """Says which servers may list what it asks for, but have not yet."""
+    kinds: tuple[Kind, ...]
+    """The lists in which what it names may stand."""
 
     @property
     def client_method(self) -> str:
@@ -70,8 +64,8 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
         try:
             return self.route(view)
         except (UnknownPrompt, UnknownResource):
-            if patient and (awaited := self.awaits(view)).servers:
-                return awaited
+            if patient and (servers := unlisted(view.servers.values(), self.kinds)):
+                return AwaitListing(servers=servers, calling=True, kinds=self.kinds)
             raise
 
     def told(self) -> str:
@@ -88,21 +82,14 @@ class ForwardedRequest(ClientCall, eq=False, kw_only=True):
         super().answered(result)
 
     def refused(self, error: Buffer) -> None:
-        """Answer with the server's own error, without the secrets that it may quote."""
-        assert self.upstream is not None, "only a server refuses"
-        self.calls.server_requests.takes_url(self.upstream.name, error)
-        code, message, data = without_secrets(error, self.calls.redact.of(self.upstream.of))
-        if self.method == protocol.COMPLETE and code == METHOD_NOT_FOUND:
+        """Answer with the server's own error; one that completes nothing has no values."""
+        if self.method == protocol.COMPLETE and read_error(error)[0] == METHOD_NOT_FOUND:
             self.answered(NO_COMPLETION)
         else:
-            self.calls.refuse(self, code, message, data, UpstreamCallError.code)
+            super().refused(error)
 
-    def lost(self, error: CallError) -> None:
-        """Answer with why there is no result and what to do."""
-        data = {"code": error.code, **error.details}
-        self.calls.refuse(self, self._code_of(error), f"{error.code}: {error.message}", data, error.code)
-
-    def _code_of(self, error: CallError) -> int:
+    def code_of(self, error: CallError) -> int | None:
+        """The JSON-RPC code of why there is no result (`ClientCall.code_of`)."""
         if isinstance(error, UnknownResource | ResourceDisabled) and not self.request.modern:
             return protocol.RESOURCE_NOT_FOUND
         wrong = (UnknownPrompt, PromptDisabled, UnknownResource, ResourceDisabled)
@@ -122,7 +109,8 @@ def begin(
     params: Raw | None,
     others: Mapping[str, Raw],
     route: Callable[[View], Action],
-    kinds: tuple[Kind, ...],
+    kinds: tuple[Kind, ...] = (),
+    make: Callable[..., ForwardedRequest] = ForwardedRequest,
 ) -> None:
     """Send a request to the server that `route` names, now or once that is up.
 
@@ -134,11 +122,12 @@ def begin(
         others: the members of them that travel on as they are.
         route: says where it goes.
         kinds: the lists in which what it names may stand.
+        make: makes it.
 
     Raises:
         msgspec.MsgspecError: its `_meta` is no object.
     """
-    asked = ForwardedRequest(
+    asked = make(
         calls=connection.calls,
         request=request,
         # No tool has an empty name: what was decided for calls of a tool does not count for this.
@@ -149,7 +138,7 @@ def begin(
         method=method,
         others=others,
         route=route,
-        awaits=partial(_awaited, kinds),
+        kinds=kinds,
         # The list of a server's tools does not matter, so that a new one is not waited for.
         current=True,
         returns=MAX_RETURNS,
@@ -188,10 +177,6 @@ def text_in(members: Mapping[str, Raw], key: str) -> str:
         return _decode_text(members[key])
     except msgspec.ValidationError as error:
         raise msgspec.ValidationError(f"{error} - at `$.{key}`") from None
-
-
-def _awaited(kinds: tuple[Kind, ...], view: View) -> AwaitListing:
-    return AwaitListing(servers=unlisted(view.servers.values(), kinds), calling=True, kinds=kinds)
 
 
 TOOLS = "mcpd_tools"

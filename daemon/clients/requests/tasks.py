@@ -12,10 +12,8 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.clients.audience import renamed, renamed_result
 from daemon.clients.calls import ClientCall
-from daemon.clients.dispatch import MAX_RETURNS
-from daemon.clients.requests.forwarding import ForwardedRequest
-from daemon.clients.server_requests import without_secrets
-from daemon.errors import CallError, UpstreamCallError, UpstreamUnavailable
+from daemon.clients.requests.forwarding import ForwardedRequest, begin
+from daemon.errors import CallError, UpstreamUnavailable
 from daemon.ports import OwnCall
 from daemon.protocol import TASK_RESULT
 from daemon.surfaces.base import Forward
@@ -55,16 +53,10 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
         """Answer with the result; of the task that it tells of, the id becomes one of ours."""
         self.calls.finish(self, self._adopted(result), "ok")
 
-    def refused(self, error: Buffer) -> None:
-        """Answer with the server's own error: who has asked for a task can make nothing of a result."""
-        assert self.upstream is not None, "only a server refuses"
-        code, message, data = without_secrets(error, self.calls.redact.of(self.upstream.of))
-        self.calls.refuse(self, code, message, data, UpstreamCallError.code)
-
-    def lost(self, error: CallError) -> None:
-        """Answer with why there is no task and what to do."""
-        data = {"code": error.code, **error.details}
-        self.calls.refuse(self, INTERNAL_ERROR, f"{error.code}: {error.message}", data, error.code)
+    def code_of(self, error: CallError) -> int | None:
+        """The code of each error: who has asked for a task can make nothing of a result."""
+        del error
+        return INTERNAL_ERROR
 
     def _adopted(self, result: Buffer) -> Buffer:
         try:
@@ -87,6 +79,12 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
 
     task: Task
     tasks: ClientTasks
+
+    def __post_init__(self) -> None:
+        """Take what the task's server asks meanwhile, if the result is waited for."""
+        if self.method == TASK_RESULT:
+            # It may take as long as its task, of which its server has said how long it keeps it.
+            self.task.waiting, self.spared_until = self, self.task.expires
 
     def answered(self, result: Buffer) -> None:
         """Answer with the result, in which the task has our id."""
@@ -153,18 +151,9 @@ def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, requ
     except CallError as error:
         connection.peer.refuse(request.id, envelope.INVALID_REQUEST, f"{error.code}: {error.message}")
         return
-    call = TaskCall(
-        calls=connection.calls,
-        request=request,
-        name=wanted.name,
-        given=bytes(wanted.arguments),
-        started=connection.peer.last_heard,
-        label=wanted.name,
-        others=wanted.others,
-        maker=connection.told,
-        tasks=tasks,
-    )
-    connection.dispatch.accept(call, wanted.meta)
+    make = partial(TaskCall, maker=connection.told, tasks=tasks)
+    given = bytes(wanted.arguments)
+    connection.dispatch.begin(request, wanted.name, given, wanted.meta, wanted.others, make)
 
 
 def ask_about_task(method: str, connection: ClientConnection, params: Raw | None, request: Request) -> None:
@@ -183,28 +172,9 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     if task.gone and method == protocol.GET_TASK:
         connection.peer.answer(request.id, msgspec.json.encode(task.state))
         return
-    asked = TaskRequest(
-        calls=connection.calls,
-        request=request,
-        # No tool has an empty name: what was decided for calls of a tool does not count for this.
-        name="",
-        given=b"{}",
-        started=connection.peer.last_heard,
-        label=method,
-        method=method,
-        others={key: value for key, value in members.items() if key not in {"taskId", "_meta"}},
-        route=partial(to_server, task, method),
-        # The server's list of tools does not matter, so that a new one is not waited for.
-        current=True,
-        returns=MAX_RETURNS,
-        # A result may take as long as its task, of which its server has said how long it keeps it.
-        spared_until=task.expires if method == protocol.TASK_RESULT else 0.0,
-        task=task,
-        tasks=tasks,
-    )
-    if method == protocol.TASK_RESULT:
-        task.waiting = asked
-    connection.dispatch.accept(asked, protocol.meta_of(params))
+    others = {key: value for key, value in members.items() if key not in {"taskId", "_meta"}}
+    make = partial(TaskRequest, task=task, tasks=tasks)
+    begin(connection, request, method, params, others, partial(to_server, task, method), make=make)
 
 
 def list_tasks(connection: ClientConnection, _params: Raw | None, request: Request) -> None:

@@ -5,29 +5,30 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import attrs
 from msgspec import Raw
 
 from daemon.clients.notifications import ConnectedClient
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from daemon.wire.requests import PeerRequest
 
 
-@attrs.define(eq=False)
 class TestMember(ConnectedClient):
     """A client that keeps what it is told."""
 
     __test__ = False
 
     level: int | None = None
-    servers: set[str] = attrs.field(factory=lambda: {"alpha", "beta"})
-    told: list[tuple[str, Any, bytes | None]] = attrs.field(factory=list)
-    asked: list[tuple[PeerRequest, float]] = attrs.field(factory=list)
-    is_behind: bool = False
-    owed: dict[Hashable, Any] = attrs.field(factory=dict)
+
+    def __init__(
+        self, level: int | None = None, servers: Iterable[str] = ("alpha", "beta"), *, is_behind: bool = False
+    ) -> None:
+        self.level, self.servers, self.is_behind = level, set(servers), is_behind
+        self.told: list[tuple[str, Any, bytes | None]] = []
+        self.asked: list[tuple[PeerRequest, float]] = []
+        self.owed: dict[Hashable, Any] = {}
 
     @property
     def asker(self) -> object:

@@ -38,6 +38,7 @@ async def forwarded(stage: Stage, nursery: trio.Nursery, route: Any = route_to_a
         started=0.0,
         label="prompts/get",
         route=route,
+        kinds=(),
     )
     connection.dispatch.accept(made, {})
     stage.outbox.flush()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 import pytest
 
-from daemon.clients.subscribers import LEVELS, LogLevels, rank_in, rank_of, takes
+from daemon.clients.subscribers import LEVELS, LogLevels, rank_in, rank_of
 from tests.unit.clients.members import TestMember, raw
 
 if TYPE_CHECKING:
@@ -31,11 +30,10 @@ class Cause:
         raise AssertionError(name)
 
 
-@attrs.define(eq=False)
 class Counted(TestMember):
     """A client that counts how often it is looked at."""
 
-    looks: int = 0
+    looks = 0
 
     def sees(self, server: str) -> bool:
         self.looks += 1
@@ -120,21 +118,3 @@ def test_the_first_client_that_sees_a_server_settles_its_level() -> None:
 def test_a_level_that_does_not_exist_is_refused(level: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         rank_of(msgspec.Raw(level.encode()))
-
-
-@pytest.mark.parametrize(
-    ("asked", "modern", "level", "taken"),
-    [
-        (None, False, None, True),
-        (None, False, 1, True),
-        (None, False, 2, False),
-        (None, True, 0, False),
-        (raw("debug"), True, None, True),
-        (raw("error"), True, None, False),
-        (raw("loud"), True, None, False),
-    ],
-)
-def test_a_line_of_ones_own_call_is_judged_by_ones_era(
-    asked: Any, modern: bool, level: int | None, taken: bool
-) -> None:
-    assert takes(line("info"), asked=asked, modern=modern, level=level) is taken

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-
 from daemon.clients.audience import RootsOfClients
 from daemon.clients.notifications import ConnectedClient
 from tests.unit.clients.asking import question
@@ -14,13 +12,11 @@ if TYPE_CHECKING:
     from daemon.wire.requests import PeerRequest
 
 
-@attrs.define(eq=False)
 class Rooted(ConnectedClient):
     """A client that sees some servers."""
 
-    servers: tuple[str, ...] = ("alpha", "beta")
-    asked: list[str] = attrs.field(factory=list)
-    told: list[str] = attrs.field(factory=list)
+    def __init__(self, servers: tuple[str, ...] = ("alpha", "beta")) -> None:
+        self.servers, self.asked, self.told = servers, list[str](), list[str]()
 
     def sees(self, server: str) -> bool:
         return server in self.servers
