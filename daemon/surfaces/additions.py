@@ -7,8 +7,7 @@ clients may let it through unasked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import attrs
 import msgspec
 from msgspec import Raw, Struct
 
@@ -16,95 +15,48 @@ from daemon.catalog.permissions import annotations_of
 from daemon.catalog.shown import locate
 from daemon.errors import InvalidArguments, UnknownResource
 from daemon.surfaces.answers import MAX_QUOTED, cut, decode_arguments
-from daemon.surfaces.base import Action, Forward, Surface, View
-from daemon.surfaces.describing import READS, meta_tool, typed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from daemon.catalog.offer import Offered
+from daemon.surfaces.base import READS, Action, Forward, MetaTool, View
 
 
-class _Addition(Surface):
-    """A surface with one tool more, after its own meta-tools."""
+def read_only(name: str, call: MetaTool) -> MetaTool:
+    """A call tool for tools that only read, beside one for all tools; a profile may have it left out.
 
-    def __init__(self, surface: Surface, definition: bytes) -> None:
-        self.name = surface.name
-        self.meta_tools = surface.meta_tools
-        self._surface = surface
-        self._definition = definition
+    Args:
+        name: what it is called.
+        call: the tool for all tools.
+    """
 
-    def instructions(self, view: View) -> str:
-        """Those of the surface."""
-        return self._surface.instructions(view)
-
-    def awaits(self, view: View) -> tuple[str, ...]:
-        """What the surface awaits."""
-        return self._surface.awaits(view)
-
-    def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The surface's tools, with this one after its meta-tools."""
-        tools = self._surface.list_tools(view)
-        first = len(tools) - len(self._surface.listed(view))
-        return (*tools[:first], self._definition, *tools[first:])
-
-    def listed(self, view: View) -> Sequence[Offered]:
-        """The servers' tools that the surface lists."""
-        return self._surface.listed(view)
-
-
-class ReadOnlyCalls(_Addition):
-    """A surface with a call tool for read-only tools after its own one, unless the profile has it left out."""
-
-    def __init__(self, surface: Surface, call: str, name: str, properties: Mapping[str, str]) -> None:
-        """Add the tool to a surface, among whose meta-tools its name stands already.
-
-        Args:
-            surface: the surface.
-            call: the name of its own call tool.
-            name: the name of the tool for read-only tools.
-            properties: the types of the call tool's arguments, by name; all of them are required.
-        """
-        described = f"Prefer this to {call} for tools with readOnlyHint: true."
-        super().__init__(surface, meta_tool(name, described, typed(properties), tuple(properties), hints=READS))
-        self._call = call
-        self._own = name
-
-    def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The surface's tools, with this one after its meta-tools."""
-        return super().list_tools(view) if view.profile.read_only_call else self._surface.list_tools(view)
-
-    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Forward a call that only reads, or do what the surface does."""
-        if name != self._own or not view.profile.read_only_call:
-            return self._surface.call(view, name, arguments, patient=patient)
-        action = self._surface.call(view, self._call, arguments, patient=patient)
-        if isinstance(action, Forward):
-            self._require(view, action)
+    def does(view: View, arguments: bytes, *, patient: bool) -> Action:
+        action = call.does(view, arguments, patient=patient)
+        if isinstance(action, Forward) and (why := _may_write(view, action)):
+            raise InvalidArguments(
+                f"{action.label} is not called by {name}: {why}. Nothing was sent. Call {call.name} with the"
+                " same arguments.",
+                tool=action.name,
+                server=action.server,
+                call=call.name,
+            )
         return action
 
-    def _require(self, view: View, forward: Forward) -> None:
-        """Refuse what does not only read.
+    return attrs.evolve(
+        call,
+        name=name,
+        describe=f"Prefer this to {call.name} for tools with readOnlyHint: true.",
+        hints=READS,
+        does=does,
+        exists=lambda view: view.profile.read_only_call,
+    )
 
-        Raises:
-            InvalidArguments: its server does not say that it only reads, or its user is to be asked.
-        """
-        offered = view.offer.tools.get((forward.server, forward.name))
-        if offered is None:
-            why = "its server has not listed it yet"
-        elif forward.ask is not None:
-            why = "mcpd's configuration has the user asked about it"
-        elif annotations_of(offered.tool).read_only:
-            return
-        else:
-            why = "its server does not say that it only reads (readOnlyHint)"
-        raise InvalidArguments(
-            f"{forward.label} is not called by {self._own}: {why}. Nothing was sent. Call {self._call} with the"
-            " same arguments.",
-            tool=forward.name,
-            server=forward.server,
-            call=self._call,
-        )
+
+def _may_write(view: View, forward: Forward) -> str:
+    """Why a tool is not known to only read, or its user is to be asked; empty if it only reads."""
+    offered = view.offer.tools.get((forward.server, forward.name))
+    if offered is None:
+        return "its server has not listed it yet"
+    if forward.ask is not None:
+        return "mcpd's configuration has the user asked about it"
+    reads = annotations_of(offered.tool).read_only
+    return "" if reads else "its server does not say that it only reads (readOnlyHint)"
 
 
 READ = "read_resource"
@@ -126,22 +78,8 @@ class _ReadResult(Struct):
     contents: list[Raw]
 
 
-class ReadingSurface(_Addition):
-    """A surface with `read_resource` after its meta-tools."""
-
-    def __init__(self, surface: Surface) -> None:
-        """Add the tool to `surface`."""
-        super().__init__(surface, _DEFINITION)
-        self.meta_tools = (*surface.meta_tools, READ)
-
-    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Read a resource, or do what the surface does."""
-        if name != READ:
-            return self._surface.call(view, name, arguments, patient=patient)
-        return _read(view, decode_arguments(arguments, _Arguments, EXAMPLE).uri)
-
-
-def _read(view: View, uri: str) -> Forward:
+def _read(view: View, arguments: bytes, *, patient: bool) -> Forward:  # noqa: ARG001 - as any meta-tool
+    uri = decode_arguments(arguments, _Arguments, EXAMPLE).uri
     found = locate(view.catalog, view.offer, uri, view.linked)
     if found is None:
         raise UnknownResource(
@@ -188,9 +126,12 @@ def _as_content(raw: Raw) -> bytes:
 _decode_result = msgspec.json.Decoder(_ReadResult).decode
 _decode_contents = msgspec.json.Decoder(_Contents).decode
 
-_DEFINITION = meta_tool(
-    READ,
-    "Read a resource by its URI: one that a tool's result links to, or that a server is known to have.",
-    {"uri": {"type": "string", "description": "The resource's URI, as it was given."}},
-    ("uri",),
+READ_RESOURCE = MetaTool(
+    name=READ,
+    describe="Read a resource by its URI: one that a tool's result links to, or that a server is known to"
+    " have.",
+    properties={"uri": {"type": "string", "description": "The resource's URI, as it was given."}},
+    required=("uri",),
+    does=_read,
 )
+"""The tool that reads resources, for profiles that ask for it."""

@@ -7,12 +7,13 @@ name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeVar
+from copy import copy
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import attrs
 import msgspec
 
-from daemon.catalog.definitions import hashes
+from daemon.catalog.definitions import hashes, shown_meta_tool
 from daemon.catalog.loaded import Loaded, Source
 from daemon.config.names import read_reference
 from daemon.model import Kind
@@ -21,6 +22,7 @@ from daemon.surfaces.wrapped import WRAPPERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
 
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.offer import Offer, Offered, Offers
@@ -274,6 +276,57 @@ class AwaitListing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Action = Reply | Forward | AwaitListing
+Does: TypeAlias = "Callable[..., Action]"
+
+
+READS_HERE = {"readOnlyHint": True, "openWorldHint": False}
+"""The hints of a meta-tool that changes nothing and reaches nothing beyond this machine (MCP,
+tool annotations).
+
+What is a default is left out, and so are titles: the list is paid for with each session."""
+READS = {"readOnlyHint": True}
+"""The hints of a meta-tool that runs servers' tools which only read: the tools may reach anything."""
+RUNS_ANYTHING = {"destructiveHint": True}
+"""The hints of a meta-tool that runs any tool of a server. True is the default; a client that runs unasked
+whatever says nothing of itself is still told."""
+
+
+@attrs.frozen(kw_only=True)
+class MetaTool:
+    """One of a surface's own tools."""
+
+    name: str
+    """What it is called."""
+    describe: str | Callable[[View], str]
+    """What it does, for models; where it depends on the view, empty if it is not listed now."""
+    properties: Mapping[str, object] | Callable[[View], Mapping[str, object]] = attrs.field(factory=dict)
+    """The schemas of its arguments."""
+    required: tuple[str, ...] = ()
+    """The arguments that must be given."""
+    hints: Mapping[str, bool] = attrs.field(factory=READS_HERE.copy)
+    """Its annotations."""
+    does: Does = attrs.field(repr=False)
+    """Decides what a call means, given the view, the arguments and whether it is `patient`, as `Surface.call`."""
+    exists: Callable[[View], bool] = attrs.field(default=lambda _view: True, repr=False)
+    """Whether it can be called; otherwise its name may be that of a server's tool."""
+
+    def definition(self, view: View) -> bytes:
+        """The tool as a list of tools shows it, raw JSON; empty if it is not listed."""
+        described = self.describe if isinstance(self.describe, str) else self.describe(view)
+        if not described:
+            return b""
+        properties = self.properties(view) if callable(self.properties) else self.properties
+        schema = {"type": "object", "properties": properties}
+        raw = msgspec.json.encode(
+            {
+                "name": self.name,
+                "description": described,
+                "inputSchema": {**schema, "required": self.required} if self.required else schema,
+                "annotations": self.hints,
+                "_meta": ALWAYS_LOAD,
+            }
+        )
+        return shown_meta_tool(raw, view.profile.schemas)
 
 
 class Surface(ABC):
@@ -281,8 +334,20 @@ class Surface(ABC):
 
     name: str
     """The name that `--surface` and profiles use."""
+    tools: tuple[MetaTool, ...]
+    """Its own tools, which it lists first."""
     meta_tools: tuple[str, ...]
-    """The names of its own tools: a server's tool of the same name is given another one in their list."""
+    """Their names: a server's tool of the same name is given another one in their list."""
+
+    def __init__(self) -> None:
+        """Know the names of its own tools."""
+        self.meta_tools = tuple(tool.name for tool in self.tools)
+
+    def with_tool(self, tool: MetaTool) -> Self:
+        """The same surface with one more tool of its own."""
+        other = copy(self)
+        other.tools, other.meta_tools = (*self.tools, tool), (*self.meta_tools, tool.name)
+        return other
 
     @abstractmethod
     def instructions(self, view: View) -> str:
@@ -292,15 +357,20 @@ class Surface(ABC):
         """The servers whose first list is worth a short wait before `list_tools` is answered."""
         return ()
 
-    @abstractmethod
     def list_tools(self, view: View) -> tuple[bytes, ...]:
         """The tools that a client is shown, each a raw JSON object; the same while nothing changes."""
+        own = [tool.definition(view) for tool in self.tools if tool.exists(view)]
+        listed = self.list_listed(view)
+        return (*filter(None, own), *listed) if any(own) else listed
 
     def listed(self, _view: View) -> Sequence[Offered]:
         """The servers' tools that `list_tools` ends with, in its order; the tools before them are our own."""
         return ()
 
-    @abstractmethod
+    def list_listed(self, _view: View) -> tuple[bytes, ...]:
+        """The same, each a raw JSON object."""
+        return ()
+
     def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Decide what a call means.
 
@@ -313,6 +383,14 @@ class Surface(ABC):
         Raises:
             CallError: the call is refused; `answers.error_result` is what the client gets.
         """
+        for tool in self.tools:
+            if tool.name == name and tool.exists(view):
+                return tool.does(view, arguments, patient=patient)
+        return self.call_other(view, name, arguments, patient=patient)
+
+    @abstractmethod
+    def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Decide what a call means that is of none of its own tools; as for `call`."""
 
 
 def renamed(view: View, name: str) -> tuple[ToolKey, Offered] | None:

@@ -6,6 +6,7 @@ words of each stand in the first one, for clients that hide tools until a search
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,17 +14,14 @@ import msgspec
 from daemon.errors import UnknownTool
 from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of
-from daemon.surfaces.base import Action, AwaitListing, Reply, Surface, View
+from daemon.surfaces.base import Action, AwaitListing, MetaTool, Reply, Surface, View
 from daemon.surfaces.by_category import (
-    DESCRIBE_EXAMPLE,
     DESCRIBING_PROPERTIES,
     NO_CATEGORIES,
-    DescribeArguments,
     describe_category,
-    find_category,
     shown,
 )
-from daemon.surfaces.describing import meta_tool, position, starting, unavailable
+from daemon.surfaces.describing import position, starting, unavailable
 from daemon.surfaces.summing import category_line, topics
 
 if TYPE_CHECKING:
@@ -51,49 +49,9 @@ class _ListArguments(msgspec.Struct):
     cursor: str | None = None
 
 
-class BrowseSurface(Surface):
-    """Seed 003's three tools."""
-
-    name = "browse"
-    meta_tools = META_TOOLS
-
-    def instructions(self, view: View) -> str:
-        """How to work with the three tools."""
-        return (
-            f"Tools are loaded on demand. 1. {LIST} shows what there is. 2. {GET} gives the definitions of one"
-            f" category's tools. 3. {CALL} runs a tool by name."
-        )
-
-    def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The three definitions, the first with what there is in a few words."""
-        said = topics(view)
-        first = _LIST_DEFINITION if not said else _list_definition(f"{_LISTS}: {said}.")
-        return (first, *_DEFINITIONS)
-
-    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """List the categories, describe one, or forward to the tool that is meant."""
-        if name == LIST:
-            listing = decode_arguments(arguments, _ListArguments, LIST_EXAMPLE)
-            return _list_categories(view, listing.cursor, patient=patient)
-        if name == GET:
-            asked = decode_arguments(arguments, DescribeArguments, DESCRIBE_EXAMPLE)
-            category = find_category(view, asked.category)
-
-            def name_of(_key: str, member: Member) -> str:
-                return calling.public_name(view, (member.server, member.tool), META_TOOLS)
-
-            wanted = asked.toolNames or ()
-            return describe_category(view, category, wanted, asked.cursor, name_of, tool=GET, patient=patient)
-        if name == CALL:
-            return calling.call_tool(view, arguments, META_TOOLS, patient=patient)
-        raise UnknownTool(
-            f"there is no tool {quoted(name)} here. Tools of servers are run by {CALL}: {calling.CALL_EXAMPLE}",
-            available=[LIST, GET, CALL],
-        )
-
-
-def _list_categories(view: View, cursor: str | None, *, patient: bool) -> Action:
+def _list_categories(view: View, arguments: bytes, *, patient: bool) -> Action:
     """Every category with its description and the names of its tools, as the seed's formatted list."""
+    cursor = decode_arguments(arguments, _ListArguments, LIST_EXAMPLE).cursor
     waiting = starting(view.catalog.servers[name] for name in _servers(view.categories))
     if patient and waiting:
         return AwaitListing(servers=waiting)
@@ -169,16 +127,44 @@ def _line(category: dict[str, Any]) -> str:
     return f"- **{category['name']}**{described}\n  Tools: {names}{more}"
 
 
-_LISTS = "List tool categories"
+def _get(view: View, arguments: bytes, *, patient: bool) -> Action:
+    def name_of(_key: str, member: Member) -> str:
+        return calling.public_name(view, (member.server, member.tool), META_TOOLS)
+
+    return describe_category(view, arguments, name_of, tool=GET, patient=patient)
 
 
-def _list_definition(description: str) -> bytes:
-    return meta_tool(LIST, description, {})
+def _describe_list(view: View) -> str:
+    said = topics(view)
+    return f"List tool categories{f': {said}' if said else ''}."
 
 
-_LIST_DEFINITION = _list_definition(f"{_LISTS}.")
+class BrowseSurface(Surface):
+    """Seed 003's three tools."""
 
-_DEFINITIONS = (
-    meta_tool(GET, "Get a category's tools and their arguments.", DESCRIBING_PROPERTIES, ("category",)),
-    calling.call_tool_definition(f"{GET} tells its arguments."),
-)
+    name = "browse"
+    tools = (
+        MetaTool(name=LIST, describe=_describe_list, does=_list_categories),
+        MetaTool(
+            name=GET,
+            describe="Get a category's tools and their arguments.",
+            properties=DESCRIBING_PROPERTIES,
+            required=("category",),
+            does=_get,
+        ),
+        *calling.call_tools(partial(calling.call_tool, META_TOOLS), f"{GET} tells its arguments."),
+    )
+
+    def instructions(self, view: View) -> str:
+        """How to work with the three tools."""
+        return (
+            f"Tools are loaded on demand. 1. {LIST} shows what there is. 2. {GET} gives the definitions of one"
+            f" category's tools. 3. {CALL} runs a tool by name."
+        )
+
+    def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Refuse: every tool of a server is run by one of the tools."""
+        raise UnknownTool(
+            f"there is no tool {quoted(name)} here. Tools of servers are run by {CALL}: {calling.CALL_EXAMPLE}",
+            available=[LIST, GET, CALL],
+        )

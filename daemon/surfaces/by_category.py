@@ -14,6 +14,7 @@ from daemon.surfaces.answers import (
     MAX_QUOTED,
     choices,
     cut,
+    decode_arguments,
     names_within,
     quoted,
     result,
@@ -51,7 +52,7 @@ NO_CATEGORIES = "There are no categories: mcpd's configuration has no servers."
 DESCRIBE_EXAMPLE = '{"category": "NAME"} or {"category": "NAME", "toolNames": ["TOOL"]}'
 
 
-class DescribeArguments(msgspec.Struct, forbid_unknown_fields=True):
+class _DescribeArguments(msgspec.Struct, forbid_unknown_fields=True):
     """The arguments that ask for a category: all of its tools or some, from a cursor on."""
 
     category: str
@@ -63,7 +64,7 @@ DESCRIBING_PROPERTIES: dict[str, object] = {
     "category": {"type": "string"},
     "toolNames": {"type": "array", "items": {"type": "string"}},
 }
-"""The schemas of `DescribeArguments` without the cursor."""
+"""The schemas of a call without the cursor."""
 
 
 def find_category(view: View, name: str) -> ToolCategory:
@@ -96,14 +97,7 @@ def category_lines(view: View) -> str:
 
 
 def describe_category(
-    view: View,
-    category: ToolCategory,
-    wanted: Sequence[str],
-    cursor: str | None,
-    name_of: Callable[[str, Member], str],
-    *,
-    tool: str,
-    patient: bool,
+    view: View, arguments: bytes, name_of: Callable[[str, Member], str], *, tool: str, patient: bool
 ) -> Action:
     """Answer with a category's known tools and their schemas, and with what cannot be called now.
 
@@ -112,9 +106,7 @@ def describe_category(
 
     Args:
         view: the view of the session.
-        category: the category.
-        wanted: only these tools; empty is all of them.
-        cursor: where to continue.
+        arguments: which category, which of its tools, and where to continue, as raw JSON.
         name_of: returns what a client calls a member, given the category's key for it.
         tool: the meta-tool that was called.
         patient: whether servers that have not listed their tools may be waited for.
@@ -122,8 +114,11 @@ def describe_category(
     Raises:
         UnknownTool: tools were named, and the category has none of them.
         SchemaFetchError: one of the servers is up and does not list its tools.
-        InvalidArguments: the cursor is not valid.
+        InvalidArguments: the arguments or the cursor are not valid.
+        UnknownCategory: there is no such category.
     """
+    asked = decode_arguments(arguments, _DescribeArguments, DESCRIBE_EXAMPLE)
+    category, wanted, cursor = find_category(view, asked.category), asked.toolNames or [], asked.cursor
     entries = entries_of(view, category)
     waiting = unlisted(entries)
     if patient and waiting:

@@ -10,6 +10,7 @@ from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTo
 from daemon.kit.wording import closest
 from daemon.model import Kind
 from daemon.protocol import tool_head
+from daemon.surfaces.additions import read_only
 from daemon.surfaces.answers import (
     MAX_QUOTED,
     choices,
@@ -21,8 +22,8 @@ from daemon.surfaces.answers import (
     unavailable_entry,
     what_helps,
 )
-from daemon.surfaces.base import AwaitListing, Forward, Target, renamed
-from daemon.surfaces.describing import RUNS_ANYTHING, definition, meta_tool, starting, typed, unlisted
+from daemon.surfaces.base import RUNS_ANYTHING, AwaitListing, Forward, MetaTool, Target, renamed
+from daemon.surfaces.describing import definition, starting, unlisted
 from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
@@ -31,20 +32,17 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool, ToolKey
-    from daemon.surfaces.base import Action, Loading, View
+    from daemon.surfaces.base import Action, Does, Loading, View
     from daemon.surfaces.wrapped import Wrapped
 
 CALL_TOOL = "call_tool"
 CALL_READ_ONLY = "call_read_only_tool"
-ARGUMENTS = {"tool_name": "string", "arguments": "object"}
-"""The arguments of `call_tool`, with their types."""
-
 CALL_EXAMPLE = '{"tool_name": "NAME", "arguments": {}}'
 
 _BY_NAME = Wrapper("arguments", ("tool_name",), CALL_EXAMPLE)
 
 
-def call_tool(view: View, sent: bytes, meta_tools: Collection[str], *, patient: bool) -> Action:
+def call_tool(meta_tools: Collection[str], view: View, sent: bytes, *, patient: bool) -> Action:
     """What `call_tool(tool_name, arguments)` means (seed 003): run any tool that the profile offers, by name.
 
     Raises:
@@ -121,10 +119,17 @@ def public_name(view: View, key: ToolKey, meta_tools: Collection[str]) -> str:
     return view.catalog.names.name_beside(key, meta_tools)
 
 
-def call_tool_definition(find_with: str) -> bytes:
-    """The definition of `call_tool`, raw JSON; `find_with` says where names and arguments are found."""
-    described = f"Run a tool by name. {find_with}"
-    return meta_tool(CALL_TOOL, described, typed(ARGUMENTS), tuple(ARGUMENTS), hints=RUNS_ANYTHING)
+def call_tools(does: Does, find_with: str) -> tuple[MetaTool, MetaTool]:
+    """The tools `call_tool` and `call_read_only_tool`; `find_with` says where names and arguments are found."""
+    call = MetaTool(
+        name=CALL_TOOL,
+        describe=f"Run a tool by name. {find_with}",
+        properties={"tool_name": {"type": "string"}, "arguments": {"type": "object"}},
+        required=("tool_name", "arguments"),
+        hints=RUNS_ANYTHING,
+        does=does,
+    )
+    return call, read_only(CALL_READ_ONLY, call)
 
 
 def find(view: View, name: str, *, patient: bool, chosen: bool = False) -> Offered | AwaitListing:

@@ -15,19 +15,17 @@ from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
 from daemon.surfaces import calling
-from daemon.surfaces.answers import MAX_QUOTED, choices, cut, decode_arguments, quoted, share_of
-from daemon.surfaces.base import Action, AwaitListing, Surface, Target, View
+from daemon.surfaces.additions import read_only
+from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of
+from daemon.surfaces.base import RUNS_ANYTHING, Action, AwaitListing, MetaTool, Surface, Target, View
 from daemon.surfaces.by_category import (
-    DESCRIBE_EXAMPLE,
     DESCRIBING_PROPERTIES,
-    DescribeArguments,
     category_lines,
     describe_category,
     find_category,
     member_key,
     shown,
 )
-from daemon.surfaces.describing import RUNS_ANYTHING, meta_tool, typed
 from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
@@ -36,50 +34,20 @@ if TYPE_CHECKING:
 GET = "get-category-tools"
 CALL = "call-category-tool"
 CALL_READ_ONLY = "call-read-only-tool"
-ARGUMENTS = {"category": "string", "name": "string", "args": "object"}
-"""The arguments of a call, with their types."""
-
 CALL_EXAMPLE = '{"category": "NAME", "name": "TOOL", "args": {}}'
 
 _BY_CATEGORY = Wrapper("args", ("category", "name"), CALL_EXAMPLE)
 
 
-class CategorySurface(Surface):
-    """Seed 001's two tools."""
+def _get(view: View, arguments: bytes, *, patient: bool) -> Action:
+    return describe_category(view, arguments, lambda key, _member: key, tool=GET, patient=patient)
 
-    name = "category"
-    meta_tools = (GET, CALL, CALL_READ_ONLY)
 
-    def instructions(self, view: View) -> str:
-        """How to work with the two tools."""
-        return (
-            f"Tools are grouped in categories, which {GET} lists. First call {GET} with a category to load its"
-            f" tool definitions, then run a tool with {CALL}. meta.unavailableTools and meta.unavailableServers"
-            " name what cannot be called right now."
-        )
-
-    def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The two definitions."""
-        return _get_definition(view), _CALL_DEFINITION
-
-    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Describe a category, or forward to the tool that is meant."""
-        if name == GET:
-            asked = decode_arguments(arguments, DescribeArguments, DESCRIBE_EXAMPLE)
-            category = find_category(view, asked.category)
-            wanted = asked.toolNames or []
-            return describe_category(
-                view, category, wanted, asked.cursor, lambda key, _member: key, tool=GET, patient=patient
-            )
-        if name == CALL:
-            wrapped = _BY_CATEGORY.unwrap(arguments)
-            category = find_category(view, wrapped.said["category"])
-            found = _find(view, category, wrapped.name, patient=patient)
-            return found if isinstance(found, AwaitListing) else calling.run(view, found, wrapped)
-        raise UnknownTool(
-            f"there is no tool {quoted(name)} here. Tools of servers are called through {CALL}: {CALL_EXAMPLE}",
-            available=[GET, CALL],
-        )
+def _call(view: View, arguments: bytes, *, patient: bool) -> Action:
+    wrapped = _BY_CATEGORY.unwrap(arguments)
+    category = find_category(view, wrapped.said["category"])
+    found = _find(view, category, wrapped.name, patient=patient)
+    return found if isinstance(found, AwaitListing) else calling.run(view, found, wrapped)
 
 
 def _find(view: View, category: ToolCategory, name: str, *, patient: bool) -> Target | AwaitListing:
@@ -161,18 +129,47 @@ def _unknown_tool(view: View, category: ToolCategory, name: str) -> UnknownTool:
     )
 
 
-def _get_definition(view: View) -> bytes:
-    described = (
-        f"Load the definitions of a category's tools, to run them with {CALL}.\n\n{category_lines(view)}"
-    )
-    return meta_tool(GET, described, DESCRIBING_PROPERTIES, ("category",))
-
-
-_CALL_DEFINITION = meta_tool(
-    CALL,
-    f"Run a tool of a category. Steps: 1. load the category's definitions with {GET};"
+_CALL = MetaTool(
+    name=CALL,
+    describe=f"Run a tool of a category. Steps: 1. load the category's definitions with {GET};"
     " 2. call this with the category, the tool's name there and its own arguments.",
-    typed(ARGUMENTS),
-    tuple(ARGUMENTS),
+    properties={"category": {"type": "string"}, "name": {"type": "string"}, "args": {"type": "object"}},
+    required=("category", "name", "args"),
     hints=RUNS_ANYTHING,
+    does=_call,
 )
+
+
+class CategorySurface(Surface):
+    """Seed 001's two tools."""
+
+    name = "category"
+    tools = (
+        MetaTool(
+            name=GET,
+            describe=lambda view: (
+                f"Load the definitions of a category's tools, to run them with {CALL}."
+                f"\n\n{category_lines(view)}"
+            ),
+            properties=DESCRIBING_PROPERTIES,
+            required=("category",),
+            does=_get,
+        ),
+        _CALL,
+        read_only(CALL_READ_ONLY, _CALL),
+    )
+
+    def instructions(self, view: View) -> str:
+        """How to work with the two tools."""
+        return (
+            f"Tools are grouped in categories, which {GET} lists. First call {GET} with a category to load its"
+            f" tool definitions, then run a tool with {CALL}. meta.unavailableTools and meta.unavailableServers"
+            " name what cannot be called right now."
+        )
+
+    def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Refuse: every tool of a server is called through one of the tools."""
+        raise UnknownTool(
+            f"there is no tool {quoted(name)} here. Tools of servers are called through {CALL}: {CALL_EXAMPLE}",
+            available=[GET, CALL],
+        )

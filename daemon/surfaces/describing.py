@@ -25,7 +25,6 @@ from daemon.surfaces.answers import (
     size_of,
     unavailable_entry,
 )
-from daemon.surfaces.base import ALWAYS_LOAD
 from daemon.surfaces.summing import tool_line
 
 if TYPE_CHECKING:
@@ -45,17 +44,6 @@ _EMPTY = frozenset({b"null", b"{}", b"[]", b'""'})
 _ANNOTATIONS = msgspec.json.Decoder(dict[str, Any])
 
 
-READS_HERE = {"readOnlyHint": True, "openWorldHint": False}
-"""The hints of a meta-tool that changes nothing and reaches nothing beyond this machine (MCP,
-tool annotations).
-
-What is a default is left out, and so are titles: the list is paid for with each session."""
-READS = {"readOnlyHint": True}
-"""The hints of a meta-tool that runs servers' tools which only read: the tools may reach anything."""
-RUNS_ANYTHING = {"destructiveHint": True}
-"""The hints of a meta-tool that runs any tool of a server. True is the default; a client that runs unasked
-whatever says nothing of itself is still told."""
-
 Described = tuple[str, "Tool", str]
 """The name to call a tool by, the tool, and its description."""
 
@@ -71,46 +59,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """How many tools come after this page."""
     whole: bool = True
     """Whether the page holds definitions; otherwise one line for each tool."""
-
-
-def meta_tool(
-    name: str,
-    description: str,
-    properties: Mapping[str, object],
-    required: Sequence[str] = (),
-    *,
-    hints: Mapping[str, bool] = READS_HERE,
-) -> bytes:
-    """The definition of a meta-tool as it is listed, raw JSON.
-
-    Its schema never forbids further properties: we can often make sense of what a model adds, and a client that
-    validates would reject it.
-
-    Args:
-        name: the tool's name.
-        description: its description, for models.
-        properties: the schemas of its arguments.
-        required: the arguments that must be given.
-        hints: its annotations.
-    """
-    return msgspec.json.encode(
-        {
-            "name": name,
-            "description": description,
-            "inputSchema": {
-                "type": "object",
-                "properties": properties,
-                **({"required": required} if required else {}),
-            },
-            "annotations": hints,
-            "_meta": ALWAYS_LOAD,
-        }
-    )
-
-
-def typed(arguments: Mapping[str, str]) -> dict[str, object]:
-    """The schemas of arguments whose names say what they are, given their types."""
-    return {name: {"type": kind} for name, kind in arguments.items()}
 
 
 def definition(view: View, tool: Tool, description: str) -> dict[str, object]:

@@ -28,13 +28,13 @@ from daemon.surfaces.answers import (
     unavailable_entry,
     what_helps,
 )
-from daemon.surfaces.base import Action, AwaitListing, Reply, Surface, View
-from daemon.surfaces.describing import meta_tool, unlisted
+from daemon.surfaces.base import Action, AwaitListing, MetaTool, Reply, Surface, View
+from daemon.surfaces.describing import unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from daemon.catalog.offer import Offer, Offered
+    from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.causes import Reason
 
@@ -83,16 +83,14 @@ def down_lines(view: View) -> str:
     return f"Down now: {names}{more}.\n{lines}"
 
 
-def status_tool(view: View) -> tuple[bytes, ...]:
-    """The definition of the tool; none while every server is up, or if a server has a tool of that name."""
-    lines = "" if STATUS in view.catalog.names.owners else down_lines(view)
-    if not lines:
-        return ()
-    described = f"Tell which MCP servers are down now, why, and what the user can do about it. {lines}"
-    return (meta_tool(STATUS, described, {}),)
+def _describe_status(view: View) -> str:
+    """What the tool is for, and which servers are down; empty while every server is up."""
+    lines = down_lines(view)
+    said = "Tell which MCP servers are down now, why, and what the user can do about it."
+    return f"{said} {lines}" if lines else ""
 
 
-def report(view: View) -> Reply:
+def _report(view: View, _arguments: bytes, *, patient: bool) -> Reply:  # noqa: ARG001 - as any meta-tool
     """The answer of the tool: every server that cannot be called now; it may have been listed earlier."""
     absent = [entry for entry in view.servers.values() if not entry.usable or is_down(entry)]
     entries = ((entry.name, unavailable_entry(entry, view.now())) for entry in absent)
@@ -117,7 +115,14 @@ class FullSurface(Surface):
     """The plain list of tools that clients know from any MCP server."""
 
     name = "full"
-    meta_tools = (STATUS,)
+    tools = (
+        MetaTool(
+            name=STATUS,
+            describe=_describe_status,
+            does=_report,
+            exists=lambda view: STATUS not in view.catalog.names.owners,
+        ),
+    )
     chosen = False
     """Whether its clients have chosen the servers that they see."""
 
@@ -134,20 +139,16 @@ class FullSurface(Surface):
         """All servers that have not listed their tools: many clients ask once and never again."""
         return unlisted(view.servers.values())
 
-    def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """Every tool that the profile offers, after our own."""
-        offer: Offer = view.offer
-        own = status_tool(view)
-        return (*own, *offer.listing) if own else offer.listing
-
     def listed(self, view: View) -> Sequence[Offered]:
         """Every tool that the profile offers."""
         return view.offer.all
 
-    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Forward to the tool of that name, or say which servers are down."""
-        if name == STATUS and STATUS not in view.catalog.names.owners:
-            return report(view)
+    def list_listed(self, view: View) -> tuple[bytes, ...]:
+        """Every tool that the profile offers, as its server describes it."""
+        return view.offer.listing
+
+    def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Forward to the tool of that name."""
         found = calling.find(view, name, patient=patient, chosen=self.chosen)
         return found if isinstance(found, AwaitListing) else calling.direct(found, arguments)
 

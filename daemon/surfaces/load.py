@@ -35,8 +35,18 @@ from daemon.surfaces.answers import (
     some_of,
     with_text,
 )
-from daemon.surfaces.base import Action, AwaitListing, Loading, Reply, Surface, View, is_as_shown, renamed
-from daemon.surfaces.describing import meta_tool, paged, position, starting, unavailable, unlisted, unlisted_of
+from daemon.surfaces.base import (
+    Action,
+    AwaitListing,
+    Loading,
+    MetaTool,
+    Reply,
+    Surface,
+    View,
+    is_as_shown,
+    renamed,
+)
+from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.searching import MAX_FOUND, WORTH, as_listed, resolve
 from daemon.surfaces.summing import first_instructions, server_line, server_words, tool_line
 
@@ -73,64 +83,6 @@ class _ServerArguments(msgspec.Struct, forbid_unknown_fields=True):
 class _ToolArguments(msgspec.Struct, forbid_unknown_fields=True):
     names: list[str] | str
     server_name: str | None = None
-
-
-class LoadSurface(Surface):
-    """Seed 002's dynamic loading."""
-
-    name = "load"
-    meta_tools = META_TOOLS
-
-    def instructions(self, view: View) -> str:
-        """How to load tools (seed 002, FR-6)."""
-        return (
-            f"Tools of MCP servers are loaded on demand. 1. {SERVER} finds servers for a need and names their"
-            f" tools. 2. {TOOL} loads tools by name or need: it returns their schemas and adds them to your"
-            " list of tools. 3. Call a loaded tool by its name. A tool that is not loaded cannot be called."
-        )
-
-    def awaits(self, view: View) -> tuple[str, ...]:
-        """The servers of preloaded tools; servers come from the configuration, and loaded tools were listed."""
-        return unlisted_of(view, [name for name in view.profile.preloaded if name != USUAL])
-
-    def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The two meta-tools and what this session has loaded."""
-        loaded = (as_listed(view, each, META_TOOLS) for each in self.listed(view))
-        return (_server_definition(view), _TOOL_DEFINITION, *loaded)
-
-    def listed(self, view: View) -> Sequence[Offered]:
-        """The tools that are loaded and valid."""
-        return calling.loaded_tools(view)
-
-    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Find servers, load tools, or forward to a tool that is loaded."""
-        if name == SERVER:
-            return _load_server(
-                view, decode_arguments(arguments, _ServerArguments, SERVER_EXAMPLE), patient=patient
-            )
-        if name == TOOL:
-            return _load_tool(view, decode_arguments(arguments, _ToolArguments, TOOL_EXAMPLE), patient=patient)
-        try:
-            moved = _moved(view, name)
-            found = moved or calling.find(view, name, patient=patient)
-        except ToolChanged as changed:
-            if view.auto_load or changed.key not in view.loaded:
-                raise
-            raise _outdated(view, changed) from None
-        if isinstance(found, AwaitListing):
-            return found
-        known = view.loaded.tools.get(found.key)
-        if known is not None and known.verdict.valid:
-            return calling.direct(found, arguments)
-        if moved is None and not view.auto_load:
-            raise _not_loaded(view, found)
-        forward = calling.direct(found, arguments, Loading(tools=(found.key,), source=Source.AUTO))
-        if moved is None:
-            return forward
-        # Said once: from then on, the tool is loaded.
-        return attrs.evolve(
-            forward, convert=partial(with_text, calling.renaming(name, found, _name(view, found)))
-        )
 
 
 def _moved(view: View, name: str) -> Offered | None:
@@ -186,7 +138,8 @@ def _not_loaded(view: View, offered: Offered) -> ToolNotLoaded:
 # --- load_mcp_server -----------------------------------------------------------------------------------------
 
 
-def _load_server(view: View, asked: _ServerArguments, *, patient: bool) -> Action:
+def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
+    asked = decode_arguments(arguments, _ServerArguments, SERVER_EXAMPLE)
     if not asked.name.strip():
         raise InvalidArguments(f'"name" is empty. Say what you need: {SERVER_EXAMPLE}')
     servers = view.servers
@@ -256,7 +209,8 @@ def _tools_by_server(view: View) -> dict[str, list[Offered]]:
 # --- load_mcp_tool -------------------------------------------------------------------------------------------
 
 
-def _load_tool(view: View, asked: _ToolArguments, *, patient: bool) -> Action:
+def _load_tool(view: View, arguments: bytes, *, patient: bool) -> Action:
+    asked = decode_arguments(arguments, _ToolArguments, TOOL_EXAMPLE)
     names = [asked.names] if isinstance(asked.names, str) else asked.names
     names = [name for name in dict.fromkeys(names) if name.strip()]
     if not 0 < len(names) <= MAX_NAMES:
@@ -329,14 +283,14 @@ def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str
     }
 
 
-# --- definitions ---------------------------------------------------------------------------------------------
+# --- the surface ---------------------------------------------------------------------------------------------
 
 
 def _name(view: View, offered: Offered) -> str:
     return calling.public_name(view, offered.key, META_TOOLS)
 
 
-def _server_definition(view: View) -> bytes:
+def _describe_servers(view: View) -> str:
     servers = view.servers.values()
 
     def entries(room: int) -> list[tuple[str, str]]:
@@ -344,25 +298,81 @@ def _server_definition(view: View) -> bytes:
 
     rest = f"{SERVER} finds them by need"
     lines = roomy_lines(entries, view.means.index_characters, rest) if servers else "none are configured"
-    return meta_tool(
-        SERVER,
+    return (
         "Find MCP servers by need or keyword. Returns each one's summary and a line per tool."
-        f"\n\nServers:\n{lines}",
-        {"name": {"type": "string", "description": "A need, keywords or a server's name."}},
-        ("name",),
+        f"\n\nServers:\n{lines}"
     )
 
 
-_TOOL_DEFINITION = meta_tool(
-    TOOL,
-    "Load tools: returns their schemas and makes them callable by name. Several at once save round trips.",
-    {
-        "names": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Names of tools, or what you need them for.",
-        },
-        "server_name": {"type": "string", "description": "Only tools of this server."},
-    },
-    ("names",),
-)
+class LoadSurface(Surface):
+    """Seed 002's dynamic loading."""
+
+    name = "load"
+    tools = (
+        MetaTool(
+            name=SERVER,
+            describe=_describe_servers,
+            properties={"name": {"type": "string", "description": "A need, keywords or a server's name."}},
+            required=("name",),
+            does=_load_server,
+        ),
+        MetaTool(
+            name=TOOL,
+            describe="Load tools: returns their schemas and makes them callable by name. Several at once save"
+            " round trips.",
+            properties={
+                "names": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "Names of tools, or what you need them for.",
+                },
+                "server_name": {"type": "string", "description": "Only tools of this server."},
+            },
+            required=("names",),
+            does=_load_tool,
+        ),
+    )
+
+    def instructions(self, view: View) -> str:
+        """How to load tools (seed 002, FR-6)."""
+        return (
+            f"Tools of MCP servers are loaded on demand. 1. {SERVER} finds servers for a need and names their"
+            f" tools. 2. {TOOL} loads tools by name or need: it returns their schemas and adds them to your"
+            " list of tools. 3. Call a loaded tool by its name. A tool that is not loaded cannot be called."
+        )
+
+    def awaits(self, view: View) -> tuple[str, ...]:
+        """The servers of preloaded tools; servers come from the configuration, and loaded tools were listed."""
+        return unlisted_of(view, [name for name in view.profile.preloaded if name != USUAL])
+
+    def listed(self, view: View) -> Sequence[Offered]:
+        """The tools that are loaded and valid."""
+        return calling.loaded_tools(view)
+
+    def list_listed(self, view: View) -> tuple[bytes, ...]:
+        """The same, each under the name that it has beside the two meta-tools."""
+        return tuple(as_listed(view, each, META_TOOLS) for each in self.listed(view))
+
+    def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Forward to a tool that is loaded."""
+        try:
+            moved = _moved(view, name)
+            found = moved or calling.find(view, name, patient=patient)
+        except ToolChanged as changed:
+            if view.auto_load or changed.key not in view.loaded:
+                raise
+            raise _outdated(view, changed) from None
+        if isinstance(found, AwaitListing):
+            return found
+        known = view.loaded.tools.get(found.key)
+        if known is not None and known.verdict.valid:
+            return calling.direct(found, arguments)
+        if moved is None and not view.auto_load:
+            raise _not_loaded(view, found)
+        forward = calling.direct(found, arguments, Loading(tools=(found.key,), source=Source.AUTO))
+        if moved is None:
+            return forward
+        # Said once: from then on, the tool is loaded.
+        return attrs.evolve(
+            forward, convert=partial(with_text, calling.renaming(name, found, _name(view, found)))
+        )

@@ -8,16 +8,13 @@ rest leaves in the order in which it was found. Every tool can be called by its 
 from __future__ import annotations
 
 from bisect import bisect_right
-from functools import lru_cache
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
 
-from daemon.catalog.definitions import shown_meta_tool
 from daemon.catalog.loaded import Source
-from daemon.catalog.offer import MAX_OFFERS
 from daemon.errors import InvalidArguments
 from daemon.surfaces import calling
 from daemon.surfaces.answers import (
@@ -31,9 +28,9 @@ from daemon.surfaces.answers import (
     share_of,
     size_of,
 )
-from daemon.surfaces.base import Action, AwaitListing, Forward, Loading, Reply, Surface, View
+from daemon.surfaces.base import Action, AwaitListing, Forward, Loading, MetaTool, Reply, Surface, View
 from daemon.surfaces.by_category import entries_of, find_category
-from daemon.surfaces.describing import meta_tool, position, starting, unavailable, unlisted, unlisted_of
+from daemon.surfaces.describing import position, starting, unavailable, unlisted, unlisted_of
 from daemon.surfaces.searching import as_listed, core_names, core_references, core_tools, find_tools
 from daemon.surfaces.summing import category_line, first_instructions, topics
 
@@ -92,59 +89,6 @@ class _SearchArguments(msgspec.Struct, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-class SearchSurface(Surface):
-    """Seed 000's tool search."""
-
-    name = "search"
-    meta_tools = META_TOOLS
-
-    def instructions(self, view: View) -> str:
-        """The seed's tool-discovery text, with the real categories and core tools."""
-        entries = [
-            (
-                f'`{SEARCH}(category="{category.name}")`',
-                category_line(view, category) or "List its tools",
-            )
-            for category in view.categories.values()
-        ]
-        rest = f"every answer of {SEARCH} names all categories"
-        core = ", ".join(dict.fromkeys([SEARCH, calling.CALL_TOOL, *core_names(view, META_TOOLS)]))
-        return (
-            "**Tool Discovery (Deferred Loading)**\n"
-            f"Only core tools are loaded initially to reduce overhead. Use `{SEARCH}` to discover additional"
-            " tools:\n"
-            f'- `{SEARCH}(query="read a file")`: Search by name or need; a list of phrasings finds more\n'
-            f"{index_lines(entries, view.means.index_characters, rest)}\n\n"
-            f"Core tools available: {core}"
-        )
-
-    def awaits(self, view: View) -> tuple[str, ...]:
-        """The servers of core tools, which are listed from the start."""
-        return unlisted_of(view, [name for name in core_references(view) if name not in META_TOOLS])
-
-    def list_tools(self, view: View) -> tuple[bytes, ...]:
-        """The meta-tools, the core tools, and what this session has found."""
-        found = (as_listed(view, each, META_TOOLS) for each in self.listed(view))
-        own = _search_definition(view.offer.categories, topics(view))
-        return (shown_meta_tool(own, view.profile.schemas), _CALL_DEFINITION, *found)
-
-    def listed(self, view: View) -> Sequence[Offered]:
-        """The core tools and what was found, each once."""
-        found = {offered.key: offered for offered in calling.loaded_tools(view)}
-        # Finding a tool again makes it the latest one, and must not change the list.
-        ordered = sorted(found, key=lambda key: (view.loaded.tools[key].at, key))
-        return list(dict.fromkeys([*core_tools(view), *(found[key] for key in ordered)]))
-
-    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
-        """Search, or forward to the tool that is meant."""
-        if name == SEARCH:
-            return _search(view, decode_arguments(arguments, _SearchArguments, EXAMPLE), patient=patient)
-        if name == calling.CALL_TOOL:
-            return _staying(view, calling.call_tool(view, arguments, META_TOOLS, patient=patient))
-        found = calling.find(view, name, patient=patient)
-        return found if isinstance(found, AwaitListing) else _staying(view, calling.direct(found, arguments))
-
-
 def _staying(view: View, action: Action) -> Action:
     """The first call of a tool that was found, which keeps that listed; any other action as it is."""
     if isinstance(action, Forward):
@@ -154,7 +98,12 @@ def _staying(view: View, action: Action) -> Action:
     return action
 
 
-def _search(view: View, asked: _SearchArguments, *, patient: bool) -> Action:
+def _call(view: View, arguments: bytes, *, patient: bool) -> Action:
+    return _staying(view, calling.call_tool(META_TOOLS, view, arguments, patient=patient))
+
+
+def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
+    asked = decode_arguments(arguments, _SearchArguments, EXAMPLE)
     if asked.max_results < 1:
         raise InvalidArguments(
             f"max_results is {asked.max_results}; it must be 1 or more. Leave it out for {DEFAULT_RESULTS}."
@@ -306,26 +255,6 @@ def _name(view: View, offered: Offered) -> str:
     return calling.public_name(view, offered.key, META_TOOLS)
 
 
-@lru_cache(maxsize=MAX_OFFERS)
-def _search_definition(categories: tuple[str, ...], said: str) -> bytes:
-    """`search_tools` for a profile with these categories, and what is said of their tools."""
-    return meta_tool(
-        SEARCH,
-        "Find tools by need, keyword, name or category. What is found can be called by its name, with"
-        f" its schema in the list of tools.{f' For example: {said}.' if said else ''}",
-        {
-            "query": {
-                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-                "default": "",
-                "description": "What you need, or several phrasings of it.",
-            },
-            "category": {"type": ["string", "null"], "default": None, "description": _only(categories)},
-            "include_descriptions": {"type": "boolean", "default": True},
-            "max_results": {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1},
-        },
-    )
-
-
 def _only(categories: tuple[str, ...]) -> str:
     """The description of the parameter `category`."""
     if not categories:
@@ -336,7 +265,80 @@ def _only(categories: tuple[str, ...]) -> str:
     return f"Only this category: {', '.join(shown)}{rest}."
 
 
-_CALL_DEFINITION = calling.call_tool_definition(
-    f"For tools that {SEARCH} found and that are not in your list. An answer about wrong arguments shows the"
-    " schema."
-)
+def _describe_search(view: View) -> str:
+    said = topics(view)
+    return (
+        "Find tools by need, keyword, name or category. What is found can be called by its name, with"
+        f" its schema in the list of tools.{f' For example: {said}.' if said else ''}"
+    )
+
+
+def _properties(view: View) -> dict[str, object]:
+    return {
+        "query": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            "default": "",
+            "description": "What you need, or several phrasings of it.",
+        },
+        "category": {
+            "type": ["string", "null"],
+            "default": None,
+            "description": _only(view.offer.categories),
+        },
+        "include_descriptions": {"type": "boolean", "default": True},
+        "max_results": {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1},
+    }
+
+
+class SearchSurface(Surface):
+    """Seed 000's tool search."""
+
+    name = "search"
+    tools = (
+        MetaTool(name=SEARCH, describe=_describe_search, properties=_properties, does=_search),
+        *calling.call_tools(
+            _call,
+            f"For tools that {SEARCH} found and that are not in your list. An answer about wrong arguments"
+            " shows the schema.",
+        ),
+    )
+
+    def instructions(self, view: View) -> str:
+        """The seed's tool-discovery text, with the real categories and core tools."""
+        entries = [
+            (
+                f'`{SEARCH}(category="{category.name}")`',
+                category_line(view, category) or "List its tools",
+            )
+            for category in view.categories.values()
+        ]
+        rest = f"every answer of {SEARCH} names all categories"
+        core = ", ".join(dict.fromkeys([SEARCH, calling.CALL_TOOL, *core_names(view, META_TOOLS)]))
+        return (
+            "**Tool Discovery (Deferred Loading)**\n"
+            f"Only core tools are loaded initially to reduce overhead. Use `{SEARCH}` to discover additional"
+            " tools:\n"
+            f'- `{SEARCH}(query="read a file")`: Search by name or need; a list of phrasings finds more\n'
+            f"{index_lines(entries, view.means.index_characters, rest)}\n\n"
+            f"Core tools available: {core}"
+        )
+
+    def awaits(self, view: View) -> tuple[str, ...]:
+        """The servers of core tools, which are listed from the start."""
+        return unlisted_of(view, [name for name in core_references(view) if name not in META_TOOLS])
+
+    def listed(self, view: View) -> Sequence[Offered]:
+        """The core tools and what was found, each once."""
+        found = {offered.key: offered for offered in calling.loaded_tools(view)}
+        # Finding a tool again makes it the latest one, and must not change the list.
+        ordered = sorted(found, key=lambda key: (view.loaded.tools[key].at, key))
+        return list(dict.fromkeys([*core_tools(view), *(found[key] for key in ordered)]))
+
+    def list_listed(self, view: View) -> tuple[bytes, ...]:
+        """The same, each under the name that it has beside the meta-tools."""
+        return tuple(as_listed(view, each, META_TOOLS) for each in self.listed(view))
+
+    def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+        """Forward to the tool that is meant."""
+        found = calling.find(view, name, patient=patient)
+        return found if isinstance(found, AwaitListing) else _staying(view, calling.direct(found, arguments))

@@ -13,8 +13,7 @@ import attrs
 import msgspec
 
 from daemon.config.model import DEFAULT_SURFACE
-from daemon.surfaces import calling, category
-from daemon.surfaces.additions import ReadingSurface, ReadOnlyCalls
+from daemon.surfaces.additions import READ_RESOURCE
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
 from daemon.surfaces.full import FullSurface, ItselfSurface
@@ -194,9 +193,9 @@ def _version(client: ClientInfo) -> tuple[int, ...] | None:
 SURFACES: dict[str, Surface] = {
     surface.name: surface
     for surface in (
-        ReadOnlyCalls(CategorySurface(), category.CALL, category.CALL_READ_ONLY, category.ARGUMENTS),
-        ReadOnlyCalls(BrowseSurface(), calling.CALL_TOOL, calling.CALL_READ_ONLY, calling.ARGUMENTS),
-        ReadOnlyCalls(SearchSurface(), calling.CALL_TOOL, calling.CALL_READ_ONLY, calling.ARGUMENTS),
+        CategorySurface(),
+        BrowseSurface(),
+        SearchSurface(),
         LoadSurface(),
         FullSurface(),
     )
@@ -206,7 +205,7 @@ SURFACES: dict[str, Surface] = {
 ITSELF: Surface = ItselfSurface()
 """What a client is shown that has chosen servers: no profile names it, since it means nothing without them."""
 
-READING: dict[str, Surface] = {name: ReadingSurface(surface) for name, surface in SURFACES.items()}
+READING: dict[str, Surface] = {name: surface.with_tool(READ_RESOURCE) for name, surface in SURFACES.items()}
 """The same with a tool that reads resources, for profiles that ask for it."""
 
 META_TOOLS = frozenset(name for surface in READING.values() for name in surface.meta_tools)

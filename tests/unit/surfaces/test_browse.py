@@ -41,8 +41,8 @@ UP = after(
 VIEW = view_of(UP)
 
 
-def test_exactly_three_meta_tools_are_listed_with_valid_schemas() -> None:
-    assert listed_names(SURFACE, VIEW) == ["list_categories", "get_tools", "call_tool"]
+def test_three_meta_tools_and_one_for_reads_are_listed_with_valid_schemas() -> None:
+    assert listed_names(SURFACE, VIEW) == ["list_categories", "get_tools", "call_tool", "call_read_only_tool"]
     for raw in SURFACE.list_tools(VIEW):
         assert msgspec.json.decode(raw)["inputSchema"]["type"] == "object"
 

@@ -129,8 +129,8 @@ def definitions(catalog: Catalog = UP, profile: str = "default") -> dict[str, An
 # --- §2, §10.1, §10.6: two tools, and the categories in a description --------------------------------------
 
 
-def test_exactly_two_tools_are_listed() -> None:
-    assert list(definitions()) == ["get-category-tools", "call-category-tool"]
+def test_two_tools_and_one_for_reads_are_listed() -> None:
+    assert list(definitions()) == ["get-category-tools", "call-category-tool", "call-read-only-tool"]
 
 
 @pytest.mark.parametrize("catalog", [BEFORE, UP], ids=["before-any-server", "up"])

@@ -133,7 +133,13 @@ def test_what_a_server_will_list_is_chosen_and_waited_for() -> None:
 
 def test_the_core_tools_that_were_chosen_are_listed_and_stand_in_the_instructions() -> None:
     view = view_of(UP, usual=[("a", "t01"), ("a", "gone"), ("b", "only")])
-    assert listed_names(SearchSurface(), view) == ["search_tools", "call_tool", "t01", "only"]
+    assert listed_names(SearchSurface(), view) == [
+        "search_tools",
+        "call_tool",
+        "call_read_only_tool",
+        "t01",
+        "only",
+    ]
     assert "Core tools available: search_tools, call_tool, t01, gone, only" in SearchSurface().instructions(
         view
     )

@@ -67,18 +67,24 @@ def found(view: View = VIEW, **asked: object) -> list[str]:
 
 
 def test_without_core_tools_the_two_meta_tools_are_listed() -> None:
-    assert listed_names(SURFACE, VIEW) == ["search_tools", "call_tool"]
+    assert listed_names(SURFACE, VIEW) == ["search_tools", "call_tool", "call_read_only_tool"]
 
 
 def test_core_tools_are_listed_from_the_start_in_the_profiles_order() -> None:
-    assert listed_names(SURFACE, view_of(UP, "core")) == ["search_tools", "call_tool", "read_file", "run"]
+    assert listed_names(SURFACE, view_of(UP, "core")) == [
+        "search_tools",
+        "call_tool",
+        "call_read_only_tool",
+        "read_file",
+        "run",
+    ]
 
 
 def test_what_was_found_is_listed_after_the_core_tools_each_once_and_only_while_it_is_offered() -> None:
     tools = [tool("shell", "run"), tool("serena", "find_symbol"), tool("serena", "gone")]
     loaded = Loaded().adding([(each, 1) for each in tools], Source.MANUAL, 1.0)
     names = listed_names(SURFACE, view_of(UP, "core", loaded=loaded))
-    assert names == ["search_tools", "call_tool", "read_file", "run", "find_symbol"]
+    assert names == ["search_tools", "call_tool", "call_read_only_tool", "read_file", "run", "find_symbol"]
 
 
 def test_a_listed_tool_is_as_its_server_has_it_and_never_deferred() -> None:
@@ -94,7 +100,7 @@ def test_a_tool_that_is_called_like_a_meta_tool_is_listed_under_its_servers_name
         [status("a"), listed("a", "call_tool")],
     )
     view = view_of(catalog, "p")
-    assert listed_names(SURFACE, view) == ["search_tools", "call_tool", "a__call_tool"]
+    assert listed_names(SURFACE, view) == ["search_tools", "call_tool", "call_read_only_tool", "a__call_tool"]
     action = act(SURFACE, view, "a__call_tool")
     assert isinstance(action, Forward)
     assert (action.server, action.name) == ("a", "call_tool")
