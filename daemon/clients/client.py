@@ -22,7 +22,7 @@ from daemon.config.model import DEFAULT_PROFILE
 from daemon.config.names import read_reference
 from daemon.kit.mailbox import keep_latest
 from daemon.surfaces.answers import choices, quoted
-from daemon.surfaces.searching import usual_tools
+from daemon.surfaces.calling import usual_tools
 from daemon.surfaces.table import (
     AUTO,
     ITSELF,

@@ -18,8 +18,8 @@ from daemon.operators.base import Command
 from daemon.operators.report_words import change_in_words
 from daemon.surfaces.answers import MAX_NAMED, choices, quoted
 from daemon.surfaces.base import View
+from daemon.surfaces.calling import scored, usual_tools
 from daemon.surfaces.explaining import example_of
-from daemon.surfaces.searching import scored, usual_tools
 from daemon.surfaces.table import SURFACES, of_anyone
 from daemon.surfaces.validators import Validators
 

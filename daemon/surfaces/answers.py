@@ -7,7 +7,7 @@ longer one counts against the profile's `answerTokens`. A token is taken to be f
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +19,7 @@ from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.causes import Reason
@@ -118,6 +118,11 @@ def choices(
     return f"{hint}There are: {shown}." if known else f"{hint}There are none."
 
 
+def instead(view: View, names: Iterable[str], wanted: str, near: list[str] | None = None) -> str:
+    """The same, within the room of this view."""
+    return choices(names, wanted, near, room=share_of(view))
+
+
 def some_of(names: Iterable[str], room: int) -> list[str]:
     """The first of these names, at most `MAX_NAMED` of them and `room` bytes; at least one."""
     some: list[str] = []
@@ -140,6 +145,11 @@ def quoted(name: str) -> str:
 def size_of(value: object) -> int:
     """Bytes of a value when encoded as JSON."""
     return len(msgspec.json.encode(value))
+
+
+def written(call: Mapping[str, Any]) -> str:
+    """The arguments of a call, as a member of an answer has it, in words."""
+    return msgspec.json.encode(call["arguments"]).decode()
 
 
 def with_text(text: str, answered: bytes | memoryview | msgspec.Raw) -> bytes:

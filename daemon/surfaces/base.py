@@ -79,7 +79,7 @@ class View:
 
     usual: Callable[[], Sequence[ToolKey]] = attrs.field(default=tuple, repr=False)
     """Returns the core tools that were chosen for this client if its profile names none
-    (`surfaces.searching`)."""
+    (`surfaces.calling`)."""
     linked: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """The servers whose results have linked to URIs in this session."""
     keeps: bool = True
@@ -306,7 +306,7 @@ class MetaTool:
     hints: Mapping[str, bool] = attrs.field(factory=READS_HERE.copy)
     """Its annotations."""
     does: Does = attrs.field(repr=False)
-    """Decides what a call means, given the view, the arguments and whether it is `patient`, as `Surface.call`."""
+    """Decides what a call means, as `Surface.call`, without a name."""
     exists: Callable[[View], bool] = attrs.field(default=lambda _view: True, repr=False)
     """Whether it can be called; otherwise its name may be that of a server's tool."""
 

@@ -13,15 +13,17 @@ import msgspec
 
 from daemon.errors import UnknownTool
 from daemon.surfaces import calling
-from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of
+from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of, written
 from daemon.surfaces.base import Action, AwaitListing, MetaTool, Reply, Surface, View
-from daemon.surfaces.by_category import (
+from daemon.surfaces.describing import (
     DESCRIBING_PROPERTIES,
     NO_CATEGORIES,
     describe_category,
+    position,
     shown,
+    starting,
+    unavailable,
 )
-from daemon.surfaces.describing import position, starting, unavailable
 from daemon.surfaces.summing import category_line, topics
 
 if TYPE_CHECKING:
@@ -115,8 +117,7 @@ def _text(categories: list[dict[str, Any]], meta: Mapping[str, Any]) -> str:
         return NO_CATEGORIES
     lines = ["Available categories:", *(_line(category) for category in categories)]
     if "next" in meta:
-        arguments = msgspec.json.encode(meta["next"]["arguments"]).decode()
-        lines.append(f"{meta['categoriesLeft']} more: {LIST}({arguments})")
+        lines.append(f"{meta['categoriesLeft']} more: {LIST}({written(meta['next'])})")
     return "\n".join(lines)
 
 

@@ -16,9 +16,9 @@ from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
 from daemon.surfaces import calling
 from daemon.surfaces.additions import read_only
-from daemon.surfaces.answers import MAX_QUOTED, choices, cut, quoted, share_of
+from daemon.surfaces.answers import MAX_QUOTED, cut, instead, quoted
 from daemon.surfaces.base import RUNS_ANYTHING, Action, AwaitListing, MetaTool, Surface, Target, View
-from daemon.surfaces.by_category import (
+from daemon.surfaces.describing import (
     DESCRIBING_PROPERTIES,
     category_lines,
     describe_category,
@@ -106,7 +106,7 @@ def _disabled(view: View, category: ToolCategory, member: Member, name: str) -> 
         return calling.disabled(view, (member.server, member.tool), name)
     return ToolDisabled(
         f"{cut(name, MAX_QUOTED)} is switched off in category {category.name} by mcpd's configuration."
-        f" Use another tool: {choices(shown(view, category), name, room=share_of(view))}",
+        f" Use another tool: {instead(view, shown(view, category), name)}",
         category=category.name,
         tool=cut(name, MAX_QUOTED),
     )
@@ -120,9 +120,8 @@ def _unknown_tool(view: View, category: ToolCategory, name: str) -> UnknownTool:
         if (why := view.catalog.servers[server].quarantined.get(own_name(name, server)))
     ]
     because = f" ({quarantined[0]})" if quarantined else ""
-    instead = choices(known, name, room=share_of(view))
     return UnknownTool(
-        f"category {category.name} has no tool {quoted(name)}{because}. {instead}",
+        f"category {category.name} has no tool {quoted(name)}{because}. {instead(view, known, name)}",
         category=category.name,
         tool=cut(name, MAX_QUOTED),
         closest=closest(name, known),

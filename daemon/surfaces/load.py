@@ -17,24 +17,7 @@ from daemon.config.model import USUAL
 from daemon.config.names import CLIENT_PREFIX
 from daemon.errors import InvalidArguments, ToolChanged, ToolNotLoaded, UnknownServer
 from daemon.kit.wording import closest
-from daemon.surfaces import calling
-from daemon.surfaces.answers import (
-    MAX_QUOTED,
-    SHARE,
-    choices,
-    cut,
-    decode_arguments,
-    fitting,
-    lines_within,
-    quoted,
-    result,
-    room_of,
-    roomy_lines,
-    share_of,
-    size_of,
-    some_of,
-    with_text,
-)
+from daemon.surfaces import answers, calling
 from daemon.surfaces.base import (
     Action,
     AwaitListing,
@@ -47,7 +30,6 @@ from daemon.surfaces.base import (
     renamed,
 )
 from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.searching import MAX_FOUND, WORTH, as_listed, resolve
 from daemon.surfaces.summing import first_instructions, server_line, server_words, tool_line
 
 if TYPE_CHECKING:
@@ -56,7 +38,7 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.search.index import ServerHit
-    from daemon.surfaces.searching import Wanted
+    from daemon.surfaces.calling import Wanted
 
 SERVER = "load_mcp_server"
 TOOL = "load_mcp_tool"
@@ -106,8 +88,8 @@ def _moved(view: View, name: str) -> Offered | None:
 
 def _loading(name: str) -> tuple[str, dict[str, object]]:
     """The call that loads a tool, in words and as a member of an error."""
-    arguments = {"names": [name]}
-    return f"{TOOL}({msgspec.json.encode(arguments).decode()})", {"name": TOOL, "arguments": arguments}
+    call: dict[str, object] = {"name": TOOL, "arguments": {"names": [name]}}
+    return f"{TOOL}({answers.written(call)})", call
 
 
 def _outdated(view: View, changed: ToolChanged) -> ToolChanged:
@@ -139,7 +121,7 @@ def _not_loaded(view: View, offered: Offered) -> ToolNotLoaded:
 
 
 def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
-    asked = decode_arguments(arguments, _ServerArguments, SERVER_EXAMPLE)
+    asked = answers.decode_arguments(arguments, _ServerArguments, SERVER_EXAMPLE)
     if not asked.name.strip():
         raise InvalidArguments(f'"name" is empty. Say what you need: {SERVER_EXAMPLE}')
     servers = view.servers
@@ -147,11 +129,11 @@ def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
     waiting = starting(servers.values())
     if patient and (waiting or not index.covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
-    hits = _worthy(index.search_servers([asked.name], within=servers, limit=MAX_FOUND))
+    hits = _worthy(index.search_servers([asked.name], within=servers, limit=calling.MAX_FOUND))
     if not hits:
         raise UnknownServer(
-            f"no server fits {quoted(asked.name)}. {choices(servers, asked.name, room=share_of(view))}",
-            available=some_of(servers, share_of(view)),
+            f"no server fits {answers.quoted(asked.name)}. {answers.instead(view, servers, asked.name)}",
+            available=answers.some_of(servers, answers.share_of(view)),
         )
     entries = [servers[hit.server] for hit in hits]
     asleep = unlisted(entries)
@@ -165,18 +147,18 @@ def _load_server(view: View, arguments: bytes, *, patient: bool) -> Action:
         view, entries, (_name(view, each) for entry in down for each in tools.get(entry.name, ()))
     )
     beside = {"meta": meta} if meta else {}
-    room = (room_of(view) - size_of({"servers": {}, **beside})) // len(entries)
+    room = (answers.room_of(view) - answers.size_of({"servers": {}, **beside})) // len(entries)
     summaries = {
         entry.name: _server_summary(view, entry, tools.get(entry.name, []), start, room) for entry in entries
     }
-    return Reply(result({"servers": summaries, **beside}))
+    return Reply(answers.result({"servers": summaries, **beside}))
 
 
 def _worthy(hits: Sequence[ServerHit]) -> list[ServerHit]:
     """The best hit and those that are nearly as good; only the best if it was named exactly."""
     if not hits or hits[0].exact:
         return list(hits[:1])
-    return [hit for hit in hits if hit.score >= WORTH * hits[0].score]
+    return [hit for hit in hits if hit.score >= calling.WORTH * hits[0].score]
 
 
 def _server_summary(
@@ -184,15 +166,15 @@ def _server_summary(
 ) -> dict[str, Any]:
     """One server's summary, and a line per tool from `start` on, in at most `room` bytes."""
     following = {"name": SERVER, "arguments": {"name": entry.name, "cursor": str(len(tools))}}
-    said = cut(server_words(entry), room // SHARE)
+    said = answers.cut(server_words(entry), room // answers.SHARE)
     summary = {"summary": said} if said else {}
     shown = tools[start : start + MAX_TOOL_LINES]
 
     def line(number: int) -> str:
         return tool_line(entry, shown[number].tool, shown[number].description)
 
-    beside = size_of({entry.name: {**summary, "tools": {}, "toolsLeft": len(tools), "next": following}})
-    lines = lines_within([_name(view, each) for each in shown], line, room - beside)
+    beside = answers.size_of({entry.name: {**summary, "tools": {}, "toolsLeft": len(tools), "next": following}})
+    lines = answers.lines_within([_name(view, each) for each in shown], line, room - beside)
     end = start + len(lines)
     following["arguments"] = {"name": entry.name, "cursor": str(end)}
     rest = {"toolsLeft": len(tools) - end, "next": following} if len(tools) > end else {}
@@ -210,7 +192,7 @@ def _tools_by_server(view: View) -> dict[str, list[Offered]]:
 
 
 def _load_tool(view: View, arguments: bytes, *, patient: bool) -> Action:
-    asked = decode_arguments(arguments, _ToolArguments, TOOL_EXAMPLE)
+    asked = answers.decode_arguments(arguments, _ToolArguments, TOOL_EXAMPLE)
     names = [asked.names] if isinstance(asked.names, str) else asked.names
     names = [name for name in dict.fromkeys(names) if name.strip()]
     if not 0 < len(names) <= MAX_NAMES:
@@ -219,7 +201,7 @@ def _load_tool(view: View, arguments: bytes, *, patient: bool) -> Action:
     waiting = unlisted(entries) if asked.server_name else starting(entries)
     if patient and (waiting or not view.means.index().covers(view.catalog.servers)):
         return AwaitListing(servers=waiting, indexed=True)
-    wanted = resolve(view, names, {entry.name for entry in entries}, META_TOOLS)
+    wanted = calling.resolve(view, names, {entry.name for entry in entries}, META_TOOLS)
     if not wanted.tools:
         raise next(iter(wanted.failures.values()))
     return _loaded(view, wanted)
@@ -232,8 +214,8 @@ def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
     name = name.removeprefix(CLIENT_PREFIX)
     if name not in servers:
         raise UnknownServer(
-            f"no server is named {quoted(name)}. {choices(servers, name, room=share_of(view))}",
-            server=cut(name, MAX_QUOTED),
+            f"no server is named {answers.quoted(name)}. {answers.instead(view, servers, name)}",
+            server=answers.cut(name, answers.MAX_QUOTED),
             closest=closest(name, servers),
         )
     return [servers[name]]
@@ -241,14 +223,14 @@ def _servers_meant(view: View, name: str | None) -> list[ServerEntry]:
 
 def _loaded(view: View, wanted: Wanted) -> Reply:
     tools = [(name, each.tool, each.description) for name, each in wanted.tools.items()]
-    beside = size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, ())})
-    page = paged(view, tools, room_of(view) - beside)
+    beside = answers.size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, ())})
+    page = paged(view, tools, answers.room_of(view) - beside)
     if page.left:
-        beside = size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, tuple(wanted.tools))})
-        page = paged(view, tools, room_of(view) - beside)
+        beside = answers.size_of({"tools": {}, "meta": _told(view, wanted, wanted.tools, tuple(wanted.tools))})
+        page = paged(view, tools, answers.room_of(view) - beside)
     left = [name for name in wanted.tools if name not in page.tools]
     keys = tuple(wanted.tools[name].key for name in page.tools)
-    answer = result({"tools": page.tools, "meta": _told(view, wanted, page.tools, left)})
+    answer = answers.result({"tools": page.tools, "meta": _told(view, wanted, page.tools, left)})
     return Reply(answer, Loading(tools=keys), shown=keys)
 
 
@@ -261,16 +243,17 @@ def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str
         names: the names of the tools that are loaded.
         left: the names of those that do not fit into the answer.
     """
-    share = share_of(view)
+    share = answers.share_of(view)
     loaded = {name: wanted.tools[name] for name in names}
     servers = dict.fromkeys(each.tool.server for each in loaded.values())
     entries = [view.catalog.servers[name] for name in servers]
     down = {entry.name for entry in entries if not entry.usable}
     failures = wanted.failures
     refused = {
-        name: cut(f"{error.code}: {error.message}", share // len(failures)) for name, error in failures.items()
+        name: answers.cut(f"{error.code}: {error.message}", share // len(failures))
+        for name, error in failures.items()
     }
-    unfitted = fitting(((name, UNFITTED) for name in left), share)
+    unfitted = answers.fitting(((name, UNFITTED) for name in left), share)
     following = {"name": TOOL, "arguments": {"names": list(unfitted)}}
     return {
         "sourceServer": ", ".join(servers),
@@ -278,7 +261,9 @@ def _told(view: View, wanted: Wanted, names: Collection[str], left: Sequence[str
         **unavailable(view, entries, (name for name, each in loaded.items() if each.tool.server in down)),
         **first_instructions(view, entries),
         **({"notLoaded": {**refused, **unfitted}} if refused or unfitted else {}),
-        **({"alternatives": fitting(wanted.alternatives.items(), share)} if wanted.alternatives else {}),
+        **(
+            {"alternatives": answers.fitting(wanted.alternatives.items(), share)} if wanted.alternatives else {}
+        ),
         **({"toolsLeft": len(left), "next": following} if left else {}),
     }
 
@@ -297,7 +282,9 @@ def _describe_servers(view: View) -> str:
         return [(entry.name, server_line(view, entry, room)) for entry in servers]
 
     rest = f"{SERVER} finds them by need"
-    lines = roomy_lines(entries, view.means.index_characters, rest) if servers else "none are configured"
+    lines = (
+        answers.roomy_lines(entries, view.means.index_characters, rest) if servers else "none are configured"
+    )
     return (
         "Find MCP servers by need or keyword. Returns each one's summary and a line per tool."
         f"\n\nServers:\n{lines}"
@@ -351,7 +338,7 @@ class LoadSurface(Surface):
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
         """The same, each under the name that it has beside the two meta-tools."""
-        return tuple(as_listed(view, each, META_TOOLS) for each in self.listed(view))
+        return tuple(calling.as_listed(view, each, META_TOOLS) for each in self.listed(view))
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Forward to a tool that is loaded."""
@@ -374,5 +361,5 @@ class LoadSurface(Surface):
             return forward
         # Said once: from then on, the tool is loaded.
         return attrs.evolve(
-            forward, convert=partial(with_text, calling.renaming(name, found, _name(view, found)))
+            forward, convert=partial(answers.with_text, calling.renaming(name, found, _name(view, found)))
         )

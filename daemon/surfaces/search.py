@@ -8,7 +8,7 @@ rest leaves in the order in which it was found. Every tool can be called by its 
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,31 +16,26 @@ import msgspec
 
 from daemon.catalog.loaded import Source
 from daemon.errors import InvalidArguments
-from daemon.surfaces import calling
-from daemon.surfaces.answers import (
-    decode_arguments,
-    fitting,
-    index_lines,
-    names_within,
-    one_line,
-    result,
-    room_of,
-    share_of,
-    size_of,
-)
+from daemon.surfaces import answers, calling
 from daemon.surfaces.base import Action, AwaitListing, Forward, Loading, MetaTool, Reply, Surface, View
-from daemon.surfaces.by_category import entries_of, find_category
-from daemon.surfaces.describing import position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.searching import as_listed, core_names, core_references, core_tools, find_tools
+from daemon.surfaces.describing import (
+    entries_of,
+    find_category,
+    position,
+    starting,
+    unavailable,
+    unlisted,
+    unlisted_of,
+)
 from daemon.surfaces.summing import category_line, first_instructions, topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from daemon.catalog.offer import Offered
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import ToolKey
-    from daemon.surfaces.searching import Findings
+    from daemon.surfaces.calling import Findings
 
 SEARCH = "search_tools"
 META_TOOLS = (SEARCH, calling.CALL_TOOL, calling.CALL_READ_ONLY)
@@ -103,62 +98,54 @@ def _call(view: View, arguments: bytes, *, patient: bool) -> Action:
 
 
 def _search(view: View, arguments: bytes, *, patient: bool) -> Action:
-    asked = decode_arguments(arguments, _SearchArguments, EXAMPLE)
+    asked = answers.decode_arguments(arguments, _SearchArguments, EXAMPLE)
     if asked.max_results < 1:
         raise InvalidArguments(
             f"max_results is {asked.max_results}; it must be 1 or more. Leave it out for {DEFAULT_RESULTS}."
         )
-    entries = _entries(view, asked.category)
+    category = find_category(view, asked.category) if asked.category else None
+    entries = list(view.servers.values()) if category is None else entries_of(view, category)
     waiting = unlisted(entries) if asked.category else starting(entries)
     indexed = view.means.index().covers(view.catalog.servers)
     if patient and (waiting or not indexed):
         return AwaitListing(servers=waiting, indexed=True)
     phrasings = [asked.query] if isinstance(asked.query, str) else asked.query
     start = position(asked.cursor, MAX_POSITION)
-    findings = find_tools(view, phrasings, asked.category, min(asked.max_results, MAX_RESULTS), start)
+    findings = calling.find_tools(view, phrasings, asked.category, min(asked.max_results, MAX_RESULTS), start)
     return _answer(view, findings, entries, asked)
 
 
 def _answer(view: View, findings: Findings, entries: Sequence[ServerEntry], asked: _SearchArguments) -> Reply:
     """As much of what was found as fits; the tools whose schemas fit are listed from now on."""
-    room = room_of(view)
-    best = islice(
-        _definitions(view, findings), DEFAULT_LISTED if asked.max_results == DEFAULT_RESULTS else None
-    )
-    listed = fitting(((str(number), each) for number, each in enumerate(best)), room)
+    room = answers.room_of(view)
+    best = findings.tools[: DEFAULT_LISTED if asked.max_results == DEFAULT_RESULTS else None]
+    # As a list of tools would show them.
+    shown = ((str(at), msgspec.Raw(each.listed(_name(view, each)))) for at, (each, _) in enumerate(best))
+    listed = answers.fitting(shown, room)
     while True:
         structured = _structured(view, findings, entries, asked, len(listed))
         text = _text(findings, structured, len(view.offer.categories))
-        size = max(size_of(structured), len(text.encode()))
+        size = max(answers.size_of(structured), len(text.encode()))
         if size <= room or len(findings.tools) <= 1:
             break
         findings = findings.first(max(1, len(findings.tools) * room // (size + NEXT_BYTES)))
     loading = tuple(offered.key for offered, _score in findings.tools[: len(listed)])
-    return Reply(result(structured, text), Loading(tools=loading, leaving=_leaving(view, loading)))
+    return Reply(answers.result(structured, text), Loading(tools=loading, leaving=_leaving(view, loading)))
 
 
 def _leaving(view: View, loading: Sequence[ToolKey]) -> tuple[ToolKey, ...]:
     """The tools that were found and never called that have no room beside those that are listed from now on."""
-    core = set(core_tools(view))
+    core = set(calling.core_tools(view))
     found = {key: view.offer.tools[key] for key in (*view.loaded.tools, *loading) if key in view.offer.tools}
-    sizes = {key: len(as_listed(view, each, META_TOOLS)) for key, each in found.items() if each not in core}
-    over, leaving = sum(sizes.values()) - LISTED_ANSWERS * room_of(view), []
+    sizes = {
+        key: len(calling.as_listed(view, each, META_TOOLS)) for key, each in found.items() if each not in core
+    }
+    over, leaving = sum(sizes.values()) - LISTED_ANSWERS * answers.room_of(view), []
     for key, each in view.loaded.tools.items():
         if over > 0 and key in sizes and each.source is Source.MANUAL and key not in loading:
             over -= sizes[key]
             leaving.append(key)
     return tuple(leaving)
-
-
-def _definitions(view: View, findings: Findings) -> Iterator[msgspec.Raw]:
-    """The tools that were found as a list of tools would show them."""
-    return (msgspec.Raw(offered.listed(_name(view, offered))) for offered, _score in findings.tools)
-
-
-def _entries(view: View, category: str | None) -> list[ServerEntry]:
-    if category:
-        return entries_of(view, find_category(view, category))
-    return list(view.servers.values())
 
 
 def _structured(
@@ -172,7 +159,7 @@ def _structured(
     servers = dict.fromkeys(offered.tool.server for offered, _score in findings.tools)
     meta |= first_instructions(view, [view.catalog.servers[name] for name in servers])
     following = _next(findings, asked)
-    if following is not None and size_of(following) <= share_of(view):
+    if following is not None and answers.size_of(following) <= answers.share_of(view):
         meta["next"] = following
     if not findings.total and "".join(asked.query).strip():
         meta["note"] = NOTHING_FITS
@@ -180,14 +167,14 @@ def _structured(
         "tools": tools,
         **({"total": findings.total} if findings.total > len(tools) else {}),
         **({"suggestions": list(findings.suggestions)} if findings.suggestions else {}),
-        "categories": names_within(view.offer.categories[:MAX_CATEGORIES], share_of(view)),
+        "categories": answers.names_within(view.offer.categories[:MAX_CATEGORIES], answers.share_of(view)),
         **({"meta": meta} if meta else {}),
     }
 
 
 def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, Any]:
     category = asked.category or offered.category
-    described = one_line(offered.description) if asked.include_descriptions else ""
+    described = answers.one_line(offered.description) if asked.include_descriptions else ""
     return {
         "name": _name(view, offered),
         "server": offered.tool.server,
@@ -199,9 +186,7 @@ def _entry(view: View, offered: Offered, asked: _SearchArguments) -> dict[str, A
 
 def _text(findings: Findings, structured: dict[str, Any], categories: int) -> str:
     """The answer as text, as seed 000 shows it; `categories` is how many there are."""
-    lines = [f"Found {len(findings.tools)} tool(s):" if findings.tools else "Found 0 tool(s)."]
-    if findings.tools:
-        lines.append("")
+    lines = [f"Found {len(findings.tools)} tool(s):", ""] if findings.tools else ["Found 0 tool(s)."]
     for tool in structured["tools"]:
         state = "active" if tool["active"] else "unavailable"
         place = f" [{tool['category']}]" if "category" in tool else ""
@@ -212,10 +197,14 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
         lines.append("")
     if any("listed" in tool for tool in structured["tools"]):
         lines += [UNLISTED, ""]
+    meta = structured.get("meta", {})
     if findings.left:
-        following = structured.get("meta", {}).get("next")
-        lines += [f"{findings.left} more fit: say more precisely what you need{_or_see_them(following)}", ""]
-    lines += _notes(structured.get("meta", {}))
+        following = meta.get("next")
+        see = f", or see them with {SEARCH}({answers.written(following)})" if following else ""
+        lines += [f"{findings.left} more fit: say more precisely what you need{see}", ""]
+    for server, said in meta.get("instructions", {}).items():
+        lines += [f"Server {server} says: {said}", ""]
+    lines += [meta["note"], ""] if "note" in meta else []
     if findings.suggestions:
         lines += [f"Did you mean: {', '.join(findings.suggestions)}?", ""]
     lines.append(f"Available categories: {', '.join(structured['categories']) or 'none'}")
@@ -224,28 +213,13 @@ def _text(findings: Findings, structured: dict[str, Any], categories: int) -> st
     return "\n".join(lines)
 
 
-def _notes(meta: dict[str, Any]) -> Iterator[str]:
-    """What servers say about their use, and the note."""
-    for server, said in meta.get("instructions", {}).items():
-        yield from (f"Server {server} says: {said}", "")
-    if "note" in meta:
-        yield from (meta["note"], "")
-
-
 def _next(findings: Findings, asked: _SearchArguments) -> dict[str, Any] | None:
     """The call that shows what is left."""
     if not findings.left:
         return None
     said = msgspec.structs.asdict(asked)
-    unchanged = {key: said[key] for key in ("query", "category", "include_descriptions", "max_results")}
-    plain = {key: value for key, value in unchanged.items() if value != _DEFAULTS[key]}
+    plain = {key: value for key, value in said.items() if key != "cursor" and value != _DEFAULTS[key]}
     return {"name": SEARCH, "arguments": {**plain, "cursor": str(findings.end)}}
-
-
-def _or_see_them(following: dict[str, Any] | None) -> str:
-    if following is None:
-        return ""
-    return f", or see them with {SEARCH}({msgspec.json.encode(following['arguments']).decode()})"
 
 
 _DEFAULTS = msgspec.structs.asdict(_SearchArguments())
@@ -313,30 +287,30 @@ class SearchSurface(Surface):
             for category in view.categories.values()
         ]
         rest = f"every answer of {SEARCH} names all categories"
-        core = ", ".join(dict.fromkeys([SEARCH, calling.CALL_TOOL, *core_names(view, META_TOOLS)]))
+        core = ", ".join(dict.fromkeys([SEARCH, calling.CALL_TOOL, *calling.core_names(view, META_TOOLS)]))
         return (
             "**Tool Discovery (Deferred Loading)**\n"
             f"Only core tools are loaded initially to reduce overhead. Use `{SEARCH}` to discover additional"
             " tools:\n"
             f'- `{SEARCH}(query="read a file")`: Search by name or need; a list of phrasings finds more\n'
-            f"{index_lines(entries, view.means.index_characters, rest)}\n\n"
+            f"{answers.index_lines(entries, view.means.index_characters, rest)}\n\n"
             f"Core tools available: {core}"
         )
 
     def awaits(self, view: View) -> tuple[str, ...]:
         """The servers of core tools, which are listed from the start."""
-        return unlisted_of(view, [name for name in core_references(view) if name not in META_TOOLS])
+        return unlisted_of(view, [name for name in calling.core_references(view) if name not in META_TOOLS])
 
     def listed(self, view: View) -> Sequence[Offered]:
         """The core tools and what was found, each once."""
         found = {offered.key: offered for offered in calling.loaded_tools(view)}
         # Finding a tool again makes it the latest one, and must not change the list.
         ordered = sorted(found, key=lambda key: (view.loaded.tools[key].at, key))
-        return list(dict.fromkeys([*core_tools(view), *(found[key] for key in ordered)]))
+        return list(dict.fromkeys([*calling.core_tools(view), *(found[key] for key in ordered)]))
 
     def list_listed(self, view: View) -> tuple[bytes, ...]:
         """The same, each under the name that it has beside the meta-tools."""
-        return tuple(as_listed(view, each, META_TOOLS) for each in self.listed(view))
+        return tuple(calling.as_listed(view, each, META_TOOLS) for each in self.listed(view))
 
     def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         """Forward to the tool that is meant."""

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from daemon.catalog.offer import Offered
     from daemon.surfaces.base import Action, View
 
-BARE_TOOLS = ["get-category-tools", "call-category-tool"]
-META_TOOLS = [*BARE_TOOLS, "call-read-only-tool"]
+META_TOOLS = ["get-category-tools", "call-category-tool", "call-read-only-tool"]
 MEGABYTE = 1 << 20
 
 
@@ -44,7 +43,7 @@ class PlainSurface(Surface):
     """A second surface, to tell profiles apart."""
 
     name = "browse"
-    meta_tools = ()
+    tools = ()
 
     def instructions(self, view: View) -> str:
         return f"browse {list(view.categories)}"
@@ -58,7 +57,7 @@ class PlainSurface(Surface):
     def listed(self, view: View) -> Sequence[Offered]:
         return ()
 
-    def call(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
+    def call_other(self, view: View, name: str, arguments: bytes, *, patient: bool) -> Action:
         return Reply(arguments)
 
 
@@ -246,10 +245,10 @@ async def test_the_instructions_are_the_profiles_if_it_has_some(nursery: trio.Nu
     [
         ({"profile": "small"}, ["alpha"]),
         ({"surface": "browse"}, ["alpha", "beta"]),
-        ({"profile": "small", "surface": "category"}, BARE_TOOLS),
-        ({"profile": 7, "surface": ["x"]}, BARE_TOOLS),
-        ({}, BARE_TOOLS),
-        ([1], BARE_TOOLS),
+        ({"profile": "small", "surface": "category"}, META_TOOLS),
+        ({"profile": 7, "surface": ["x"]}, META_TOOLS),
+        ({}, META_TOOLS),
+        ([1], META_TOOLS),
     ],
 )
 async def test_the_bridges_hello_picks_profile_and_surface_and_what_is_none_changes_nothing(
@@ -265,7 +264,7 @@ async def test_the_bridges_hello_picks_profile_and_surface_and_what_is_none_chan
     statistics = guest.session.statistics()
     small = isinstance(hello, dict) and hello.get("profile") == "small"
     assert statistics.profile == ("small" if small else "default")
-    assert statistics.surface == ("category" if names == BARE_TOOLS else "browse")
+    assert statistics.surface == ("category" if names == META_TOOLS else "browse")
 
 
 @pytest.mark.parametrize("before", ["mcpd/hello", "initialize", "tools/list", "tools/call"])

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.surfaces.search import SearchSurface
-from daemon.surfaces.searching import (
+from daemon.surfaces.calling import (
     MOST_USUAL,
     always_loaded,
     as_listed,
@@ -19,6 +18,7 @@ from daemon.surfaces.searching import (
     core_tools,
     usual_tools,
 )
+from daemon.surfaces.search import SearchSurface
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import listed_names, means_of, view_of
 

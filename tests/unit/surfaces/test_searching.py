@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from daemon.errors import UnknownCategory
-from daemon.surfaces.searching import find_tools, scored
+from daemon.surfaces.calling import find_tools, scored
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import view_of
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from daemon.surfaces.calling import resolve
 from daemon.surfaces.load import META_TOOLS
-from daemon.surfaces.searching import resolve
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import view_of
 
