@@ -8,25 +8,22 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from daemon.cli.terminal import Screen, draw, first_sentence, grid, paragraph, safe
+from daemon.cli.terminal import Column, Screen, draw, first_sentence, listing, paragraph, safe
 from daemon.kit.wording import short_size
 from daemon.operators.report_words import change_in_words
 from daemon.operators.schema_words import arguments_of
 from daemon.safety.escape import json_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     from rich.console import RenderableType
 
+    from daemon.operators.reports import DefinitionReport, PromptsReport, ResourcesReport, ToolReport
     from daemon.operators.schema_words import Argument
-
-
-Json = dict[str, Any]
 
 EFFECTS = (
     ("readOnlyHint", True, "only reads"),
@@ -44,14 +41,9 @@ _READS = frozenset({"destructiveHint", "idempotentHint"})
 """Annotations that say nothing of a tool that only reads."""
 
 
-def render_tool(answer: Json, screen: Screen) -> str:
-    """A tool as text.
-
-    Args:
-        answer: of the control method `tool`.
-        screen: where it is shown.
-    """
-    definition: Json = answer["definition"]
+def render_tool(answer: ToolReport, screen: Screen) -> str:
+    """A tool as text."""
+    definition: Mapping[str, Any] = answer["definition"]
     parts: list[RenderableType] = [_heading(answer, definition)]
     for text in (definition.get("description"), *_effects(definition)):
         if isinstance(text, str) and text.strip():
@@ -66,7 +58,7 @@ def render_tool(answer: Json, screen: Screen) -> str:
     return draw(parts, screen) + "\n\n" + _example(answer)
 
 
-def example_call(answer: Json) -> str:
+def example_call(answer: ToolReport) -> str:
     """A command line that calls the tool; empty if no arguments are known that fit."""
     if answer["example"] is None:
         return ""
@@ -75,7 +67,7 @@ def example_call(answer: Json) -> str:
     return f"mcpd call {name}{arguments}"
 
 
-def _heading(answer: Json, definition: Json) -> Text:
+def _heading(answer: ToolReport, definition: Mapping[str, Any]) -> Text:
     title = definition.get("title") or (definition.get("annotations") or {}).get("title")
     heading = safe(f"{answer['server']}/{answer['tool']}", "bold")
     if isinstance(title, str) and title and title != answer["tool"]:
@@ -87,7 +79,7 @@ def _heading(answer: Json, definition: Json) -> Text:
     return heading
 
 
-def _effects(definition: Json) -> list[str]:
+def _effects(definition: Mapping[str, Any]) -> list[str]:
     annotations = definition.get("annotations")
     if not isinstance(annotations, dict):
         return []
@@ -102,52 +94,37 @@ def _effects(definition: Json) -> list[str]:
 
 def _argument_table(arguments: list[Argument], screen: Screen) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    named = [f"{'  ' * each.depth}{visible(each.name)}" for each in arguments]
-    width = min(max(map(cell_len, named)), screen.width // 2)
     table.add_column(width=0)
-    table.add_column(overflow="fold", width=width)
+    table.add_column(overflow="fold", max_width=screen.width // 2)
     table.add_column(overflow="fold")
-    for name, each in zip(named, arguments, strict=True):
+    for each in arguments:
         words = safe(each.kind)
         if each.required:
             words.append_text(Text(" (required)", style="bold"))
-        table.add_row("", Text(name), words)
+        table.add_row("", Text(f"{'  ' * each.depth}{visible(each.name)}"), words)
         if each.about:
             table.add_row("", "", safe(each.about, "dim"))
     return table
 
 
-def _example(answer: Json) -> str:
+def _example(answer: ToolReport) -> str:
     call = example_call(answer)
     return f"example\n  {call}" if call else "No example: none was found that fits its schema."
 
 
-def render_prompts(answer: Json, screen: Screen) -> str:
-    """Prompts as text.
-
-    Args:
-        answer: of the control method `prompts`.
-        screen: where it is shown.
-    """
-    prompts: list[Json] = answer["prompts"]
-    rows = [
-        (f"{each['server']}/{each['name']}", _marked(each), _prompt(each["definition"])) for each in prompts
-    ]
-    return draw(
-        [_table(rows, screen) if rows else Text("No server has listed a prompt."), *_notes(answer)], screen
+def render_prompts(answer: PromptsReport, screen: Screen) -> str:
+    """Prompts as text."""
+    prompts = answer["prompts"]
+    shown = (
+        listing(_PROMPTS, prompts, screen, head=False) if prompts else Text("No server has listed a prompt.")
     )
+    return draw([shown, *_notes(answer)], screen)
 
 
-def render_resources(answer: Json, screen: Screen) -> str:
-    """Resources and templates as text.
-
-    Args:
-        answer: of the control method `resources`.
-        screen: where it is shown.
-    """
+def render_resources(answer: ResourcesReport, screen: Screen) -> str:
+    """Resources and templates as text."""
     lines: list[str] = []
-    for title in ("resources", "templates"):
-        listed: list[Json] = answer[title]
+    for title, listed in (("resources", answer["resources"]), ("templates", answer["templates"])):
         if listed:
             lines += [
                 draw([Text(title, style="bold")], screen),
@@ -159,42 +136,36 @@ def render_resources(answer: Json, screen: Screen) -> str:
     return "\n".join([*lines, draw([*_notes(answer)], screen)]).rstrip("\n")
 
 
-def _table(rows: Sequence[tuple[str, str, list[str]]], screen: Screen) -> Table:
-    table = grid(screen, head=False)
-    width = min(max(cell_len(visible(name)) for name, _mark, _words in rows), screen.width // 2)
-    # Names are never cut: they are typed in again.
-    table.add_column(overflow="fold", width=width)
-    table.add_column(overflow="fold")
-    for name, mark, words in rows:
-        told = safe(f"[{mark}] ", "yellow") if mark else Text("")
-        for number, line in enumerate(words):
-            told.append_text(Text("\n" if number else ""))
-            told.append_text(safe(line, "dim" if number else ""))
-        table.add_row(safe(name), told)
-    return table
-
-
-def _marked(each: Json) -> str:
+def _marked(each: DefinitionReport) -> str:
     """Why something cannot be used now; empty if it can."""
     if not each["enabled"]:
         return "disabled"
     return "" if each["available"] else f"unavailable: {each['server']} is down"
 
 
-def _prompt(definition: Json) -> list[str]:
+def _prompt(each: DefinitionReport) -> Text:
+    """Why a prompt cannot be used now, its arguments, and below them what it is for."""
+    definition, mark = each["definition"], _marked(each)
     arguments = definition.get("arguments")
     named = [
-        f"{each.get('name')}=…{'' if each.get('required') else ' [optional]'}"
-        for each in (arguments if isinstance(arguments, list) else ())
-        if isinstance(each, dict)
+        f"{one.get('name')}=…{'' if one.get('required') else ' [optional]'}"
+        for one in (arguments if isinstance(arguments, list) else ())
+        if isinstance(one, dict)
     ]
     about = first_sentence(definition.get("description")) or first_sentence(definition.get("title"))
-    return [line for line in (", ".join(named), about) if line]
+    first, *rest = [line for line in (", ".join(named), about) if line] or [""]
+    told = safe(f"[{mark}] ", "yellow") if mark else Text("")
+    told.append_text(safe(first))
+    return told.append_text(Text("".join(f"\n{visible(line)}" for line in rest), style="dim"))
 
 
-def _resource(each: Json, screen: Screen) -> str:
+# Names are never cut: they are typed in again.
+_PROMPTS = (Column("", lambda each: f"{each['server']}/{each['name']}"), Column("", _prompt, least=20))
+
+
+def _resource(each: DefinitionReport, screen: Screen) -> str:
     """A resource or template: its URI in one line, however long, since it is copied from here."""
-    definition: Json = each["definition"]
+    definition: Mapping[str, Any] = each["definition"]
     name, kind, count = definition.get("title") or definition.get("name"), definition.get("mimeType"), None
     if isinstance(definition.get("size"), int):
         count = short_size(definition["size"])
@@ -206,7 +177,7 @@ def _resource(each: Json, screen: Screen) -> str:
     return "\n".join([visible(f"{each['server']}/{each['uri']}"), *([draw(parts, screen)] if parts else ())])
 
 
-def _notes(answer: Json) -> Iterator[RenderableType]:
+def _notes(answer: PromptsReport | ResourcesReport) -> Iterator[RenderableType]:
     """What is wrong with servers whose lists these are."""
     for name, server in answer["servers"].items():
         if server["state"] not in {"ready", "degraded"}:

@@ -19,8 +19,10 @@ from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
-Json = dict[str, Any]
+    from daemon.cli.command import Answer
+    from daemon.operators.reports import EventReport
 
 SHOWN = 100
 """The most events that are shown at first, unless -n or --since asks for more: some screens full."""
@@ -99,7 +101,7 @@ def _events(options: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(options: argparse.Namespace) -> Json:
+def _asked(options: argparse.Namespace) -> Answer:
     most = options.last or (SHOWN if options.since is None else MOST)
     return {
         "server": options.server,
@@ -122,13 +124,13 @@ class EventLines:
         )
         self._day = time.strftime("%Y-%m-%d")
 
-    def show_all(self, events: list[Json]) -> None:
+    def show_all(self, events: Iterable[Any]) -> None:
         """Print events, oldest first."""
         for event in events:
             self.put(event)
         sys.stdout.flush()
 
-    def put(self, entry: Json) -> None:
+    def put(self, entry: Any) -> None:
         """Print one entry."""
         if self._as_json:
             # ASCII: nothing in it can move a cursor except DEL, which JSON leaves as it is.
@@ -138,7 +140,7 @@ class EventLines:
             print(self.painted(heading, "bold"))
         print(self.line(entry))
 
-    def as_object(self, entry: Json) -> Json:
+    def as_object(self, entry: Any) -> Any:
         """An entry as programs get it."""
         return entry
 
@@ -147,7 +149,7 @@ class EventLines:
         before, self._day = self._day, time.strftime("%Y-%m-%d", time.localtime(at))
         return "" if before == self._day else time.strftime("%A, %Y-%m-%d", time.localtime(at))
 
-    def line(self, entry: Json) -> str:
+    def line(self, entry: Any) -> str:
         """An event as a line: when, and what."""
         return f"{self.clock(entry['at'])}  {self.painted(visible(entry['message']), _style(entry))}"
 
@@ -160,7 +162,7 @@ class EventLines:
         return f"\x1b[{_ANSI[style]}m{text}\x1b[0m" if self._colour and style else text
 
 
-def _style(event: Json) -> str:
+def _style(event: EventReport) -> str:
     if event["isBad"]:
         return "red" if event["details"].get("state") in LASTING else "yellow"
     return "green" if event["kind"] in GOOD else ""

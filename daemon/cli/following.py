@@ -10,7 +10,7 @@ import select
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daemon.cli import EX_PIPE
 from daemon.cli.control import DaemonUnreachable, ask_with, note
@@ -18,6 +18,8 @@ from daemon.cli.control import DaemonUnreachable, ask_with, note
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
+
+    from daemon.cli.command import Answer
 
 WAIT_SECONDS = 20.0
 """Seconds that the daemon waits for something to tell before it answers that there is nothing."""
@@ -31,10 +33,8 @@ AWAY_SECONDS = 0.5
 _STDOUT = 1
 """The descriptor: `sys.stdout` may be something else in front of it."""
 
-Json = dict[str, Any]
 
-
-def follow(first: Json, after: Callable[[Json], Json], show: Callable[[Json], object]) -> int:
+def follow(first: Answer, after: Callable[[Answer], Answer], show: Callable[[Answer], object]) -> int:
     """Show an answer and all that come after it; a daemon that is away is reported once and waited for.
 
     Args:
@@ -81,7 +81,7 @@ def _wait_for_no_reader() -> None:
     os._exit(EX_PIPE)
 
 
-def news(options: argparse.Namespace, method: str, params: Json) -> Json:
+def news(options: argparse.Namespace, method: str, params: Answer) -> Answer:
     """Ask the daemon, and have it wait until there is something to answer."""
     wanted = {**params, "wait": WAIT_SECONDS}
     return ask_with(options, method, wanted, timeout=options.timeout + WAIT_SECONDS)

@@ -22,7 +22,7 @@ from daemon.safety.escape import visible
 if TYPE_CHECKING:
     import argparse
 
-Json = dict[str, Any]
+    from daemon.cli.command import Answer
 
 NO_STDERR = "it is reached over a connection (type {type}) and has no stderr here: see its log where it runs"
 """Said of a server that is not a child of the daemon."""
@@ -37,8 +37,8 @@ def _show_daemons(options: argparse.Namespace) -> int:
     return daemon_log.show(control, last=options.last, follow=options.follow)
 
 
-def _counts(answer: dict[str, Any]) -> str:
-    servers: dict[str, Any] = answer["servers"]
+def _counts(answer: Answer) -> str:
+    servers: Answer = answer["servers"]
     width = max(map(len, servers), default=0)
     lines = [
         f"{visible(name):<{width}}  {kept['lines']} {'line' if kept['lines'] == 1 else 'lines'}"
@@ -62,7 +62,7 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _silent(answer: Json) -> str:
+def _silent(answer: Answer) -> str:
     """That a server has written nothing: lines are kept for as long as mcpd runs."""
     if (at := answer.get("startedAt")) is None:
         return "it has not written anything on its stderr"
@@ -70,12 +70,12 @@ def _silent(answer: Json) -> str:
     return f"it has written nothing on its stderr since mcpd started at {began}"
 
 
-def _first(options: argparse.Namespace) -> Json:
+def _first(options: argparse.Namespace) -> Answer:
     last = {} if options.last is None else {"last": options.last}
     return ask_with(options, "logs", {**_asked(options), **last})
 
 
-def _asked(options: argparse.Namespace) -> Json:
+def _asked(options: argparse.Namespace) -> Answer:
     return {"server": options.server, "events": not options.no_events}
 
 
@@ -83,10 +83,10 @@ def _follow(options: argparse.Namespace) -> int:
     """Print what is kept and then each new line, until Ctrl-C."""
     first, lines = _first(options), LogLines(options)
 
-    def after(seen: Json) -> Json:
+    def after(seen: Answer) -> Answer:
         return news(options, "logs", {**_asked(options), **_seen(seen)})
 
-    def show(answer: Json) -> None:
+    def show(answer: Answer) -> None:
         if answer is first:
             lines.show(answer, options.last)
             return
@@ -97,15 +97,15 @@ def _follow(options: argparse.Namespace) -> int:
     return follow(first, after, show)
 
 
-def _pages(answer: Json) -> Json:
+def _pages(answer: Answer) -> Answer:
     """The lines of an answer, by instance; under no name those of a server that all clients share."""
-    pages: Json = answer.get("instances", {"": answer})
+    pages: Answer = answer.get("instances", {"": answer})
     return pages
 
 
-def _seen(answer: Json) -> Json:
+def _seen(answer: Answer) -> Answer:
     """How to ask for what comes after an answer."""
-    seen: Json = {
+    seen: Answer = {
         name: {"after": page["next"], "source": page["source"]} for name, page in _pages(answer).items()
     }
     told = {"eventsAfter": answer["eventsNext"]} if "eventsNext" in answer else {}
@@ -120,7 +120,7 @@ class LogLines(EventLines):
         super().__init__(options)
         self._since: float = options.since
 
-    def show(self, answer: Json, last: int | None = None) -> None:
+    def show(self, answer: Answer, last: int | None = None) -> None:
         """Print the lines and the events of an answer; of these `last` at most."""
         lines = [
             {**line, "instance": instance} if instance else line
@@ -134,11 +134,11 @@ class LogLines(EventLines):
             self.put(each)
         sys.stdout.flush()
 
-    def as_object(self, entry: Json) -> Json:
+    def as_object(self, entry: Any) -> Any:
         """An entry as programs get it: an event is marked by its kind under `event`."""
         return {"event": entry["kind"], **entry} if "kind" in entry else entry
 
-    def line(self, entry: Json) -> str:
+    def line(self, entry: Any) -> str:
         """An entry as a line: when, which run, and what was written, or what happened."""
         if "kind" in entry:
             return super().line({**entry, "message": f"-- {entry['message']}"})

@@ -13,8 +13,7 @@ from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
-
-Json = dict[str, Any]
+    from collections.abc import Mapping
 
 EX_INCOMPLETE = 1
 """Not all sessions could be shown."""
@@ -81,14 +80,14 @@ SESSIONS = CommandLine(
 # --- allow ------------------------------------------------------------------------------------------------
 
 
-def _wanted(options: argparse.Namespace) -> Json:
+def _wanted(options: argparse.Namespace) -> dict[str, Any]:
     if options.seconds is not None and (options.revoke or options.tool is None):
         raise UsageError("--for says how long a tool is allowed: name the tool, without --revoke")
     params = {"session": options.session, "tool": options.tool, "seconds": options.seconds}
     return {**params, "revoke": options.revoke}
 
 
-def allowed(answer: Json) -> str:
+def allowed(answer: Mapping[str, Any]) -> str:
     """What the session may call, a line each."""
     if not answer["allowed"]:
         return lines(f"session {answer['session']}: nothing is allowed beyond its profile")
@@ -136,7 +135,7 @@ ALLOW = CommandLine(
 # --- unload -----------------------------------------------------------------------------------------------
 
 
-def unloaded(answer: Json) -> str:
+def unloaded(answer: Mapping[str, Any]) -> str:
     """What has left the session."""
     names, session = answer["unloaded"], answer["session"]
     said = [f"session {session}: {name} is not loaded any more" for name in names]

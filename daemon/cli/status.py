@@ -20,6 +20,8 @@ from daemon.states import COMING, WELL
 if TYPE_CHECKING:
     import argparse
 
+    from daemon.operators.reports import PersistenceReport, ServerReport
+
 EX_UNAVAILABLE = 1
 """A configured server is unavailable or degraded, or persistence is."""
 
@@ -61,7 +63,7 @@ def _watch(options: argparse.Namespace) -> int:
     return exit_status(last.status["servers"], last.status["daemon"]["persistence"])
 
 
-def _look(options: argparse.Namespace, server: str | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _look(options: argparse.Namespace, server: str | None) -> tuple[Any, Any]:
     status = ask_with(options, "status", {})
     # A server that is gone is no reason to show nothing of the others.
     if server is None or server not in status["servers"]:
@@ -83,7 +85,7 @@ def _show(options: argparse.Namespace, *, compact: bool = False) -> int:
     return exit_status(answer["servers"], answer["daemon"]["persistence"])
 
 
-def exit_status(servers: dict[str, Any], persistence: dict[str, Any] | None = None) -> int:
+def exit_status(servers: dict[str, ServerReport], persistence: PersistenceReport | None = None) -> int:
     """0 if every server is in a state in `WELL` and persistence works, else 1.
 
     An instance that a client has just caused to start is no fault of its server's; one that cannot start is.

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from daemon.cli.terminal import ROOMY, grid, milliseconds, paragraph, safe
-from daemon.kit.wording import short_size, span
+from daemon.kit.wording import counted, short_size, span
+from daemon.operators.report_words import is_coming, oddities, remark_lines
 from daemon.safety.escape import visible
-from daemon.states import COMING, WELL
+from daemon.states import WELL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rich.console import RenderableType
     from rich.table import Table
 
     from daemon.cli.terminal import Screen
+    from daemon.operators.reports import ServerReport
 
-
-Json = dict[str, Any]
-
-KINDS = ("prompts", "resources", "templates")
-"""What servers list beside tools, as `status` answers it."""
 
 STYLES = {
     "queued": "cyan",
@@ -43,6 +40,9 @@ STYLES = {
 }
 """Colour by state; the state's name is shown as well, so nothing is said by colour alone."""
 
+_SEVERITIES = {"warning": "yellow", "helps": "bold", "quiet": "dim"}
+"""Colour by the severity of a remark."""
+
 MINUTES = 5
 """Minutes of `recent`, as the headings have them."""
 
@@ -54,26 +54,56 @@ NAME_LEAST = 16
 
 _ELLIPSIS = "…"
 
-_LEFT = 2
-"""The first columns, name and state, are aligned at the left."""
-
-_DROPPED = ("pid", "idle", "restarts", "memory", *KINDS, "tools", "p50/p95", "err", "calls", "open", "for")
-"""Columns that a narrow screen does without, the least important first."""
-
 WIDE = 120
 """From this width on there is room for headings that need no legend."""
 
-_LONG_HEADINGS = {
-    "for": "since",
-    "open": "in flight",
-    "calls": f"calls {MINUTES}m",
-    "err": f"errors {MINUTES}m",
-    "p50/p95": "p50/p95 ms",
-}
-"""The headings there."""
+
+class ServerColumn(NamedTuple):
+    """A column of the table, besides the names."""
+
+    heading: str
+    cell: Callable[[ServerReport, float], str]
+    """What it shows of a server or an instance at a time in seconds since the epoch."""
+    worth: int
+    """A narrow screen does without the columns that are worth least."""
+    long: str = ""
+    """Its heading where there is room for one that needs no legend."""
+    if_any: bool = False
+    """Whether it is left out where there is little room, or it is empty for all."""
 
 
-def table(servers: Json, now: float, screen: Screen) -> Table:
+def _latency(server: ServerReport, _now: float) -> str:
+    recent = server["recent"]
+    if recent["p50Ms"] is None:
+        return "-"
+    return f"{milliseconds(recent['p50Ms'])}/{milliseconds(recent['p95Ms'])}"
+
+
+def _idle(server: ServerReport, _now: float) -> str:
+    idle = server.get("idleMs")
+    return "" if idle is None else span(idle / 1000, parts=1)
+
+
+_COLUMNS = (
+    ServerColumn("state", lambda server, _: server["state"], 99),
+    ServerColumn("for", lambda server, now: span(now - server["since"], parts=1), 12, "since"),
+    ServerColumn("tools", lambda server, _: str(server["tools"]), 7),
+    ServerColumn("prompts", lambda server, _: str(server.get("prompts", "")), 4, if_any=True),
+    ServerColumn("resources", lambda server, _: str(server.get("resources", "")), 5, if_any=True),
+    ServerColumn("templates", lambda server, _: str(server.get("templates", "")), 6, if_any=True),
+    ServerColumn("open", lambda server, _: str(server["inFlight"] or "-"), 11, "in flight"),
+    ServerColumn("calls", lambda server, _: str(server["recent"]["calls"]), 10, f"calls {MINUTES}m"),
+    ServerColumn("err", lambda server, _: str(server["recent"]["errors"] or "-"), 9, f"errors {MINUTES}m"),
+    ServerColumn("p50/p95", _latency, 8, "p50/p95 ms"),
+    ServerColumn("restarts", lambda server, _: str(server["restarts"] or "-"), 2),
+    ServerColumn("memory", lambda server, _: short_size(server["rssBytes"]), 3),
+    ServerColumn("pid", lambda server, _: "-" if server["pid"] is None else str(server["pid"]), 0),
+    ServerColumn("idle", _idle, 1, if_any=True),
+)
+"""The columns in their order."""
+
+
+def table(servers: Mapping[str, ServerReport], now: float, screen: Screen) -> Table:
     """A row for each server, and beneath it one for each of its instances, where clients do not share one.
 
     Args:
@@ -81,76 +111,46 @@ def table(servers: Json, now: float, screen: Screen) -> Table:
         now: seconds since the epoch, for ages.
         screen: where it is shown; columns that do not fit are left out, long names shortened in the middle.
     """
-    rows = [row for name, server in servers.items() for row in _rows(name, server, now, screen)]
-    headings = _headings(servers, screen)
-    told = {each: _LONG_HEADINGS.get(each, each) if screen.width >= WIDE else each for each in headings[1:]}
-    widths = {each: max((len(word), *(len(row[each]) for row in rows))) for each, word in told.items()}
+    rows = [row for name, server in servers.items() for row in _rows(name, server)]
+    columns = {}
+    for each in _COLUMNS:
+        cells = [each.cell(server, now) for _name, server in rows]
+        if not each.if_any or (screen.width >= ROOMY and any(cell not in {"", "0"} for cell in cells)):
+            heading = each.long if each.long and screen.width >= WIDE else each.heading
+            columns[each] = [heading, *cells]
+    for place, (_name, server) in enumerate(rows, 1):
+        if many := len(server.get("instances", ())):
+            counts = f", {counted(many, 'instance')}" if screen.width >= ROOMY else f" ({many})"
+            columns[_COLUMNS[0]][place] += counts
     gap = 2 if screen.width >= ROOMY else 1
-    longest = max((len("server"), *(cell_len(visible(row["server"])) for row in rows)))
-    for unwanted in _DROPPED:
-        room = screen.width - sum(widths.values()) - gap * len(widths)
-        if room >= min(longest, NAME_LEAST):
+    widths = {each: gap + max(map(len, cells)) for each, cells in columns.items()}
+    longest = max((len("server"), *(cell_len(visible(name)) for name, _server in rows)))
+    for unwanted in sorted(columns, key=lambda each: each.worth)[:-1]:
+        if screen.width - sum(widths.values()) >= min(longest, NAME_LEAST):
             break
-        widths.pop(unwanted, None)
-    room = max(1, screen.width - sum(widths.values()) - gap * len(widths))
-    names = _shortened([visible(row["server"]) for row in rows], room)
+        del widths[unwanted]
+    names = _shortened([visible(name) for name, _ in rows], max(1, screen.width - sum(widths.values())))
     drawn = grid(screen)
     drawn.add_column("server", overflow="fold", min_width=min(longest, len("server")))
-    for place, each in enumerate(widths, 1):
-        drawn.add_column(told[each], justify="left" if place < _LEFT else "right", no_wrap=True)
-    for row, name in zip(rows, names, strict=True):
-        cells = (safe(row[each], STYLES.get(row["style"], "") if each == "state" else "") for each in widths)
-        drawn.add_row(safe(name), *cells)
+    for each in widths:
+        drawn.add_column(columns[each][0], justify="left" if each is _COLUMNS[0] else "right", no_wrap=True)
+    for place, (name, (_name, server)) in enumerate(zip(names, rows, strict=True), 1):
+        state, *rest = (columns[each][place] for each in widths)
+        drawn.add_row(safe(name), safe(state, STYLES.get(server["state"], "")), *map(safe, rest))
     return drawn
 
 
-def legend(servers: Json, screen: Screen) -> Iterator[RenderableType]:
+def legend(servers: Mapping[str, ServerReport], screen: Screen) -> Iterator[RenderableType]:
     """What the headings of a narrow table mean, as they are too short to say it themselves."""
     if servers and screen.width < WIDE:
         yield Text(LEGEND, style="dim")
 
 
-def _headings(servers: Json, screen: Screen) -> list[str]:
-    is_divided = any(server["instances"] for server in servers.values())
-    idle = ["idle"] if is_divided and screen.width >= ROOMY else []
-    beside = columns(servers, screen)
-    numbers = ("open", "calls", "err", "p50/p95", "restarts", "memory", "pid")
-    return ["server", "state", "for", "tools", *beside, *numbers, *idle]
-
-
-def _rows(name: str, server: Json, now: float, screen: Screen) -> Iterator[dict[str, str]]:
-    instances = server["instances"]
-    state = f"{server['state']}{_number(len(instances), screen)}"
-    yield {"server": name, **_cells(server, now), "state": state}
-    for each in instances:
+def _rows(name: str, server: ServerReport) -> Iterator[tuple[str, ServerReport]]:
+    yield name, server
+    for each in server.get("instances", ()):
         where = each["workspace"] if "#" in each["name"] else None
-        yield {"server": f"  {each['name']}{f' in {where}' if where else ''}", **_cells(each, now)}
-
-
-def _cells(server: Json, now: float) -> dict[str, str]:
-    """What the columns show of a server or an instance."""
-    recent, idle = server["recent"], server.get("idleMs")
-    return {
-        "state": server["state"],
-        "style": server["state"],
-        "for": span(now - server["since"], parts=1),
-        "tools": str(server["tools"]),
-        **{kind: "" if "name" in server else str(server[kind]) for kind in KINDS},
-        "open": str(server["inFlight"] or "-"),
-        "calls": str(recent["calls"]),
-        "err": str(recent["errors"] or "-"),
-        "p50/p95": _latency(recent),
-        "restarts": str(server["restarts"] or "-"),
-        "memory": short_size(server["rssBytes"]),
-        "pid": "-" if server["pid"] is None else str(server["pid"]),
-        "idle": "" if idle is None else span(idle / 1000, parts=1),
-    }
-
-
-def _latency(recent: Json) -> str:
-    if recent["p50Ms"] is None:
-        return "-"
-    return f"{milliseconds(recent['p50Ms'])}/{milliseconds(recent['p95Ms'])}"
+        yield f"  {each['name']}{f' in {where}' if where else ''}", each
 
 
 def _shortened(names: list[str], room: int) -> list[str]:
@@ -174,16 +174,7 @@ def _tail(text: str, room: int) -> str:
     return kept
 
 
-def _number(instances: int, screen: Screen) -> str:
-    """How many instances there are, after the state of their server."""
-    if not instances:
-        return ""
-    if screen.width < ROOMY:
-        return f" ({instances})"
-    return f", {instances} instance{'s' if instances > 1 else ''}"
-
-
-def remarks(servers: Json, starts: int) -> Iterator[RenderableType]:
+def remarks(servers: Mapping[str, ServerReport], starts: int) -> Iterator[RenderableType]:
     """What there is to say about servers and their instances beside their rows; nothing if all is well.
 
     Args:
@@ -191,33 +182,26 @@ def remarks(servers: Json, starts: int) -> Iterator[RenderableType]:
         starts: how many are started at a time.
     """
     seen = list(_each(servers))
-    coming = [name for name, server in seen if _is_coming(server)]
+    coming = [name for name, server in seen if is_coming(server)]
     if coming:
         yield Text("")
         yield safe(_coming(coming, starts), "cyan")
-    groups: dict[object, list[tuple[str, Json]]] = {}
+    groups: dict[object, list[tuple[str, ServerReport]]] = {}
     for name, server in seen:
         alike = (server["state"], server["cause"], server["reason"], _told_of(name, server))
-        is_ill = server["state"] not in WELL and not _is_coming(server) and server["reason"]
+        is_ill = server["state"] not in WELL and not is_coming(server) and server["reason"]
         groups.setdefault(alike if is_ill else name, []).append((name, server))
     for group in groups.values():
         yield from _remarks(group)
 
 
-def _each(servers: Json) -> Iterator[tuple[str, Json]]:
+def _each(servers: Mapping[str, ServerReport]) -> Iterator[tuple[str, ServerReport]]:
     for name, server in servers.items():
-        instances = server["instances"]
-        yield name, {**server, **_OF_INSTANCES} if instances else server
+        instances = server.get("instances", [])
+        # What is said of each instance is not said of its server again.
+        own: ServerReport = {**server, "stderr": [], "noise": {"count": 0}, "oneClientAtATime": False}
+        yield name, own if instances else server
         yield from ((each["name"], each) for each in instances)
-
-
-_OF_INSTANCES: Json = {"stderr": [], "noise": {"count": 0}, "oneClientAtATime": False}
-"""What is said of each instance, and not of its server again."""
-
-
-def _is_coming(server: Json) -> bool:
-    """Whether it is on its way and has not failed: that needs no reason."""
-    return server["state"] in COMING and not server["cause"]
 
 
 def _coming(names: list[str], starts: int) -> str:
@@ -227,7 +211,7 @@ def _coming(names: list[str], starts: int) -> str:
     return f"{len(names)} servers are starting, {starts} at a time: {which}."
 
 
-def _told_of(name: str, server: Json) -> tuple[str, str]:
+def _told_of(name: str, server: ServerReport) -> tuple[str, str]:
     """What happened and what helps, with a word in place of the server's name in commands."""
     return _generic(name, server["happened"]), _generic(name, server["helps"])
 
@@ -238,7 +222,7 @@ def _generic(name: str, text: str) -> str:
     )
 
 
-def _remarks(group: list[tuple[str, Json]]) -> Iterator[RenderableType]:
+def _remarks(group: list[tuple[str, ServerReport]]) -> Iterator[RenderableType]:
     """The remarks about a server, or about several that are down for one reason."""
     server = group[0][1]
     lines = list(remark_lines(server)) if len(group) == 1 else list(_shared_lines(group))
@@ -247,120 +231,49 @@ def _remarks(group: list[tuple[str, Json]]) -> Iterator[RenderableType]:
     state, names = server["state"], ", ".join(each for each, _ in group)
     yield Text("")
     yield safe(f"{names}: {state}", STYLES.get(state, ""))
-    for text, style in lines:
-        yield paragraph(text, indent=2, style=style)
+    yield from told(lines)
 
 
-def _shared_lines(group: list[tuple[str, Json]]) -> Iterator[tuple[str, str]]:
+def told(lines: Iterable[tuple[str, str]]) -> Iterator[RenderableType]:
+    """Remarks as they are drawn."""
+    for text, severity in lines:
+        yield paragraph(text, indent=2, style=_SEVERITIES.get(severity, ""))
+
+
+def _shared_lines(group: list[tuple[str, ServerReport]]) -> Iterator[tuple[str, str]]:
     name, server = group[0]
     happened, helps = _told_of(name, server)
     yield server["reason"], ""
     if happened:
         yield happened, ""
-        yield f"What helps: {helps}", "bold"
+        yield f"What helps: {helps}", "helps"
     due = [each["nextRetryInMs"] / 1000 for _, each in group if each["nextRetryInMs"] is not None]
     if due:
         first, last = span(min(due), parts=1), span(max(due), parts=1)
         yield f"next retries in {first if first == last else f'{first} to {last}'}", ""
     for each, of_one in group:
         # What was diagnosed for all may have other words of each behind it.
-        yield from ((f"{each}: stderr| {line.expandtabs()}", "dim") for line in of_one["stderr"][-1:])
-        yield from ((f"{each}: {text}", style) for text, style in _oddities(of_one))
+        yield from ((f"{each}: stderr| {line.expandtabs()}", "quiet") for line in of_one["stderr"][-1:])
+        yield from ((f"{each}: {text}", style) for text, style in oddities(of_one))
 
 
 NAMED = 10
 """Servers that are named in a sentence about several."""
 
 
-def remark_lines(server: Json) -> Iterator[tuple[str, str]]:
-    """The remarks about a server, each line with its style."""
-    if server["state"] not in WELL and not _is_coming(server):
-        yield server["reason"] or "no reason is known", ""
-        if server["happened"]:
-            yield server["happened"], ""
-            yield f"What helps: {server['helps']}", "bold"
-        if outlook := _outlook(server):
-            yield outlook, ""
-        for line in server["stderr"]:
-            yield f"stderr| {line.expandtabs()}", "dim"
-    yield from _oddities(server)
-
-
-def _oddities(server: Json) -> Iterator[tuple[str, str]]:
-    """What is unusual about a server whatever its state, each line with its style."""
-    if server["state"] == "ready" and server["tools"] == 0 and server["others"]:
-        yield f"it has no tools, only {' and '.join(server['others'])}", "dim"
-    if server.get("listingError"):
-        yield f"its tools could not be listed: {server['listingError']}", "yellow"
-    for tool, reason in (server.get("quarantined") or {}).items():
-        yield f"tool {tool} is not offered: {reason}", "yellow"
-    if completed := server.get("completed"):
-        lacking = f"{len(completed)} of its tools lack" if len(completed) > 1 else f"tool {completed[0]} lacks"
-        yield f'{lacking} "type": "object" in the inputSchema, which MCP requires: added for clients', "dim"
-    for tool, found in (server.get("hidden") or {}).items():
-        yield f"tool {tool} has {found}: spelt out for models", "yellow"
-    yield from faults(server)
-    if server.get("differs"):
-        yield (
-            "it lists something else than the other instances: calls to it are judged by its own list",
-            "yellow",
-        )
-    noise = server["noise"]
-    if noise["count"]:
-        yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "yellow"
-    if server["oneClientAtATime"]:
-        yield "it serves one client at a time: what it asks clients could be for any of them", "dim"
-
-
-def _outlook(server: Json) -> str:
-    if server["state"] in COMING:
-        return f"failed runs before this one: {server['attempt']}"
-    due = server["nextRetryInMs"]
-    if server["state"] == "degraded":
-        # It runs; what is retried is listing its tools, if that is what failed.
-        times = "once" if server["attempt"] == 1 else f"{server['attempt']} times"
-        return (
-            "" if due is None else f"asked for its tools {times} so far, again in {span(due / 1000, parts=1)}"
-        )
-    retry = "no retry is scheduled" if due is None else f"next retry in {span(due / 1000, parts=1)}"
-    return f"attempt {server['attempt']}, {retry}"
-
-
-MAX_NAMED = 10
-"""Most prompts, or URIs, of one server that are named as faulty: `mcpd status --json` has all."""
-
-
-def columns(servers: Json, screen: Screen) -> list[str]:
-    """The kinds that have a column in the table of servers: those that any server has, if there is room."""
-    if screen.width < ROOMY:
-        return []
-    return [kind for kind in KINDS if any(server[kind] for server in servers.values())]
-
-
-def below(servers: Json, screen: Screen) -> Iterator[RenderableType]:
+def below(servers: Mapping[str, ServerReport], screen: Screen) -> Iterator[RenderableType]:
     """The same numbers in words, where the table has no room for them."""
     if screen.width >= ROOMY:
         return
-    parts = [f"{name} {had}" for name, server in servers.items() if (had := _numbers(server))]
+    parts = [f"{name} {had}" for name, server in servers.items() if (had := _beside(server))]
     if parts:
         yield paragraph(f"Beside tools: {'; '.join(parts)}.", indent=0)
 
 
-def faults(server: Json) -> Iterator[tuple[str, str]]:
-    """What is wrong with a server's lists beside its tools, each line with its style."""
-    for kind, known in (server.get("lists") or {}).items():
-        if known["listingError"]:
-            yield f"its {kind} could not be listed: {known['listingError']}", "yellow"
-        yield from _names_of(kind, "is not offered: {}", "are not offered", known["quarantined"])
-        yield from _names_of(kind, "has {}: spelt out for models", "have hidden characters", known["hidden"])
-
-
-def _numbers(server: Json) -> str:
-    return ", ".join(f"{count} {kind if count > 1 else kind[:-1]}" for kind in KINDS if (count := server[kind]))
-
-
-def _names_of(kind: str, one: str, more: str, found: Json) -> Iterator[tuple[str, str]]:
-    for name, why in list(found.items())[:MAX_NAMED]:
-        yield f"{kind[:-1]} {name} {one.format(why)}", "yellow"
-    if len(found) > MAX_NAMED:
-        yield f"{len(found) - MAX_NAMED} more of its {kind} {more}: `mcpd status --json` has them", "yellow"
+def _beside(server: ServerReport) -> str:
+    kinds = (
+        ("prompt", server["prompts"]),
+        ("resource", server["resources"]),
+        ("template", server["templates"]),
+    )
+    return ", ".join(counted(count, kind) for kind, count in kinds if count)

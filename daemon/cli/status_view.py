@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from daemon.cli.status_servers import STYLES, below, legend, remark_lines, remarks, table
+from daemon.cli.status_servers import STYLES, below, legend, remarks, table, told
 from daemon.cli.terminal import Column, ago, draw, listing, milliseconds, numbers, paragraph, safe
 from daemon.cli.views import in_flight
 from daemon.kit.wording import DAY, HOUR, bytes_in_words, counted, span
-from daemon.operators.report_words import switches
+from daemon.operators.report_words import remark_lines, switches
 from daemon.safety.escape import visible
 from daemon.states import WELL
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from daemon.cli.terminal import Screen
-    from daemon.operators.reports import ConnectionReport
+    from daemon.operators.reports import (
+        ConnectionReport,
+        DaemonReport,
+        HappenedReport,
+        LatelyReport,
+        OneStatusReport,
+        OverReport,
+        ServerReport,
+        StatusReport,
+    )
 
 
-Json = dict[str, Any]
-
-
-def render(status: Json, *, now: float, screen: Screen) -> str:
-    """A `status` answer as text.
-
-    Args:
-        status: as the control socket answers it (design.md §6).
-        now: seconds since the epoch, for ages.
-        screen: where it is shown.
-    """
-    servers: Json = status["servers"]
+def render(status: StatusReport, *, now: float, screen: Screen) -> str:
+    """The status as text, with ages at a time in seconds since the epoch."""
+    servers = status["servers"]
     parts: list[RenderableType] = list(_persistence(status["daemon"], now))
     if servers:
         parts += [table(servers, now, screen), *legend(servers, screen), *below(servers, screen)]
@@ -49,8 +49,11 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
         parts.append(Text("No servers are configured."))
     parts += [Text(line, style="cyan") for line in lately_in_words(status["lately"], screen.width)]
     parts += remarks(servers, status["daemon"]["startsAtATime"])
-    for heading, key in _NAMES:
-        if names := status[key]:
+    for heading, names in (
+        ("Named in the configuration but offered by no server:", status["unresolved"]),
+        ("Switched off by operators (`mcpd enable` switches on):", status["switchedOff"]),
+    ):
+        if names:
             parts += [Text(""), Text(heading, style="yellow"), *(paragraph(name, indent=2) for name in names)]
     if sessions := status["sessions"]:
         parts += [Text(""), _sessions(sessions, now, screen), *_why(sessions)]
@@ -67,14 +70,7 @@ def render(status: Json, *, now: float, screen: Screen) -> str:
     return draw([*parts, Text(""), *_daemon(status["daemon"])], screen)
 
 
-_NAMES = (
-    ("Named in the configuration but offered by no server:", "unresolved"),
-    ("Switched off by operators (`mcpd enable` switches on):", "switchedOff"),
-)
-"""Lists of names in a status, each with its heading."""
-
-
-def _persistence(daemon: Json, now: float) -> Iterator[RenderableType]:
+def _persistence(daemon: DaemonReport, now: float) -> Iterator[RenderableType]:
     """What is wrong with persistence; shown first, because what is not stored is lost with the daemon."""
     if why := daemon["unrecorded"]:
         yield safe(
@@ -94,7 +90,7 @@ def _persistence(daemon: Json, now: float) -> Iterator[RenderableType]:
     yield Text("")
 
 
-def _refused(connections: Json) -> Iterator[str]:
+def _refused(connections: Mapping[str, Any]) -> Iterator[str]:
     for name, door in connections.items():
         for reason, count in door["refused"].items():
             yield f"{count} of {name} ({reason.replace('_', ' ')})"
@@ -104,24 +100,24 @@ _NAMED = 10
 """Sessions that are named before their common reason for a surface."""
 
 
-def _repairs(repairs: Json) -> Iterator[RenderableType]:
+def _repairs(repairs: Mapping[str, Mapping[str, int]]) -> Iterator[RenderableType]:
     """How often each client sent arguments that had to be repaired."""
     for client, kinds in repairs.items():
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         yield paragraph(f"arguments of {client or 'other clients'} that had to be repaired: {counts}", indent=0)
 
 
-def _sums(metrics: Json, now: float) -> Iterator[str]:
+def _sums(metrics: Mapping[str, Any], now: float) -> Iterator[str]:
     """What was counted since the daemon started, and over all restarts."""
     if counted := "; ".join(_counted(metrics)):
         yield f"Since the start: {counted}."
-    totals: Json = metrics["inAll"]
+    totals: Mapping[str, Any] = metrics["inAll"]
     if totals["since"] and (counted := "; ".join(_counted(totals))):
         day = time.strftime("%Y-%m-%d", time.localtime(totals["since"]))
         yield f"Since {day}, {span(now - totals['since'], parts=1)} ago: {counted}."
 
 
-def _counted(metrics: Json) -> Iterator[str]:
+def _counted(metrics: Mapping[str, Any]) -> Iterator[str]:
     """What loading on demand has cost and saved. Of the sums a counter that was never raised is absent."""
     if loads := metrics.get("loads"):
         yield f"{counted(loads, 'tool')} loaded"
@@ -145,7 +141,7 @@ def _counted(metrics: Json) -> Iterator[str]:
             )
 
 
-def _summarized(summarizer: Json) -> Iterator[str]:
+def _summarized(summarizer: Mapping[str, Any]) -> Iterator[str]:
     """How the model that writes summaries of servers and tools is doing."""
     if model := summarizer.get("model"):
         yield f"{model} at {summarizer.get('endpoint', 'unknown')}"
@@ -161,7 +157,7 @@ def _summarized(summarizer: Json) -> Iterator[str]:
         yield f"the last question failed: {error.rstrip('.')}"
 
 
-def _word(name: str, told: Json) -> str:
+def _word(name: str, told: Mapping[str, Any]) -> str:
     return str(told[name] or "-")
 
 
@@ -212,19 +208,18 @@ def _why(sessions: list[ConnectionReport]) -> Iterator[RenderableType]:
         )
 
 
-def _daemon(daemon: Json) -> Iterator[RenderableType]:
+def _daemon(daemon: DaemonReport) -> Iterator[RenderableType]:
     up = span(daemon["uptimeSeconds"])
     yield Text(f"mcpd {visible(daemon['version'])}, pid {daemon['pid']}, up {up}, {visible(daemon['config'])}")
-    told = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
-    yield safe(f"{told[0].upper()}{told[1:]}.")
-    dormant, off = daemon["dormant"], daemon["off"]
-    asleep = f" ({dormant} dormant: started by the next call)" if dormant else ""
-    off = f", {off} more switched off" if off else ""
+    lazy = switches(lazy=daemon["lazy"], surfaces=daemon["surfaces"])
+    yield safe(f"{lazy[0].upper()}{lazy[1:]}.")
+    asleep = f" ({daemon['dormant']} dormant: started by the next call)" if daemon["dormant"] else ""
+    off = f", {daemon['off']} more switched off" if daemon["off"] else ""
     available = f"{daemon['available']} of {counted(daemon['servers'] - daemon['off'], 'server')} available"
     yield Text(f"{available}{asleep}{off}. {_shown(daemon)}")
 
 
-def _shown(daemon: Json) -> str:
+def _shown(daemon: DaemonReport) -> str:
     """What the default profile shows, compared with all that it offers."""
     shown, saved = bytes_in_words(daemon["surfaceBytes"]), daemon["estimatedTokensSaved"]
     offered = daemon["offeredBytes"]
@@ -239,7 +234,7 @@ def _shown(daemon: Json) -> str:
     )
 
 
-def lately_in_words(told: Json, width: int, lines: int = 2) -> list[str]:
+def lately_in_words(told: LatelyReport, width: int, lines: int = 2) -> list[str]:
     """What is over, in a few lines; empty if there is nothing.
 
     Args:
@@ -247,7 +242,7 @@ def lately_in_words(told: Json, width: int, lines: int = 2) -> list[str]:
         width: the most characters of a line.
         lines: the most lines. What has no room is counted.
     """
-    servers: Mapping[str, Json] = told["servers"]
+    servers = told["servers"]
     if not servers:
         return []
     worst_first = sorted(servers.items(), key=lambda each: -each[1]["awaySeconds"])
@@ -262,7 +257,7 @@ def lately_in_words(told: Json, width: int, lines: int = 2) -> list[str]:
     return []
 
 
-def _of_one(name: str, server: Json) -> str:
+def _of_one(name: str, server: OverReport) -> str:
     told = []
     if times := server["outages"]:
         often = f"{times} times, " if times > 1 else ""
@@ -275,39 +270,33 @@ def _of_one(name: str, server: Json) -> str:
     return f"{visible(name)} {', '.join(told)}"
 
 
-def _where(servers: list[tuple[str, Json]], shown: int, hours: int) -> str:
+def _where(servers: list[tuple[str, OverReport]], shown: int, hours: int) -> str:
     """The command that tells more."""
     if len(servers) == shown == 1:
         return f" (mcpd events {visible(servers[0][0])})"
     return f" (mcpd events --since {hours}h)"
 
 
-def render_one(answer: Json, *, now: float, screen: Screen) -> str:
-    """An answer to `status` with a server as text.
-
-    Args:
-        answer: of the control method `status`, asked for one server.
-        now: seconds since the epoch, for ages.
-        screen: where it is shown.
-    """
+def render_one(answer: OneStatusReport, *, now: float, screen: Screen) -> str:
+    """The status of one server as text."""
     return draw(parts_of_one(answer, now, screen), screen)
 
 
-def parts_of_one(answer: Json, now: float, screen: Screen) -> list[RenderableType]:
+def parts_of_one(answer: OneStatusReport, now: float, screen: Screen) -> list[RenderableType]:
     """The same as parts to be drawn one below another."""
-    server: Json = answer["server"]
+    server = answer["server"]
     parts: list[RenderableType] = [*_heading(answer["name"], server, now)]
-    parts += [paragraph(text, indent=2, style=style) for text, style in remark_lines(server)]
-    if instances := answer["server"].get("instances"):
+    parts += told(remark_lines(server))
+    if instances := server.get("instances"):
         parts += [Text(""), table({each["name"]: each for each in instances}, now, screen)]
         for each in instances:
             if each["state"] not in WELL:
                 parts += [Text(""), safe(f"{each['name']}: {each['state']}", STYLES.get(each["state"], ""))]
-                parts += [paragraph(text, indent=2, style=style) for text, style in remark_lines(each)]
+                parts += told(remark_lines(each))
     return [*parts, *_below(answer, now, screen)]
 
 
-def _heading(name: str, server: Json, now: float) -> Iterator[RenderableType]:
+def _heading(name: str, server: ServerReport, now: float) -> Iterator[RenderableType]:
     title = server.get("title", "")
     title = f" ({title})" if title not in {"", name} else ""
     state = server["state"]
@@ -317,7 +306,7 @@ def _heading(name: str, server: Json, now: float) -> Iterator[RenderableType]:
             yield paragraph(", ".join(facts), indent=2)
 
 
-def _program(server: Json) -> list[str]:
+def _program(server: ServerReport) -> list[str]:
     """What it is, and what runs of it."""
     restarts = server["restarts"]
     return [
@@ -330,7 +319,7 @@ def _program(server: Json) -> list[str]:
     ]
 
 
-def _processes(server: Json) -> list[str]:
+def _processes(server: ServerReport) -> list[str]:
     """Its pid; with that of its second process, where clients of both eras call it."""
     if server["pid"] is None:
         return []
@@ -338,9 +327,9 @@ def _processes(server: Json) -> list[str]:
     return [f"{'pids' if len(pids) > 1 else 'pid'} {' and '.join(map(str, pids))}"]
 
 
-def _traffic(server: Json) -> list[str]:
+def _traffic(server: ServerReport) -> list[str]:
     """Its calls: now, lately and in all."""
-    recent: Json = server["recent"]
+    recent = server["recent"]
     told = f"{recent['calls']:,} in the last {recent['minutes']} minutes"
     if recent["errors"]:
         told += f", {counted(recent['errors'], 'error')}"
@@ -350,7 +339,7 @@ def _traffic(server: Json) -> list[str]:
     return [f"{counted(server['inFlight'], 'call')} in flight", told, in_all]
 
 
-def _pings(server: Json, now: float) -> list[str]:
+def _pings(server: ServerReport, now: float) -> list[str]:
     pings = server["pings"]
     if pings is None:
         return []
@@ -362,7 +351,7 @@ def _pings(server: Json, now: float) -> list[str]:
     return told
 
 
-def _below(answer: Json, now: float, screen: Screen) -> Iterator[RenderableType]:
+def _below(answer: OneStatusReport, now: float, screen: Screen) -> Iterator[RenderableType]:
     """The tables below: its calls in flight, their last errors, and its last events; none that is empty."""
     name = answer["name"]
     if calls := answer["calls"]:
@@ -388,7 +377,7 @@ def _headed(heading: str, drawn: RenderableType) -> Iterator[RenderableType]:
     yield from (Text(""), safe(heading, "bold"), drawn)
 
 
-def _whom(event: Json, name: str) -> str:
+def _whom(event: HappenedReport, name: str) -> str:
     return "" if event["instance"] in {"", name} else f"{event['instance']}: "
 
 

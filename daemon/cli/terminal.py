@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -82,27 +82,43 @@ class Column(NamedTuple):
     heading: str
     cell: Callable[[Any], object]
     right: bool = False
-    """Whether it stands at the right and is never wrapped, as numbers are."""
+    """Whether it stands at the right, as numbers do."""
+    whole: bool = False
+    """Whether it is never wrapped, as numbers are not."""
     least: int | None = None
     """Columns that it has at least: words of several lines are hard to read."""
+    cut: bool = False
+    """Whether it has one line, cut where the room ends."""
 
 
 def numbers(heading: str, cell: Callable[[Any], object]) -> Column:
     """A column of numbers."""
-    return Column(heading, cell, right=True)
+    return Column(heading, cell, right=True, whole=True)
 
 
-def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen) -> Table:
-    """A table with a row for each of some things."""
-    columns, drawn = tuple(columns), grid(screen)
+def listing(columns: Iterable[Column], rows: Iterable[Any], screen: Screen, *, head: bool = True) -> Table:
+    """A table with a row for each of some things.
+
+    Where there is no room for all, rich takes it from the widest column that may be cut or wrapped; so a column
+    of names beside one that is cut has half the screen at most.
+    """
+    columns, drawn = tuple(columns), grid(screen, head=head)
+    most = screen.width // 2 if any(each.cut for each in columns) else None
     for each in columns:
-        justify: Literal["left", "right"] = "right" if each.right else "left"
         drawn.add_column(
-            each.heading, justify=justify, no_wrap=each.right, overflow="fold", min_width=each.least
+            each.heading,
+            justify="right" if each.right else "left",
+            no_wrap=each.whole,
+            overflow="fold",
+            min_width=each.least,
+            max_width=None if each.cut or each.whole else most,
         )
     for row in rows:
-        cells = (each.cell(row) for each in columns)
-        drawn.add_row(*(cell if isinstance(cell, Text) else safe(cell) for cell in cells))
+        cells = [cell if isinstance(cell := each.cell(row), Text) else safe(cell) for each in columns]
+        for each, cell in zip(columns, cells, strict=True):
+            if each.cut:
+                cell.no_wrap, cell.overflow = True, "ellipsis"
+        drawn.add_row(*cells)
     return drawn
 
 

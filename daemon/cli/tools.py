@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import CommandLine, UsageError, argument, drawn
 from daemon.cli.control import EX_FAULT, RemoteFault, ask_with
@@ -14,13 +14,16 @@ from daemon.config.labels import split_off
 from daemon.kit.wording import BYTES_PER_TOKEN, counted, suggestion
 from daemon.safety.escape import document, visible
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daemon.operators.reports import CategoryReport, SurfaceReport, ToolsReport
+
 _CLIENTS = "__"
 """What clients write between the names of servers and tools (`git__git_log`, `mcp__git__git_log`)."""
 
 SHOWN = 20
 """Number of tools that a search shows unless `--limit` says otherwise: as many as a model gets."""
-
-Json = dict[str, Any]
 
 # --- names ------------------------------------------------------------------------------------------------
 
@@ -79,14 +82,14 @@ def _tools(options: argparse.Namespace) -> int:
 def _show_all(options: argparse.Namespace) -> int:
     # All categories are asked for, so that an unknown name can be answered with the closest known one.
     wish = {"profile": options.profile, "surface": options.surface}
-    answer = ask_with(options, "tools", {key: value for key, value in wish.items() if value})
+    answer: Any = ask_with(options, "tools", {key: value for key, value in wish.items() if value})
     if options.category is not None and options.category not in answer["categories"]:
         print(visible(_unknown(options.category, answer["categories"])), file=sys.stderr)
         return EX_FAULT
     return _show_categories(options, answer)
 
 
-def _show_categories(options: argparse.Namespace, answer: Json) -> int:
+def _show_categories(options: argparse.Namespace, answer: ToolsReport) -> int:
     if options.category is not None:
         answer["categories"] = {options.category: answer["categories"][options.category]}
     if options.json:
@@ -105,7 +108,7 @@ def _show_categories(options: argparse.Namespace, answer: Json) -> int:
 def _show_server(options: argparse.Namespace) -> int:
     """The tools of a server; else the category of that name, else the tool that clients call so."""
     try:
-        answer = ask_with(options, "tools", {"server": options.name})
+        answer: Any = ask_with(options, "tools", {"server": options.name})
     except RemoteFault as fault:
         return _show_instead(options, fault)
     if answer["isCategory"]:
@@ -117,7 +120,7 @@ def _show_server(options: argparse.Namespace) -> int:
 
 def _show_instead(options: argparse.Namespace, fault: RemoteFault) -> int:
     """What has a name that no server has."""
-    answer = ask_with(options, "tools", {})
+    answer: Any = ask_with(options, "tools", {})
     if options.name in answer["categories"]:
         options.category = options.name
         return _show_categories(options, answer)
@@ -134,7 +137,7 @@ def _show_tool(options: argparse.Namespace) -> int:
         answer = ask_with(options, "tool", {"server": server, "tool": tool})
     except RemoteFault:
         # The name of a category may have a slash.
-        known = ask_with(options, "tools", {})
+        known: Any = ask_with(options, "tools", {})
         if options.name not in known["categories"]:
             raise
         options.category = options.name
@@ -143,11 +146,11 @@ def _show_tool(options: argparse.Namespace) -> int:
     return 0
 
 
-def _unknown(name: str, known: Json) -> str:
+def _unknown(name: str, known: Mapping[str, CategoryReport]) -> str:
     return f"mcpd: no category is named '{name}'{suggestion(name, known)}"
 
 
-def surface_text(surface: Json) -> str:
+def surface_text(surface: SurfaceReport) -> str:
     """What a model is told: the instructions, then each tool's name, full description and cost, and the sum."""
     instructions = surface["instructions"]
     total = len(instructions.encode(errors="replace"))

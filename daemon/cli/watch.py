@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from daemon.cli.watch_view import Picture, StatusPoll
 
-Json = dict[str, Any]
-
 CLOCK_SECONDS = 1.0
 """How often the screen is drawn for the sake of its clock and its ages."""
 

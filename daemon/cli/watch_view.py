@@ -7,7 +7,7 @@ import threading
 import time
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 from rich.console import Console, Group
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from daemon.operators.reports import OneStatusReport, ServerReport, StatusReport
 
-Json = dict[str, Any]
+
 Line = list[Segment]
 
 MAX_FILTER = 64
@@ -46,29 +47,21 @@ class WatchPage(StrEnum):
     HELP = "help"
 
 
-def _by_state(name: str, server: Json) -> tuple[object, ...]:
+def _by_state(name: str, server: ServerReport) -> tuple[object, ...]:
     # That of an instance counts, too: a server may be well while one of its instances cannot start.
     states = [server["state"], *(each["state"] for each in server["instances"])]
     return min(_RANK.get(state, 0) for state in states), name
 
 
-def _most(field: str) -> Callable[[str, Json], tuple[object, ...]]:
-    """The order that has the servers with most of something in the last minutes first, as in the table."""
-    return lambda name, server: (-(server["recent"][field] or 0), name)
-
-
-def _by_memory(name: str, server: Json) -> tuple[object, ...]:
-    return -(server["rssBytes"] or 0), name
-
-
-ORDERS: dict[str, Callable[[str, Json], tuple[object, ...]]] = {
+ORDERS: dict[str, Callable[[str, ServerReport], tuple[object, ...]]] = {
     "configuration": lambda _name, _server: (),
     "name": lambda name, _server: (name,),
     "state": _by_state,
-    "calls": _most("calls"),
-    "latency": _most("p95Ms"),
-    "errors": _most("errors"),
-    "memory": _by_memory,
+    # Those with most of it in the last minutes first, as in the table.
+    "calls": lambda name, server: (-server["recent"]["calls"], name),
+    "latency": lambda name, server: (-(server["recent"]["p95Ms"] or 0), name),
+    "errors": lambda name, server: (-server["recent"]["errors"], name),
+    "memory": lambda name, server: (-(server["rssBytes"] or 0), name),
 }
 """What servers can be sorted by, in the order in which `s` goes through them."""
 
@@ -92,7 +85,7 @@ class WatchChoices:
     left: bool = False
     """Whether the person has had enough."""
 
-    def shown(self, servers: Mapping[str, Json]) -> list[str]:
+    def shown(self, servers: Mapping[str, ServerReport]) -> list[str]:
         """The names of the servers that the filter lets through, in order."""
         wanted = self.text.lower()
         found = [
@@ -107,7 +100,7 @@ class WatchChoices:
         """The selected server, or the first if that is not among `names`; empty without any."""
         return self.selected if self.selected in names else next(iter(names), "")
 
-    def press(self, key: str, servers: Mapping[str, Json]) -> None:
+    def press(self, key: str, servers: Mapping[str, ServerReport]) -> None:
         """Take a key.
 
         Args:
@@ -172,9 +165,9 @@ _FAR = 1_000_000
 class Picture:
     """What is known of the daemon."""
 
-    status: Json | None = None
+    status: StatusReport | None = None
     """Its newest answer to `status`; None before the first."""
-    one: Json | None = None
+    one: OneStatusReport | None = None
     """Its newest answer about one server; None where none was asked for."""
     at: float = 0.0
     """When it answered, in seconds since the epoch."""
@@ -191,7 +184,7 @@ class StatusPoll:
 
     def __init__(
         self,
-        look: Callable[[str | None], tuple[Json, Json | None]],
+        look: Callable[[str | None], tuple[StatusReport, OneStatusReport | None]],
         every: float,
         *,
         wall: Callable[[], float] = time.time,
@@ -350,9 +343,9 @@ def _footer(picture: Picture, choices: WatchChoices, width: int) -> list[Line]:
     return [_line("  ".join([*parts, "Enter more"]), width, right=right, style="reverse")]
 
 
-def _table(status: Json, choices: WatchChoices, now: float, size: Size) -> list[Line]:
+def _table(status: StatusReport, choices: WatchChoices, now: float, size: Size) -> list[Line]:
     """The table of servers, scrolled to the selected one; below it, if all have room, what is unusual."""
-    servers: Json = status["servers"]
+    servers = status["servers"]
     names = choices.shown(servers)
     if not names:
         told = "No server fits the filter." if servers else "No servers are configured."
@@ -376,7 +369,9 @@ def _table(status: Json, choices: WatchChoices, now: float, size: Size) -> list[
     return [*(_marked(line, selected=False, first=False) for line in heading), *marked, *more]
 
 
-def _rows(servers: Mapping[str, Json], now: float, screen: Screen) -> tuple[list[Line], list[tuple[str, Line]]]:
+def _rows(
+    servers: Mapping[str, ServerReport], now: float, screen: Screen
+) -> tuple[list[Line], list[tuple[str, Line]]]:
     """The lines of the table's heading, and those of its rows, each with the server that it is of."""
     drawn = table(dict(servers), now, screen)
     # A server has a row, and one for each of its instances: told by drawing it alone.
@@ -419,14 +414,22 @@ def _kept_in_sight(top: int, places: list[int], count: int, room: int) -> int:
 
 def _one(picture: Picture, choices: WatchChoices, now: float, width: int) -> list[Line]:
     """All of the selected server."""
-    servers: Json = picture.status["servers"] if picture.status is not None else {}
+    servers = picture.status["servers"] if picture.status is not None else {}
     name = choices.current(choices.shown(servers))
     if not name:
         return _lines([Text("It is not configured any more.")], width)
     screen = Screen(width=width, colour=True)
     one = picture.one if picture.one is not None and picture.one["name"] == name else None
-    shown = one or {"name": name, "server": servers[name], "calls": [], "lastErrors": [], "events": []}
-    return _lines(parts_of_one(shown, now, screen), width)
+    if one is None:
+        one = {
+            "name": name,
+            "server": servers[name],
+            "calls": [],
+            "moreCalls": 0,
+            "lastErrors": [],
+            "events": [],
+        }
+    return _lines(parts_of_one(one, now, screen), width)
 
 
 def _help(width: int) -> list[Line]:

@@ -1,6 +1,6 @@
-"""Puts loading on demand into words: whether it is on, a loaded tool's status, who loaded it, what helps.
+"""Words of reports that the command line, the watch screen and the console share, each with its severity.
 
-Shared by the command line and the console. Standard library only, as `remedies` is: `mcpd status` loads it.
+Standard library only: `mcpd status` loads it.
 """
 
 from __future__ import annotations
@@ -8,8 +8,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from daemon.kit.wording import span
+from daemon.states import COMING, WELL
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from daemon.operators.reports import ServerReport
 
 
 ADVICE = {
@@ -92,3 +97,78 @@ def change_in_words(change: Mapping[str, Any], tool: str = "It") -> str:
 def advice(tool: Mapping[str, Any]) -> str:
     """What can be done about a loaded tool that is not valid, given what `mcpd sessions KEY` tells of it."""
     return ADVICE.get(tool["status"], "").format_map({"renamedTo": "unknown", **tool})
+
+
+def is_coming(server: ServerReport) -> bool:
+    """Whether it is on its way and has not failed: that needs no reason."""
+    return server["state"] in COMING and not server["cause"]
+
+
+def remark_lines(server: ServerReport) -> Iterator[tuple[str, str]]:
+    """What is to be said of a server beside its row, each line with its severity."""
+    if server["state"] not in WELL and not is_coming(server):
+        yield server["reason"] or "no reason is known", ""
+        if server["happened"]:
+            yield server["happened"], ""
+            yield f"What helps: {server['helps']}", "helps"
+        if outlook := _outlook(server):
+            yield outlook, ""
+        for line in server["stderr"]:
+            yield f"stderr| {line.expandtabs()}", "quiet"
+    yield from oddities(server)
+
+
+def oddities(server: ServerReport) -> Iterator[tuple[str, str]]:
+    """What is unusual about a server whatever its state, each line with its severity."""
+    if server["state"] == "ready" and server["tools"] == 0 and server["others"]:
+        yield f"it has no tools, only {' and '.join(server['others'])}", "quiet"
+    if server.get("listingError"):
+        yield f"its tools could not be listed: {server['listingError']}", "warning"
+    for tool, reason in (server.get("quarantined") or {}).items():
+        yield f"tool {tool} is not offered: {reason}", "warning"
+    if completed := server.get("completed"):
+        lacking = f"{len(completed)} of its tools lack" if len(completed) > 1 else f"tool {completed[0]} lacks"
+        yield f'{lacking} "type": "object" in the inputSchema, which MCP requires: added for clients', "quiet"
+    for tool, found in (server.get("hidden") or {}).items():
+        yield f"tool {tool} has {found}: spelt out for models", "warning"
+    yield from _faults(server)
+    if server.get("differs"):
+        yield "it lists something else than the other instances, and calls to it are judged by that", "warning"
+    noise = server["noise"]
+    if noise["count"]:
+        yield f"{noise['count']} lines on its stdout were not MCP; the first: {noise['first']}", "warning"
+    if server["oneClientAtATime"]:
+        yield "it serves one client at a time: what it asks clients could be for any of them", "quiet"
+
+
+def _outlook(server: ServerReport) -> str:
+    if server["state"] in COMING:
+        return f"failed runs before this one: {server['attempt']}"
+    due = server["nextRetryInMs"]
+    if server["state"] == "degraded":
+        # It runs; what is retried is listing its tools, if that is what failed.
+        times = "once" if server["attempt"] == 1 else f"{server['attempt']} times"
+        again = "" if due is None else span(due / 1000, parts=1)
+        return f"asked for its tools {times} so far, again in {again}" if again else ""
+    retry = "no retry is scheduled" if due is None else f"next retry in {span(due / 1000, parts=1)}"
+    return f"attempt {server['attempt']}, {retry}"
+
+
+MAX_NAMED = 10
+"""Most prompts, or URIs, of one server that are named as faulty: `mcpd status --json` has all."""
+
+
+def _faults(server: ServerReport) -> Iterator[tuple[str, str]]:
+    """What is wrong with a server's lists beside its tools, each line with its severity."""
+    for kind, known in (server.get("lists") or {}).items():
+        if known["listingError"]:
+            yield f"its {kind} could not be listed: {known['listingError']}", "warning"
+        yield from _names_of(kind, "is not offered: {}", "are not offered", known["quarantined"])
+        yield from _names_of(kind, "has {}: spelt out for models", "have hidden characters", known["hidden"])
+
+
+def _names_of(kind: str, one: str, more: str, found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, why in list(found.items())[:MAX_NAMED]:
+        yield f"{kind[:-1]} {name} {one.format(why)}", "warning"
+    if len(found) > MAX_NAMED:
+        yield f"{len(found) - MAX_NAMED} more of its {kind} {more}: `mcpd status --json` has them", "warning"

@@ -18,7 +18,7 @@ from daemon.operators.base import Command
 from daemon.operators.calls import in_flight
 from daemon.operators.events import LOOKED_AT, for_people, recent
 from daemon.operators.sessions import connection_status
-from daemon.operators.status_servers import instance_status, numbers, server_status
+from daemon.operators.status_servers import beside_tools, instance_status, server_status
 from daemon.operators.tool_reports import view_of
 from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
     from daemon.history.event import Event
     from daemon.operators.base import OperatorContext
+    from daemon.operators.reports import (
+        DaemonReport,
+        FailureReport,
+        LatelyReport,
+        OneStatusReport,
+        OverReport,
+        ServerReport,
+        StatusReport,
+    )
 
 
 LATELY_SECONDS = 12 * 3600.0
@@ -41,7 +50,7 @@ MOST = 500
 _KINDS = frozenset({EventKind.READY, EventKind.LISTS_CHANGED})
 
 
-async def lately(context: OperatorContext) -> dict[str, object]:
+async def lately(context: OperatorContext) -> LatelyReport:
     """What is over, by server: `outages`, their `awaySeconds`, and the tools that `changed`, `came`, `went`."""
     since = context.history.now() - LATELY_SECONDS
     events = await context.history.recent(EventQuery(kinds=_KINDS, since=since, limit=MOST))
@@ -50,7 +59,7 @@ async def lately(context: OperatorContext) -> dict[str, object]:
     return {"seconds": LATELY_SECONDS, "servers": told}
 
 
-def summed(events: Iterable[Event]) -> dict[str, dict[str, object]]:
+def summed(events: Iterable[Event]) -> dict[str, OverReport]:
     """What these events say together of each server; nothing of those of which there is nothing to say.
 
     Args:
@@ -65,13 +74,21 @@ def summed(events: Iterable[Event]) -> dict[str, dict[str, object]]:
         found = event.details.get("tools")
         if isinstance(found, dict):
             _change(tools.setdefault(event.server, {}), found)
-    told: dict[str, dict[str, object]] = {}
+    told: dict[str, OverReport] = {}
     for server in dict.fromkeys([*outages, *tools]):
         lengths, changes = outages.get(server, []), tools.get(server, {})
         if lengths or changes:
-            told[server] = {"outages": len(lengths), "awaySeconds": round(sum(lengths), 1)}
-            for how in ("changed", "came", "went"):
-                told[server][how] = sorted(name for name, what in changes.items() if what == how)
+            changed, came, went = (
+                sorted(name for name, what in changes.items() if what == how)
+                for how in ("changed", "came", "went")
+            )
+            told[server] = {
+                "outages": len(lengths),
+                "awaySeconds": round(sum(lengths), 1),
+                "changed": changed,
+                "came": came,
+                "went": went,
+            }
     return told
 
 
@@ -95,7 +112,7 @@ CALLS = 50
 """The oldest calls in flight that are shown: the one that hangs is among them."""
 
 
-async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int, int]) -> dict[str, object]:
+async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int, int]) -> OneStatusReport:
     """All of one: its status, its newest events (newest last), its calls in flight (oldest first).
 
     Args:
@@ -106,46 +123,42 @@ async def status_of_one(context: OperatorContext, name: str, memory: Mapping[int
     Raises:
         UnknownServer: there is none of that name.
     """
-    calls = in_flight(context, name)
+    calls, entry, actor = in_flight(context, name), context.catalog.servers.get(name), context.actors.get(name)
+    server: ServerReport
+    if entry is not None:
+        server = server_status(context, entry, memory)
+    elif actor is not None and actor.of in context.catalog.servers:
+        server = instance_status(actor, context, memory)
+    else:
+        raise context.unknown(name)
     events = await recent(context, server=name, limit=EVENTS * LOOKED_AT)
     return {
         "name": name,
-        "server": _status(context, name, memory),
+        "server": server,
         "lastErrors": failures(context, server_of(name)),
-        "events": [_event(each) for each in for_people(events, EVENTS)],
+        "events": [
+            {
+                "at": round(event.at, 3),
+                "kind": str(event.kind),
+                "instance": event.instance,
+                "run": event.run,
+                "cause": event.cause,
+                "text": phrase(event),
+            }
+            for event in for_people(events, EVENTS)
+        ],
         "calls": calls[:CALLS],
         "moreCalls": max(0, len(calls) - CALLS),
     }
 
 
-def _status(context: OperatorContext, name: str, memory: Mapping[int, int]) -> dict[str, object]:
-    entry = context.catalog.servers.get(name)
-    if entry is not None:
-        return server_status(context, entry, memory)
-    actor = context.actors.get(name)
-    if actor is None or actor.of not in context.catalog.servers:
-        raise context.unknown(name)
-    return instance_status(actor, context, memory)
-
-
-def failures(context: OperatorContext, server: str) -> list[dict[str, object]]:
+def failures(context: OperatorContext, server: str) -> list[FailureReport]:
     """The last errors of its calls, oldest first; of a server with instances those of all of them."""
     redact = context.redact.of(server)
     return [
         {"at": round(each.at, 3), "tool": redact(each.tool), "code": each.code, "text": redact(each.text)}
         for each in context.counters.recent.failures(server)
     ]
-
-
-def _event(event: Event) -> dict[str, object]:
-    return {
-        "at": round(event.at, 3),
-        "kind": str(event.kind),
-        "instance": event.instance,
-        "run": event.run,
-        "cause": event.cause,
-        "text": phrase(event),
-    }
 
 
 class StatusParams(msgspec.Struct):
@@ -155,7 +168,7 @@ class StatusParams(msgspec.Struct):
     """A server, or an instance of one; None: that of everything."""
 
 
-async def status(context: OperatorContext, params: StatusParams) -> dict[str, object]:
+async def status(context: OperatorContext, params: StatusParams) -> StatusReport | OneStatusReport:
     """The status of the daemon, its servers and its sessions, or all that is known of one server.
 
     Raises:
@@ -170,30 +183,34 @@ async def status(context: OperatorContext, params: StatusParams) -> dict[str, ob
 STATUS = Command("status", StatusParams, status)
 
 
-def status_with(context: OperatorContext, memory: Mapping[int, int]) -> dict[str, object]:
+def status_with(context: OperatorContext, memory: Mapping[int, int]) -> StatusReport:
     """The status, given what memory the children use.
 
     Args:
         context: the daemon.
         memory: resident bytes of each child's tree, by its mark.
     """
-    catalog, counters = context.catalog, context.counters
-    told = {
+    catalog, counters, totals = context.catalog, context.counters, context.archive.totals
+    told: StatusReport = {
         "daemon": _daemon(context),
         "servers": {name: server_status(context, entry, memory) for name, entry in catalog.servers.items()},
         "sessions": [connection_status(session) for session in context.clients.statistics()],
         "repairs": counters.mended.by_client(),
         "unresolved": sorted({name for c in catalog.categories.values() for name in c.unresolved}),
         "switchedOff": sorted(f"{server}/{tool}" if tool else server for server, tool in catalog.switched),
-        "metrics": _counted(context),
+        "metrics": {**summary(counters.tally), "inAll": in_all(totals.known, totals.since)},
         "connections": context.clients.connections(),
     }
-    summarizer = counters.summarizer()
-    return told if summarizer is None else {**told, "summarizer": _summarizer(context, summarizer)}
+    if (state := counters.summarizer()) is not None:
+        told["summarizer"] = {
+            camel(name): context.redact(value) if isinstance(value, str) else value
+            for name, value in state.items()
+        }
+    return told
 
 
-def _daemon(context: OperatorContext) -> dict[str, object]:
-    facts, catalog = context.facts, context.catalog
+def _daemon(context: OperatorContext) -> DaemonReport:
+    facts, catalog, kept = context.facts, context.catalog, context.archive.persistence.value
     surface, view = view_of(context)
     shown, offered = sum(len(tool) for tool in surface.list_tools(view)), view.offer.listing_bytes
     tools = [tool for entry in catalog.servers.values() for tool in (entry.tools or {}).values()]
@@ -214,14 +231,27 @@ def _daemon(context: OperatorContext) -> dict[str, object]:
         "off": sum(entry.disabled for entry in catalog.servers.values()),
         "available": sum(entry.of_use for entry in catalog.servers.values()),
         "tools": len(tools),
-        **numbers(catalog.servers.values()),
+        **beside_tools(catalog.servers.values()),
         "schemaBytes": sum(len(tool.raw) for tool in tools),
         "offeredTools": len(view.offer.tools),
         "offeredBytes": offered,
         "surfaceBytes": shown,
         "estimatedTokensSaved": tokens_in(offered - shown),
-        "persistence": _persistence(context),
-        **_surroundings(context),
+        "persistence": {
+            "state": str(kept.state),
+            "reason": context.redact(kept.reason),
+            "cause": kept.cause,
+            "since": round(kept.since, 3),
+            "where": context.redact(kept.where),
+            "waiting": kept.waiting,
+        },
+        # What follows is for `mcpd doctor`, which cannot read the daemon's process.
+        "directory": facts.directory,
+        "stateDirectory": facts.state,
+        "log": facts.log,
+        "unrecorded": facts.unrecorded,
+        "environment": child_environment(facts.environ, {}),
+        "variables": sorted(facts.environ),
     }
 
 
@@ -233,39 +263,3 @@ def _read_at(context: OperatorContext) -> float:
         if event.kind is EventKind.RELOADED and not event.text
     )
     return next(reads, context.facts.started_at)
-
-
-def _surroundings(context: OperatorContext) -> dict[str, object]:
-    """Facts for `mcpd doctor`, which cannot read the daemon's process."""
-    facts = context.facts
-    return {
-        "directory": facts.directory,
-        "stateDirectory": facts.state,
-        "log": facts.log,
-        "unrecorded": facts.unrecorded,
-        "environment": child_environment(facts.environ, {}),
-        "variables": sorted(facts.environ),
-    }
-
-
-def _persistence(context: OperatorContext) -> dict[str, object]:
-    persistence = context.archive.persistence.value
-    return {
-        "state": str(persistence.state),
-        "reason": context.redact(persistence.reason),
-        "cause": persistence.cause,
-        "since": round(persistence.since, 3),
-        "where": context.redact(persistence.where),
-        "waiting": persistence.waiting,
-    }
-
-
-def _counted(context: OperatorContext) -> dict[str, object]:
-    totals = context.archive.totals
-    return {**summary(context.counters.tally), "inAll": in_all(totals.known, totals.since)}
-
-
-def _summarizer(context: OperatorContext, state: Mapping[str, object]) -> dict[str, object]:
-    return {
-        camel(name): context.redact(value) if isinstance(value, str) else value for name, value in state.items()
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -14,68 +14,55 @@ from daemon.states import ServerState
 from daemon.supervision.status import by_cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.causes import Reason
-    from daemon.counting.measures import CallStats
     from daemon.facts import ServerStatus
-    from daemon.model import Kind
     from daemon.operators.base import ObservedActor, ObservedUpstream, OperatorContext
-    from daemon.upstreams.keepalive import Keepalive
+    from daemon.operators.reports import (
+        BesideToolsReport,
+        ListReport,
+        RunningReport,
+        ServerReport,
+        StandingReport,
+    )
 
 
 MAX_NAMED = 100
 """Most prompts, or URIs, of one server that are named as unavailable: it may list ten thousand."""
 
 
-def numbers(entries: Iterable[ServerEntry]) -> dict[str, object]:
+def beside_tools(entries: Iterable[ServerEntry]) -> BesideToolsReport:
     """How many prompts, resources and templates are known of these servers together."""
     entries = list(entries)
-    return {
+    told = {
         f"{kind}s": sum(len(entry.lists.get(kind, NOTHING_KNOWN).definitions) for entry in entries)
         for kind in BESIDE_TOOLS
     }
+    return cast("BesideToolsReport", told)
 
 
-def lists_of(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -> dict[str, object]:
-    """What a server has beside tools, what of it cannot be had now, and what is wrong with its lists.
-
-    Args:
-        entry: what the catalog has of the server.
-        catalog: knows what operators have switched off.
-        redact: takes the server's secrets out of what it says.
-    """
-    told = numbers([entry])
+def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -> dict[str, Any]:
+    """What a server has beside tools, what of it cannot be had now, and what is wrong with its lists."""
+    told: dict[str, Any] = {**beside_tools([entry]), "lists": {}}
     for kind in BESIDE_TOOLS:
-        absent = _unavailable(entry, catalog, kind)
+        known = entry.lists.get(kind, NOTHING_KNOWN)
+        on = [name for name in known.definitions if (entry.name, switch_of(kind, name)) not in catalog.switched]
+        # Clients are shown it although its server is down.
+        absent = [] if entry.usable or entry.disabled else on
         word = f"unavailable{kind.capitalize()}s"
         told[word] = [redact(name) for name in absent[:MAX_NAMED]]
         told[f"{word}Left"] = max(0, len(absent) - MAX_NAMED)
-    told["lists"] = {f"{kind}s": _list(entry, catalog, kind, redact) for kind in BESIDE_TOOLS}
+        listed: ListReport = {
+            "known": kind in entry.lists,
+            "recalled": known.recalled,
+            "switchedOff": len(known.definitions) - len(on),
+            "quarantined": {redact(name): redact(why) for name, why in known.quarantined.items()},
+            "hidden": {redact(name): redact(found) for name, found in known.hidden.items()},
+            "listingError": redact(known.problem),
+        }
+        told["lists"][f"{kind}s"] = listed
     return told
-
-
-def _list(entry: ServerEntry, catalog: Catalog, kind: Kind, redact: Callable[[str], str]) -> dict[str, object]:
-    known = entry.lists.get(kind, NOTHING_KNOWN)
-    return {
-        "known": kind in entry.lists,
-        "recalled": known.recalled,
-        "switchedOff": len(known.definitions) - len(_switched_on(entry, catalog, kind)),
-        "quarantined": {redact(name): redact(why) for name, why in known.quarantined.items()},
-        "hidden": {redact(name): redact(found) for name, found in known.hidden.items()},
-        "listingError": redact(known.problem),
-    }
-
-
-def _unavailable(entry: ServerEntry, catalog: Catalog, kind: Kind) -> list[str]:
-    """What clients are shown of a server that is down."""
-    return [] if entry.usable or entry.disabled else _switched_on(entry, catalog, kind)
-
-
-def _switched_on(entry: ServerEntry, catalog: Catalog, kind: Kind) -> list[str]:
-    listed, off = entry.lists.get(kind, NOTHING_KNOWN).definitions, catalog.switched
-    return [name for name in listed if (entry.name, switch_of(kind, name)) not in off]
 
 
 STDERR_SHOWN = 5
@@ -85,7 +72,7 @@ RECENT_MINUTES = 5
 """Minutes that the recent calls of a server are counted over: long enough for a few, short enough for now."""
 
 
-_NOT_RUNNING: dict[str, object] = {
+_NOT_RUNNING: RunningReport = {
     "stderr": [],
     "pid": None,
     "pids": [],
@@ -103,10 +90,10 @@ _NOT_RUNNING: dict[str, object] = {
     "noise": {"count": 0, "first": ""},
     "oneClientAtATime": False,
 }
-"""The fields of a disabled server, which has nothing to observe."""
+"""The members of a disabled server, which has nothing to observe."""
 
 
-def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]) -> dict[str, Any]:
+def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[int, int]) -> ServerReport:
     """Everything known about a server; the keys are the same whether it runs or not.
 
     Of a server with instances, counts are those of all that it has had, and what cannot be said of all of them
@@ -119,30 +106,45 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
     """
     server, upstream = context.config.mcp_servers[entry.name], context.upstreams.get(entry.name)
     redact, instances = context.redact.of(entry.name), context.instances_of(entry.name)
-    return {
+    running: RunningReport = (
+        {**_NOT_RUNNING} if upstream is None else _running(upstream, redact, memory, context.wall())
+    )
+    if instances:
+        pids = [pid for each in instances for pid in each.children]
+        running["pid"], running["pids"] = (pids[0] if pids and len(instances) == 1 else None), pids
+        running["rssBytes"] = _resident_bytes(instances, memory)
+    told = {
         "title": redact(server.title),
         "type": str(server.type),
         "share": str(server.shared_by),
         **_standing(entry.name, entry.status, upstream, redact, context.wall()),
-        **_listed(entry, redact),
-        **(_NOT_RUNNING if upstream is None else _running(upstream, redact, memory, context.wall())),
-        **(_together(instances, memory) if instances else {}),
-        **_learned(entry, context.catalog, redact),
-        **lists_of(entry, context.catalog, redact),
+        "tools": len(entry.tools or ()),
+        "epoch": entry.epoch,
+        "quarantined": {redact(name): redact(why) for name, why in entry.quarantined.items()},
+        "completed": [redact(name) for name in entry.completed],
+        "hidden": {redact(name): redact(why) for name, why in entry.hidden.items()},
+        "listingError": redact(entry.listing_error),
+        **running,
+        "refreshedAt": round(entry.refreshed_at, 3) or None,
+        "recalled": entry.recalled,
+        "switchedOff": sum((entry.name, tool) in context.catalog.off for tool in entry.tools or ()),
+        "summary": redact(entry.summary.text) if entry.summary else "",
+        **_lists(entry, context.catalog, redact),
         "instances": [instance_status(each, context, memory) for each in instances],
     }
+    return cast("ServerReport", told)
 
 
 def instance_status(
     instance: ObservedActor, context: OperatorContext, memory: Mapping[int, int]
-) -> dict[str, object]:
+) -> ServerReport:
     """One instance: the members of a server that are its own, whose it is, and how long nobody has used it."""
     redact, catalog = context.redact.of(instance.of), context.catalog
     own = instance.own_catalog(catalog)
     entry = own.servers.get(instance.of)
     _, _, number = instance.name.partition("#")
     given = instance.server.instance
-    return {
+    told = {
         "name": instance.name,
         "workspace": None if given is None else given.workspace,
         "session": int(number) if number.isdecimal() else None,
@@ -152,6 +154,7 @@ def instance_status(
         **_running(instance, redact, memory, context.wall()),
         "idleMs": _idle(instance),
     }
+    return cast("ServerReport", told)
 
 
 def _idle(instance: ObservedActor) -> int | None:
@@ -169,8 +172,11 @@ def _standing(
     upstream: ObservedUpstream | None,
     redact: Callable[[str], str],
     now: float,
-) -> dict[str, object]:
-    why = by_cause(name, _why(status, upstream).redacted(redact))
+) -> StandingReport:
+    why, pings = status.why, None if upstream is None else upstream.pings
+    if status.cause is Cause.UNANSWERED_PINGS and pings is not None and pings.problem.cause:
+        why = pings.problem  # How long it has been silent is counted on until now.
+    why = by_cause(name, why.redacted(redact))
     attempt, due = next_try(status, upstream)
     return {
         "state": str(status.state),
@@ -180,9 +186,8 @@ def _standing(
         "reason": why.text,
         "cause": why.cause,
         "causeData": why.data,
-        "happened": "",
-        "helps": "",
-        **why.diagnosis,
+        "happened": why.remedy.happened if why.remedy else "",
+        "helps": why.remedy.helps if why.remedy else "",
         "waits": why.remedy is not None and why.remedy.waits,
         "restarts": status.restarts,
     }
@@ -195,50 +200,35 @@ def next_try(status: ServerStatus, upstream: ObservedUpstream | None) -> tuple[i
     return status.attempt, status.next_retry_at
 
 
-def _why(status: ServerStatus, upstream: ObservedUpstream | None) -> Reason:
-    """The reason of a state; how long a server has been silent is counted on until now."""
-    pings = None if upstream is None else upstream.pings
-    if status.cause is Cause.UNANSWERED_PINGS and pings is not None and pings.problem.cause:
-        return pings.problem
-    return status.why
-
-
-def _listed(entry: ServerEntry, redact: Callable[[str], str]) -> dict[str, object]:
-    return {
-        "tools": len(entry.tools or ()),
-        "epoch": entry.epoch,
-        "quarantined": {redact(name): redact(why) for name, why in entry.quarantined.items()},
-        "completed": [redact(name) for name in entry.completed],
-        "hidden": {redact(name): redact(why) for name, why in entry.hidden.items()},
-        "listingError": redact(entry.listing_error),
-    }
-
-
-def _learned(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -> dict[str, object]:
-    return {
-        "refreshedAt": round(entry.refreshed_at, 3) or None,
-        "recalled": entry.recalled,
-        "switchedOff": sum((entry.name, tool) in catalog.off for tool in entry.tools or ()),
-        "summary": redact(entry.summary.text) if entry.summary else "",
-    }
-
-
 def _running(
     upstream: ObservedUpstream, redact: Callable[[str], str], memory: Mapping[int, int], now: float
-) -> dict[str, object]:
-    greeting = upstream.greeting
+) -> RunningReport:
+    greeting, stats, pings = upstream.greeting, upstream.stats, upstream.pings
+    lately = stats.window(RECENT_MINUTES, trio.current_time())
     return {
         "stderr": [redact(line) for line in upstream.stderr.of_last_run(STDERR_SHOWN)],
         "pid": upstream.pid,
         "pids": list(upstream.children),
-        "rssBytes": resident_bytes((upstream,), memory),
-        "calls": upstream.stats.calls,
-        "errors": upstream.stats.errors,
+        "rssBytes": _resident_bytes((upstream,), memory),
+        "calls": stats.calls,
+        "errors": stats.errors,
         "inFlight": upstream.in_flight,
-        "p50Ms": upstream.stats.percentile_ms(0.5),
-        "p95Ms": upstream.stats.percentile_ms(0.95),
-        "recent": _recent(upstream.stats),
-        "pings": _pings(upstream.pings, now),
+        "p50Ms": stats.percentile_ms(0.5),
+        "p95Ms": stats.percentile_ms(0.95),
+        "recent": {
+            "minutes": RECENT_MINUTES,
+            "calls": lately.calls,
+            "errors": lately.errors,
+            "p50Ms": lately.p50_ms,
+            "p95Ms": lately.p95_ms,
+        },
+        "pings": None
+        if pings is None
+        else {
+            "unanswered": pings.unanswered,
+            "lastMs": pings.last_ms,
+            "lastHeardAt": round(now - pings.silence, 3),
+        },
         "protocol": greeting.version if greeting else "",
         "others": list(greeting.others) if greeting else [],
         "serverInfo": redact(greeting.server_info) if greeting else "",
@@ -247,39 +237,7 @@ def _running(
     }
 
 
-def _recent(stats: CallStats) -> dict[str, object]:
-    window = stats.window(RECENT_MINUTES, trio.current_time())
-    return {
-        "minutes": RECENT_MINUTES,
-        "calls": window.calls,
-        "errors": window.errors,
-        "p50Ms": window.p50_ms,
-        "p95Ms": window.p95_ms,
-    }
-
-
-def _pings(pings: Keepalive | None, now: float) -> dict[str, object] | None:
-    """How its pings go, and when it was last heard; None while it has no connection."""
-    if pings is None:
-        return None
-    return {
-        "unanswered": pings.unanswered,
-        "lastMs": pings.last_ms,
-        "lastHeardAt": round(now - pings.silence, 3),
-    }
-
-
-def _together(instances: Sequence[ObservedActor], memory: Mapping[int, int]) -> dict[str, object]:
-    """What instances use together: one has a pid, several have none."""
-    pids = [pid for each in instances for pid in each.children]
-    return {
-        "pid": pids[0] if pids and len(instances) == 1 else None,
-        "pids": pids,
-        "rssBytes": resident_bytes(instances, memory),
-    }
-
-
-def resident_bytes(upstreams: Iterable[ObservedUpstream], memory: Mapping[int, int]) -> int | None:
+def _resident_bytes(upstreams: Iterable[ObservedUpstream], memory: Mapping[int, int]) -> int | None:
     """Resident bytes of the processes of these together, of those by mark; None if they have none here."""
     marks = (mark for each in upstreams for mark in each.children.values())
     used = [memory[mark] for mark in marks if mark in memory]

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
 
 
-def event(message: str, at: float | None = None, kind: str = "ready", **changed: Any) -> dict[str, Any]:
+def event(message: str, at: float | None = None, kind: str = "ready", **changed: Any) -> Any:
     """An event as the daemon tells it."""
     told = {"kind": kind, "at": time.time() if at is None else at, "message": message, "text": ""}
     return {**told, "server": "git", "cause": None, "isBad": False, "details": {}, **changed}
 
 
-def answer(*events: dict[str, Any]) -> dict[str, Any]:
+def answer(*events: Any) -> Any:
     return {"events": list(events), "next": {"at": 1.0, "lives": {}}, "more": False}
 
 
@@ -117,5 +117,5 @@ def test_an_unknown_kind_is_one_and_no_daemon_three(
         (event("ended", kind="ended", isBad=True, details={"state": "failed"}), "red"),
     ],
 )
-def test_what_somebody_should_look_at_stands_out(told: dict[str, Any], style: str) -> None:
+def test_what_somebody_should_look_at_stands_out(told: Any, style: str) -> None:
     assert _style(told) == style

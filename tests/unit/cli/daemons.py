@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 
-SERVER: dict[str, Any] = {
+SERVER: Any = {
     "state": "ready",
     "since": 1000.0,
     "attempt": 1,
@@ -66,31 +66,31 @@ SERVER: dict[str, Any] = {
 """One server as `status` answers it, well."""
 
 
-def server(**changed: Any) -> dict[str, Any]:
+def server(**changed: Any) -> Any:
     """`SERVER` with something changed."""
     return {**SERVER, **changed}
 
 
-def down(cause: str | None = "exited", /, **changed: Any) -> dict[str, Any]:
+def down(cause: str | None = "exited", /, **changed: Any) -> Any:
     """A server that is not running."""
     gone = {"pid": None, "rssBytes": None, "p50Ms": None, "p95Ms": None, "calls": 0}
     why = {"reason": "exited with status 1", "cause": cause, "causeData": {"status": 1}}
     return server(**{"state": "backoff", **why, **gone, **changed})
 
 
-def diagnosed(seen: dict[str, Any]) -> dict[str, Any]:
+def diagnosed(seen: Any) -> Any:
     """A server with the remedy that a daemon adds for its cause."""
     known = by_cause("git", Reason(seen["reason"], Cause(seen["cause"]), seen["causeData"]))
     return {**seen, **known.diagnosis}
 
 
-def metrics_of(**changed: Any) -> dict[str, Any]:
+def metrics_of(**changed: Any) -> Any:
     """What was counted, as `status` answers it."""
     nothing = {"loads": 0, "invalidations": {}, "estimatedTokensNotSent": 0}
     return {**nothing, "inAll": {**nothing, "since": 0.0}, **changed}
 
 
-def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def status_of(servers: Mapping[str, Any], **more: Any) -> Any:
     """A whole answer to `status`."""
     daemon = {
         "version": "0.1.0",
@@ -130,9 +130,9 @@ def status_of(servers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def session_of(**changed: Any) -> dict[str, Any]:
+def session_of(**changed: Any) -> Any:
     """A connection as `status` answers it."""
-    known: dict[str, Any] = {
+    known: Any = {
         "number": 1,
         "key": None,
         "client": "agent 1.0",

@@ -13,6 +13,14 @@ SCREEN = Screen(width=100, colour=False)
 WELL: dict[str, Any] = {"state": "ready", "reason": "", "known": True, "problem": "", "quarantined": {}}
 
 
+def prompts_of(answer: Any, screen: Screen) -> str:
+    return render_prompts(answer, screen)
+
+
+def resources_of(answer: Any, screen: Screen) -> str:
+    return render_resources(answer, screen)
+
+
 def one(definition: dict[str, Any], **changed: Any) -> dict[str, Any]:
     known = {"server": "git", "offeredAs": "x", "enabled": True, "available": True, "definition": definition}
     return {**known, **changed}
@@ -35,7 +43,7 @@ def test_a_prompt_is_told_with_its_arguments() -> None:
             "quarantined": {"y": "bad"},
         },
     }
-    assert render_prompts({"prompts": [review, plain, down], "servers": servers}, SCREEN).splitlines() == [
+    assert prompts_of({"prompts": [review, plain, down], "servers": servers}, SCREEN).splitlines() == [
         "git/review  branch=…, style\\x1b=… [optional]",
         "            Reviews.",
         "git/plan    [disabled] Plan it",
@@ -49,7 +57,7 @@ def test_a_prompt_is_told_with_its_arguments() -> None:
 def test_resources_and_templates_are_told_apart() -> None:
     page = one({"name": "Page", "mimeType": "text/html", "size": 2048, "description": "A page."}, uri="x:p")
     template = one({"name": "day"}, uri="x:{day}", enabled=False)
-    shown = render_resources({"resources": [page], "templates": [template], "servers": {"git": WELL}}, SCREEN)
+    shown = resources_of({"resources": [page], "templates": [template], "servers": {"git": WELL}}, SCREEN)
     assert shown.splitlines() == [
         "resources",
         "git/x:p",
@@ -65,8 +73,8 @@ def test_resources_and_templates_are_told_apart() -> None:
 
 def test_where_there_is_nothing_it_is_said() -> None:
     nothing: dict[str, Any] = {"prompts": [], "resources": [], "templates": [], "servers": {}}
-    assert render_prompts(nothing, SCREEN) == "No server has listed a prompt."
-    assert render_resources(nothing, SCREEN) == "No server has listed a resource."
+    assert prompts_of(nothing, SCREEN) == "No server has listed a prompt."
+    assert resources_of(nothing, SCREEN) == "No server has listed a resource."
 
 
 @pytest.mark.parametrize(
@@ -78,13 +86,13 @@ def test_the_first_sentence(text: object, first: str) -> None:
 
 def test_a_server_that_never_listed_is_told_apart() -> None:
     servers = {"db": {**WELL, "state": "failed", "reason": "no such file", "known": False}}
-    shown = render_prompts({"prompts": [], "servers": servers}, SCREEN)
+    shown = prompts_of({"prompts": [], "servers": servers}, SCREEN)
     assert shown.splitlines()[1] == "db is failed: no such file. It has listed nothing yet."
 
 
 def test_long_names_are_never_cut() -> None:
     uri = "file:///" + "a" * 300
-    shown = render_resources(
+    shown = resources_of(
         {"resources": [one({}, uri=uri)], "templates": [], "servers": {}}, Screen(40, colour=False)
     )
     assert shown.splitlines()[1] == f"git/{uri}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daemon.cli.control import DaemonUnreachable
-from daemon.cli.following import AWAY_SECONDS, GATHER_SECONDS, WAIT_SECONDS, Json, follow, news
+from daemon.cli.following import AWAY_SECONDS, GATHER_SECONDS, WAIT_SECONDS, follow, news
 
 if TYPE_CHECKING:
     import pytest
@@ -21,10 +21,10 @@ def test_each_answer_is_shown_and_a_daemon_that_is_away_is_told_once(
     monkeypatch.setattr("daemon.cli.following.time.sleep", waits.append)
     monkeypatch.setattr("daemon.cli.following.end_without_reader", lambda: None)
     gone = DaemonUnreachable("nobody listens\x1b[2J")
-    coming: list[Json | BaseException] = [{"next": 1}, gone, gone, {"next": 2}, KeyboardInterrupt()]
-    asked, shown = list[Json](), list[Json]()
+    coming: list[dict[str, Any] | BaseException] = [{"next": 1}, gone, gone, {"next": 2}, KeyboardInterrupt()]
+    asked, shown = list[dict[str, Any]](), list[dict[str, Any]]()
 
-    def after(seen: Json) -> Json:
+    def after(seen: dict[str, Any]) -> dict[str, Any]:
         asked.append(seen)
         came = coming.pop(0)
         if isinstance(came, BaseException):

@@ -15,23 +15,21 @@ if TYPE_CHECKING:
 main = implementation("sessions").main
 
 
-def loaded(**changed: Any) -> dict[str, Any]:
+def loaded(**changed: Any) -> Any:
     """A loaded tool as the daemon answers it."""
     known = {"server": "git", "name": "git_log", "status": "valid", "reason": "", "source": "manual"}
     return {**known, "loadedAt": 900.0, "age": 100, "schemaHash": "ab", "epoch": 3, **changed}
 
 
-def session(**changed: Any) -> dict[str, Any]:
+def session(**changed: Any) -> Any:
     """A session with a key as the daemon answers it."""
     known = {"key": "project", "number": None, "client": "agent 1", "connections": 1, "createdAt": 100.0}
     more = {"profile": None, "surface": None, "surfaceWhy": None, "seenAt": 950.0, "forgottenInSeconds": None}
     return {**known, **more, **changed}
 
 
-ALL: dict[str, Any] = {"sessions": [session(loaded=2, invalid=1)]}
-ONE: dict[str, Any] = session(
-    loaded=[loaded(), loaded(name="gone", status="invalid_deleted", reason="no more")]
-)
+ALL: Any = {"sessions": [session(loaded=2, invalid=1)]}
+ONE: Any = session(loaded=[loaded(), loaded(name="gone", status="invalid_deleted", reason="no more")])
 
 
 def test_json_of_all_is_the_daemons_answer(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +79,7 @@ def test_a_list_that_is_not_whole_says_so_and_is_one(
     assert "project" in shown
 
 
-MOVED: dict[str, Any] = {"key": "project", "number": None, "profile": "review", "moved": 2}
+MOVED: Any = {"key": "project", "number": None, "profile": "review", "moved": 2}
 
 
 def test_a_session_is_given_another_profile(control: Controls, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.status_servers import MAX_NAMED
 from daemon.cli.terminal import ROOMY, UNBOUNDED, Screen
+from daemon.operators.report_words import MAX_NAMED
 from tests.unit.cli.daemons import server
 from tests.unit.cli.test_status_view import NARROW, shown
 
 WELL = {"known": True, "recalled": False, "switchedOff": 0, "quarantined": {}, "hidden": {}, "listingError": ""}
 
 
-def listing(**changed: Any) -> dict[str, Any]:
+def listing(**changed: Any) -> Any:
     """A server of which something about its prompts is told."""
     return server(prompts=3, lists={"prompts": {**WELL, **changed}})
 

@@ -41,7 +41,7 @@ EVENT = {
 }
 
 
-def answered(of: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def answered(of: dict[str, Any] | None = None, **more: Any) -> Any:
     return {
         "name": "git",
         "server": of or server(),
@@ -53,7 +53,7 @@ def answered(of: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     }
 
 
-def shown(answer: dict[str, Any], width: int = 80) -> str:
+def shown(answer: Any, width: int = 80) -> str:
     return render_one(answer, now=NOW, screen=Screen(width=width, colour=False))
 
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
 
 
-def instance(name: str, **changed: Any) -> dict[str, Any]:
+def instance(name: str, **changed: Any) -> Any:
     """An instance as `status` answers it, well."""
     own = {"name": name, "workspace": None, "session": None, "idleMs": 90_000, "differs": False}
     return server(**{**own, **changed})
 
 
-def divided(*instances: dict[str, Any], **changed: Any) -> dict[str, Any]:
+def divided(*instances: dict[str, Any], **changed: Any) -> Any:
     return server(**{"share": "session", "pid": None, "instances": list(instances), **changed})
 
 

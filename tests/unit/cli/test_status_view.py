@@ -335,7 +335,7 @@ def test_what_saves_nothing_is_not_said_to(daemon: dict[str, object], said: str)
 
 
 def test_sessions_say_what_they_were_spared_unless_that_does_not_apply() -> None:
-    def session(number: int, spared: int | None) -> dict[str, Any]:
+    def session(number: int, spared: int | None) -> Any:
         savings = {"estimatedTokensNotSent": spared, "defersTools": spared is None}
         return session_of(number=number, client=f"client {number}", since=NOW, **savings)
 
@@ -404,6 +404,7 @@ def test_every_state_has_a_colour_and_colour_is_only_for_terminals() -> None:
 
 def test_what_is_over_by_the_morning_stands_below_the_table() -> None:
     of_notes = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
-    status = {**status_of({"notes": server()}), "lately": {"seconds": 43_200.0, "servers": {"notes": of_notes}}}
+    lately = {"seconds": 43_200.0, "servers": {"notes": of_notes}}
+    status = status_of({"notes": server()}) | {"lately": lately}
     lines = render(status, now=NOW, screen=NARROW).splitlines()
     assert lines[3] == "In the last 12h: notes was away 3h (mcpd events notes)"

@@ -15,7 +15,7 @@ from daemon.cli.use import parse_arguments
 SCREEN = Screen(width=100, colour=False)
 
 
-def answer(**changed: Any) -> dict[str, Any]:
+def answer(**changed: Any) -> Any:
     definition = {
         "name": "log",
         "title": "Git log",
@@ -30,7 +30,7 @@ def answer(**changed: Any) -> dict[str, Any]:
         },
         "annotations": {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False},
     }
-    known: dict[str, Any] = {
+    known: Any = {
         "server": "git",
         "tool": "log",
         "categories": ["git"],
@@ -95,7 +95,7 @@ def test_a_tool_without_arguments_or_example_says_so() -> None:
 @pytest.mark.parametrize(
     "example", [{}, {"a": "it's $HOME `x`"}, {"é": ["\u202e", "\n"]}, {"n": 1.5, "o": {"p": None}}]
 )
-def test_an_example_call_means_what_it_shows(example: dict[str, Any]) -> None:
+def test_an_example_call_means_what_it_shows(example: Any) -> None:
     program, command, name, *words = shlex.split(example_call(answer(example=example)))
     assert (program, command, name) == ("mcpd", "call", "git/log")
     assert json.loads(json.dumps(parse_arguments(words))) == example

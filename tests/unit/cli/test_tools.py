@@ -17,7 +17,14 @@ main = implementation("tools").main
 
 
 def tool(**changed: Any) -> dict[str, Any]:
-    known = {"server": "git", "description": "Shows it", "enabled": True, "listed": True, "available": True}
+    known = {
+        "server": "git",
+        "tool": "git_log",
+        "description": "Shows it",
+        "enabled": True,
+        "listed": True,
+        "available": True,
+    }
     return {**known, "schemaHash": "ab", **changed}
 
 
@@ -29,7 +36,7 @@ META = {
 ANSWER: dict[str, Any] = {
     "categories": {
         "history": {"description": "Versions", "servers": ["git"], "tools": {"git_log": tool()}},
-        "files": {"description": "", "servers": ["fs"], "tools": {"read": tool(server="fs")}},
+        "files": {"description": "", "servers": ["fs"], "tools": {"read": tool(server="fs", tool="read")}},
     },
     "surface": {"name": "category", "instructions": "Ask first.", "tools": [META]},
 }

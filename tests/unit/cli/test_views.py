@@ -20,14 +20,15 @@ NOW = 1000.0
 
 
 def shown(*sessions: dict[str, Any], screen: Screen = NARROW, **more: Any) -> str:
-    return render_sessions({"sessions": list(sessions), **more}, now=NOW, screen=screen)
+    answer: Any = {"sessions": list(sessions), **more}
+    return render_sessions(answer, now=NOW, screen=screen)
 
 
 def shown_one(*tools: dict[str, Any], screen: Screen = NARROW, **changed: Any) -> str:
     return render_session(session(loaded=list(tools), **changed), now=NOW, screen=screen)
 
 
-def anonymous(**changed: Any) -> dict[str, Any]:
+def anonymous(**changed: Any) -> Any:
     more = {"key": None, "number": 3, "seenAt": None, "createdAt": 958.0, "loaded": 0, "invalid": None}
     return session(**{**more, **changed})
 
@@ -120,15 +121,16 @@ SPELT = "\\x1b]0;owned\\x07\\u202e\\u200b[red]bold[/red]\\U000e0041{server}"
 def test_nothing_that_anybody_else_says_reaches_the_terminal_unescaped() -> None:
     evil = loaded(server=ATTACK, name=ATTACK, status="invalid_renamed", reason=ATTACK, renamedTo=ATTACK)
     named = session(key=ATTACK, client=ATTACK)
-    one = render_session({**named, "loaded": [evil]}, now=NOW, screen=PIPE)
+    one = render_session(named | {"loaded": [evil]}, now=NOW, screen=PIPE)
     everything = shown({**named, "loaded": 1, "invalid": 1}, screen=PIPE, incomplete=ATTACK)
     assert (one + everything).replace("\n", "").isprintable()
     # One: key, client, tool in the table (2) and below (2), reason, new name; all: key, client, what lacks.
     assert (one.count(SPELT), everything.count(SPELT)) == (8, 3)
 
 
-def category(tools: dict[str, Any], **changed: Any) -> dict[str, Any]:
-    return {"description": "Versions of files", "servers": ["git"], "tools": tools, **changed}
+def category(tools: dict[str, Any], **changed: Any) -> Any:
+    named = {name: {**tool, "tool": name} for name, tool in tools.items()}
+    return {"description": "Versions of files", "servers": ["git"], "tools": named, **changed}
 
 
 def test_a_category_is_a_heading_and_its_tools() -> None:

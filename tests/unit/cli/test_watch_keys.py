@@ -10,7 +10,7 @@ from daemon.cli.watch_view import MAX_FILTER, ORDERS, WatchChoices, WatchPage
 from daemon.states import ServerState
 from tests.unit.cli.daemons import down, server
 
-SERVERS: dict[str, Any] = {
+SERVERS: Any = {
     "git": server(calls=5, p95Ms=2.0, rssBytes=10),
     "time": down(),
     "files": server(calls=50, p95Ms=90.0, rssBytes=None),
@@ -18,7 +18,7 @@ SERVERS: dict[str, Any] = {
 }
 
 
-def pressed(*keys: str, servers: dict[str, Any] = SERVERS) -> WatchChoices:
+def pressed(*keys: str, servers: Any = SERVERS) -> WatchChoices:
     choices = WatchChoices(room=3)
     for key in keys:
         choices.press(key, servers)

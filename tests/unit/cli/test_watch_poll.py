@@ -27,7 +27,7 @@ class Asked:
         self._now = 0.0
         self._told = threading.Semaphore(0)
 
-    def look(self, server: str | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    def look(self, server: str | None) -> tuple[Any, Any]:
         self.wanted.append(server)
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
@@ -45,6 +45,16 @@ class Asked:
         assert self._told.acquire(timeout=PATIENCE)
 
 
+FIRST: Any = {"a": 1}
+SECOND: Any = {"a": 2}
+THIRD: Any = {"a": 3}
+
+
+def named(name: str) -> Any:
+    """What is told of one server."""
+    return {"name": name}
+
+
 def started(asked: Asked, every: float = NEVER) -> StatusPoll:
     poll = StatusPoll(asked.look, every, wall=asked.wall)
     poll.start(asked.tell)
@@ -57,17 +67,17 @@ def test_nothing_is_known_before_the_first_answer() -> None:
 
 
 def test_an_answer_is_a_picture_with_its_time() -> None:
-    poll = started(Asked({"a": 1}))
-    assert poll.picture == Picture(status={"a": 1}, at=2.0)
+    poll = started(Asked(FIRST))
+    assert poll.picture == Picture(status=FIRST, at=2.0)
     poll.stop()
 
 
 def test_another_server_is_asked_about_at_once_and_the_same_one_is_not() -> None:
-    asked = Asked({"a": 1}, {"a": 2})
+    asked = Asked(FIRST, SECOND)
     poll = started(asked)
     poll.see("git")
     asked.wait()
-    assert poll.picture == Picture(status={"a": 2}, one={"name": "git"}, at=4.0)
+    assert poll.picture == Picture(status=SECOND, one=named("git"), at=4.0)
     poll.see("git")
     poll.stop()
     assert asked.wanted == [None, "git"]
@@ -75,7 +85,7 @@ def test_another_server_is_asked_about_at_once_and_the_same_one_is_not() -> None
 
 @pytest.mark.parametrize("error", [DaemonUnreachable("gone"), RemoteFault(-1, "gone")])
 def test_a_daemon_that_is_away_leaves_its_last_picture(error: Exception) -> None:
-    asked = Asked({"a": 1}, error, error, {"a": 2})
+    asked = Asked(FIRST, error, error, SECOND)
     poll = started(asked)
 
     def next_of(name: str) -> Picture:
@@ -83,21 +93,21 @@ def test_a_daemon_that_is_away_leaves_its_last_picture(error: Exception) -> None
         asked.wait()
         return poll.picture
 
-    gone = Picture(status={"a": 1}, at=2.0, problem="gone", away=3.0)
+    gone = Picture(status=FIRST, at=2.0, problem="gone", away=3.0)
     assert next_of("x") == gone
     # Since when it has been away does not move on.
     assert next_of("y") == gone
-    assert next_of("z") == Picture(status={"a": 2}, one={"name": "z"}, at=6.0)
+    assert next_of("z") == Picture(status=SECOND, one=named("z"), at=6.0)
     poll.stop()
 
 
 def test_while_a_question_is_open_that_is_known() -> None:
     entered, leave = threading.Event(), threading.Event()
 
-    def look(_server: str | None) -> tuple[dict[str, Any], None]:
+    def look(_server: str | None) -> tuple[Any, None]:
         entered.set()
         assert leave.wait(PATIENCE)
-        return {"a": 1}, None
+        return FIRST, None
 
     asked = Asked()
     poll = StatusPoll(look, NEVER, wall=asked.wall)
@@ -111,12 +121,12 @@ def test_while_a_question_is_open_that_is_known() -> None:
 
 
 def test_it_is_asked_again_and_again() -> None:
-    asked = Asked({"a": 1}, {"a": 2}, {"a": 3}, KeyError("the script ends"))
+    asked = Asked(FIRST, SECOND, THIRD, KeyError("the script ends"))
     poll = started(asked, every=0.001)
     tell: Callable[[], None] = asked.wait
     for _ in range(3):
         tell()
-    assert poll.picture.status == {"a": 3}
+    assert poll.picture.status == THIRD
 
 
 def test_a_fault_of_ours_is_kept_for_who_shows_the_picture() -> None:

@@ -161,6 +161,6 @@ def test_a_long_page_is_scrolled_to_its_end_and_not_beyond() -> None:
 def test_the_night_has_one_line_below_the_table_if_there_is_room() -> None:
     of_notes = {"outages": 1, "awaySeconds": 10_800.0, "changed": [], "came": [], "went": []}
     lately = {"seconds": 43_200.0, "servers": dict.fromkeys(("notes", "weather", "git", "time"), of_notes)}
-    picture = Picture(status={**status_of({"notes": server()}), "lately": lately}, at=NOW)
+    picture = Picture(status=status_of({"notes": server()}) | {"lately": lately}, at=NOW)
     assert sum("In the last 12h: notes was away 3h;" in line for line in shown(picture)) == 1
     assert not any("In the last" in line for line in shown(picture, size=Size(80, 4)))

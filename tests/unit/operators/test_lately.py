@@ -58,6 +58,6 @@ async def test_only_the_last_hours_are_told() -> None:
     context.history.note(ready("alpha", now - LATELY_SECONDS + 60, awaySeconds=5.0))
     # Whoever took it out of the configuration needs to hear no more of it.
     context.history.note(ready("removed", now - LATELY_SECONDS + 60, awaySeconds=5.0))
-    told: dict[str, Any] = await lately(context)
+    told: Any = await lately(context)
     assert told["seconds"] == LATELY_SECONDS
     assert list(told["servers"]) == ["alpha"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SECRET = "reading"
 
 
-def told(server: str, reason: str) -> dict[str, Any]:
+def told(server: str, reason: str) -> Any:
     """The report of a server that is down for a reason; alpha was given a secret that is a plain word."""
     redactors = Redactors()
     entries = {name: {"command": name} for name in ("alpha", "beta")}
@@ -133,7 +133,7 @@ async def test_how_long_a_server_is_silent_is_told_as_of_now(autojump_clock: Moc
     server.pings = Keepalive(line, Timeouts(ping_interval=25, ping=10, missed_pings=100))
     context = operator_context(stage, upstreams={"alpha": server}, wall=lambda: 1000.0)
 
-    def told() -> dict[str, Any]:
+    def told() -> Any:
         return server_status(context, context.catalog.servers["alpha"], {})
 
     assert told()["pings"] == {"unanswered": 0, "lastMs": None, "lastHeardAt": 1000.0}
