@@ -122,7 +122,7 @@ class LoadedToolReport(TypedDict):
     """What has become of it, and when, as the history has it."""
 
 
-class RecentCalls(TypedDict):
+class LatelyCalls(TypedDict):
     """The calls of the last minutes."""
 
     minutes: int
@@ -176,7 +176,7 @@ class RunningReport(TypedDict):
     inFlight: int
     p50Ms: float | None
     p95Ms: float | None
-    recent: RecentCalls
+    recent: LatelyCalls
     pings: PingsReport | None
     protocol: str
     others: list[str]
