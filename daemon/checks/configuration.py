@@ -193,12 +193,14 @@ def clients(scene: Scene) -> Iterator[Finding]:
         return
     known = ConfiguredServers(servers=present.servers, variables={**present.variables, **scene.environ})
     own = find(machine, PROGRAMS.values()).own
-    for program in dict.fromkeys(each.program for each in own if each.name == OWN_NAME):
+    entries = [each for each in own if each.name == OWN_NAME]
+    for program in dict.fromkeys(each.program for each in entries):
+        apart = frozenset.intersection(*(each.left_out for each in entries if each.program is program))
         lookup = known.lookup(program, machine)
         try:
             _, rules = held_rules(program, machine, lookup, known.servers, Records(scene.state))
         except (ConfigError, DocumentError) as error:
             yield found("not-looked-at", place=program.title, problem=str(error).partition("\n")[0])
         else:
-            if rules:
+            if rules := [rule for rule in rules if not rule.servers <= apart]:
                 yield found("client-rules-void", title=program.title, client=program.name, rules=listed(rules))

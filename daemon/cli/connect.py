@@ -223,6 +223,12 @@ def _add_arguments(options: argparse.ArgumentParser) -> None:
         " resources, names and instructions (repeatable; not with --surface)",
     )
     options.add_argument(
+        "--without",
+        metavar="NAME",
+        action="append",
+        help="show nothing of this server, which the client has under its own name (repeatable)",
+    )
+    options.add_argument(
         "--session",
         metavar="KEY",
         type=lambda text: _checked(_fault_of_key, text),

@@ -170,14 +170,15 @@ class Installing(NamedTuple):
     """The servers that mcpd has."""
     scope: str = "user"
 
-    def held(self, program: ClientProgram) -> tuple[list[str], list[ToolRule]]:
-        """The servers of a client that mcpd has, and its rules that go by their names."""
-        lookup = self.known.lookup(program, self.machine)
-        return held_rules(program, self.machine, lookup, self.known.servers, records(), self.scope)
+    def kept(self, program: ClientProgram) -> tuple[Installation, list[ToolRule]]:
+        """How mcpd is put into a client, and the client's rules that go by names of its servers."""
+        ours, lookup = self.known.servers, self.known.lookup(program, self.machine)
+        theirs, rules = held_rules(program, self.machine, lookup, ours, records(), self.scope)
+        return keeping(self.wanted, theirs, rules, ours), rules
 
     def plans(self, program: ClientProgram) -> list[FilePlan]:
         """What is to be done with a client's files."""
-        wanted, lookup = keeping(self.wanted, *self.held(program)), self.known.lookup(program, self.machine)
+        wanted, lookup = self.kept(program)[0], self.known.lookup(program, self.machine)
         return install_plans(program, self.machine, wanted, self.scope, lookup, records())
 
     def is_pending(self, program: ClientProgram) -> bool:
@@ -199,8 +200,14 @@ class Installing(NamedTuple):
             elif not dry_run:
                 has_written = has_written or any(change.writes for change in changes)
                 say(*installed_in_words(program, changes))
-                if not self.wanted.one_to_one and (rules := self.held(program)[1]):
-                    say(f"  Its servers keep their names, for its own rules go by these: {listed(rules)}")
+                wanted, rules = self.kept(program)
+                if rules and not self.wanted.one_to_one:
+                    which = (
+                        f"Under their own names: {', '.join(sorted(wanted.apart))}"
+                        if wanted.apart
+                        else ("Its servers keep their names")
+                    )
+                    say(f"  {which}, for its own rules go by these: {listed(rules)}")
         if has_written and tells_more:
             print("It takes effect when a client is started anew. Undo: `mcpd uninstall CLIENT`, or --all.")
         return status
@@ -230,10 +237,14 @@ def install(options: argparse.Namespace) -> int:
 
 def _wanted(options: argparse.Namespace) -> Installation:
     socket = options.socket and str(Path(options.socket).absolute())
-    named = (("--socket", socket), ("--profile", options.profile), ("--surface", options.surface))
-    args = ("connect", *(word for name, value in named if value for word in (name, value)))
-    command = own_command(sys.argv[0])
-    return Installation(command=command, args=args, keep=options.keep, one_to_one=options.one_to_one)
+    named = (("--socket", socket), ("--profile", options.profile))
+    return Installation(
+        command=own_command(sys.argv[0]),
+        args=("connect", *(word for name, value in named if value for word in (name, value))),
+        surface=options.surface,
+        keep=options.keep,
+        one_to_one=options.one_to_one,
+    )
 
 
 def _known() -> ConfiguredServers:

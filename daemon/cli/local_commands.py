@@ -145,8 +145,8 @@ INSTALL = CommandLine(
     "Put `mcpd connect` into a client's configuration. Servers of the client that mcpd has, too, are taken"
     " out there, so that they are not started twice; those that it does not have stay and are named. The"
     " rest of the file, its comments and its order stay as they are. What it was is kept for `mcpd"
-    " uninstall`. A client with rules of its own about tools of these servers keeps each server under its"
-    " name (--one-to-one), so that they hold.",
+    " uninstall`. Servers that rules of the client's own are about keep their names there, so that the rules"
+    " hold.",
     examples=(
         "mcpd install claude-code codex",
         "mcpd install --all --dry-run",

@@ -162,6 +162,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """Whether tools are loaded on demand; None leaves it to the profile."""
     servers: tuple[str, ...] | None = ()
     """The servers that it wants to see as themselves; empty for none, None if it named them in no list."""
+    without: tuple[str, ...] | None = ()
+    """The servers that it wants to see nothing of; None if it named them in no list."""
 
 
 @attrs.frozen(kw_only=True)
@@ -183,7 +185,7 @@ class Selection:
     servers: tuple[str, ...] = ()
     """The servers that it sees as themselves, and no others; empty: what the profile and the surface show."""
     elsewhere: frozenset[str] = frozenset()
-    """The servers that only clients in other directories see."""
+    """The servers that only clients in other directories see, and those that it asked not to see."""
     metered: bool = False
     """Whether a limit counts its calls (`clients.rates`)."""
     denied: str = ""
@@ -247,7 +249,7 @@ class Client:
         self.select(config)
 
     def wish(self, hello: Mapping[str, object]) -> None:
-        """Take over what a bridge asks for on behalf of its client: profile, surface, lazy switch, servers.
+        """Take over what a bridge asks for on behalf of its client: profile, surface, lazy switch and servers.
 
         A name that does not exist denies everything: a profile restricts, and a typo must not show more than it
         would.
@@ -259,6 +261,7 @@ class Client:
                 surface=surface if isinstance(surface, str) else None,
                 lazy=lazy if isinstance(lazy, bool) else None,
                 servers=read_choice(hello.get("servers")),
+                without=read_choice(hello.get("without")),
             )
         )
         self.holds = hello.get("holds") is True
@@ -294,9 +297,10 @@ class Client:
     def move(self, profile: str) -> None:
         """Give the client another profile, whose surface and switches replace its wishes.
 
-        Whoever sees chosen servers goes on to see those, if the profile shows them.
+        Whoever sees chosen servers goes on to see those, if the profile shows them, and no others.
         """
-        self._change(Wishes(profile=profile, servers=self.wishes.servers or ()))
+        wishes = self.wishes
+        self._change(Wishes(profile=profile, servers=wishes.servers or (), without=wishes.without))
 
     def select(self, config: Config) -> Selection:
         """What the client gets under a configuration; resolved only if that or its wishes have changed."""
@@ -326,8 +330,9 @@ class Client:
         # A name that was asked for is checked also where the switches make no use of it.
         asked = wishes.surface or AUTO
         on_demand = not is_switched_off(config, profile, lazy=wishes.lazy)
-        if fault := fault_of_choice(config, profile, wishes.servers):
-            return self._deny(fault)
+        fault = fault_of_choice(config, profile, wishes.servers)
+        if fault or wishes.without is None:
+            return self._deny(fault or f"`without` is not a list of 1 to {MAX_CHOSEN} names of servers")
         elsewhere = self._elsewhere(config)
         if wishes.servers:
             servers = tuple(name for name in wishes.servers if name not in elsewhere)
@@ -346,9 +351,8 @@ class Client:
                 metered=is_metered(config, profile),
             )
         if choice.surface == AUTO:
-            choice = self._decided.of(
-                config, (self.visitor, profile.name, self.info), lambda: self._fit(profile)
-            )
+            who = self.visitor, profile.name, self.info
+            choice = self._decided.of(config, who, lambda: self._fit(profile))
         name = choice.surface
         for each in (asked, name):
             if each not in surfaces and each != AUTO:
@@ -361,7 +365,7 @@ class Client:
             client=self.name,
             on_demand=on_demand,
             preload=profile.preloaded if name == PRELOADING else (),
-            elsewhere=elsewhere,
+            elsewhere=elsewhere.union(wishes.without),
             metered=is_metered(config, profile),
         )
 

@@ -178,7 +178,11 @@ def test_what_an_agents_own_rules_forbid_stays_forbidden(desk: Desk) -> None:
     before = settings.read_bytes(), config.read_bytes(), _servers(desk)
 
     said = desk.mcpd("up", "--yes", "--no-service", "--clients", "claude", "codex")
-    assert said.count("Its servers keep their names, for its own rules go by these: ") == 2
+    assert said.count("  Under their own names: memory, for its own rules go by these: ") == 2
+    assert list(_servers(desk)) == ["memory", "mcpd"]
+    assert _servers(desk)["mcpd"]["args"][-2:] == ["--without", "memory"]
+    # What no rule is about is behind mcpd's entry.
+    assert "+9.0h" in desk.claude({"name": "mcp__mcpd__convert_time", "arguments": ARGUMENTS})
     assert "Needs attention: nothing." in said
     assert "memory: ready" in said
 

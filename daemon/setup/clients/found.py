@@ -16,7 +16,7 @@ from daemon.config.translation import translated
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import read_document
 from daemon.errors import ConfigError
-from daemon.setup.clients.installing import at, is_own
+from daemon.setup.clients.installing import at, is_own, left_out
 from daemon.setup.clients.programs import NotTaken
 from daemon.setup.moved_secrets import asked_as_variables, in_our_words
 
@@ -42,6 +42,8 @@ class Origin:
     """In which of its files."""
     name: str
     """Its name there."""
+    left_out: frozenset[str] = frozenset()
+    """Of mcpd itself: the servers that it shows nothing of there."""
 
     @property
     def is_local(self) -> bool:
@@ -121,7 +123,7 @@ def find(machine: Machine, programs: Iterable[ClientProgram]) -> ClientServers:
                 origin = Origin(program=program, place=place, name=name)
                 match read_entry(origin, written, machine):
                     case None:
-                        own.append(origin)
+                        own.append(attrs.evolve(origin, left_out=frozenset(left_out(written))))
                     case str(why):
                         left.append(LeftServer(origin=origin, why=why))
                     case found:

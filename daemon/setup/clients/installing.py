@@ -50,10 +50,14 @@ def is_own(entry: object) -> bool:
 
     Also behind a runner: `uvx … mcpd connect`.
     """
-    if not isinstance(entry, dict):
-        return False
-    words = [*_words(entry.get("command", entry.get("cmd"))), *_words(entry.get("args"))]
+    words = _command_line(entry)
     return (OWN_NAME, "connect") in pairwise([PurePath(word).name for word in words[:1]] + words[1:])
+
+
+def _command_line(entry: object) -> list[str]:
+    if not isinstance(entry, dict):
+        return []
+    return [*_words(entry.get("command", entry.get("cmd"))), *_words(entry.get("args"))]
 
 
 def _words(value: object) -> Iterator[str]:
@@ -148,6 +152,15 @@ def _named(item: object) -> str | None:
     return name if isinstance(name, str) else None
 
 
+WITHOUT = "--without"
+"""The option of `mcpd connect` that names a server to show nothing of."""
+
+
+def left_out(entry: object) -> set[str]:
+    """The servers that an entry of mcpd's, as any client writes it, shows nothing of."""
+    return {name for option, name in pairwise(_command_line(entry)) if option == WITHOUT}
+
+
 LAUNCH = frozenset({
     "args", "bearer_token_env_var", "cmd", "command", "cwd", "env", "envFile", "env_http_headers", "env_keys",
     "env_vars", "environment", "envs", "headers", "httpUrl", "http_headers", "requestOptions", "serverUrl",
@@ -164,10 +177,20 @@ class Installation:
     """The program `mcpd`: an absolute path."""
     args: tuple[str, ...] = ("connect",)
     """What it is given."""
+    surface: str | None = None
+    """The surface that it shows where servers are not themselves; None: what fits the client."""
     keep: bool = False
     """Whether the client's servers stay, those that mcpd has too."""
     one_to_one: bool = False
     """Whether each of them is reached through mcpd under its own name, instead of all through one."""
+    apart: frozenset[str] = frozenset()
+    """The servers of mcpd's that are not reached through that one, and keep their own names in the client."""
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What mcpd is given where it shows all servers together."""
+        surface = ("--surface", self.surface) if self.surface else ()
+        return (*self.args, *surface, *(word for name in sorted(self.apart) for word in (WITHOUT, name)))
 
 
 @attrs.frozen(kw_only=True)
@@ -214,7 +237,7 @@ def put_in(
                 continue
             taken.append(member.name)
             changed.append(member)
-            if wanted.one_to_one:
+            if wanted.one_to_one or name in wanted.apart:
                 args = (*wanted.args, "--server", name)
                 _rewrite(document, member, place.shape.write(wanted.command, args))
             else:
@@ -225,7 +248,7 @@ def put_in(
             raise DocumentError(
                 f"{into.path} has a server '{OWN_NAME}' that is not mcpd: rename it there, then try again"
             )
-        own.put(document, into.shape.write(wanted.command, wanted.args))
+        own.put(document, into.shape.write(wanted.command, wanted.shared))
         changed.append(own)
     return PutIn(text=document.text(), members=tuple(changed), taken=tuple(taken), left=tuple(left))
 

@@ -1,8 +1,8 @@
 """The rules that a client has about tools by their names, as far as they are about servers that mcpd has.
 
 Behind one entry for all servers, tools have other names: `mcp__memory__delete_entities` is
-`mcp__mcpd__delete_entities`, or an argument of a meta-tool, and a rule about the former holds no more. Such a
-client's servers keep their names (`Installation.one_to_one`), so that each rule goes on to mean what it said.
+`mcp__mcpd__delete_entities`, or an argument of a meta-tool, and a rule about the former holds no more. So the
+servers that rules are about keep their names, and are left out of that entry (`Installation.apart`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
     from daemon.setup.clients.records import Records
 
+MOST_APART = 64
+"""Servers that are left out of the entry for all: as many as `mcpd connect` may be told (`MAX_CHOSEN`)."""
+
 SHOWN = 3
 """Rules that a sentence names: enough to see which are meant."""
 
@@ -45,6 +48,8 @@ class ToolRule:
     """As it is written: `mcp__memory__delete_entities`; of a key of a server's entry, its trail."""
     path: Path
     """The file."""
+    servers: frozenset[str]
+    """The servers that it is about, by mcpd's names."""
     allows: bool = False
     """Whether all that it does is to let calls through: without it the client asks."""
 
@@ -56,8 +61,10 @@ def held_rules(
     ours: Collection[str],
     records: Records,
     scope: str = "user",
-) -> tuple[list[str], list[ToolRule]]:
+) -> tuple[frozenset[str], list[ToolRule]]:
     """The servers of a client that mcpd has, and the rules that would hold no more behind one entry for all.
+
+    The servers go by mcpd's names.
 
     Args:
         program: the client.
@@ -72,13 +79,13 @@ def held_rules(
         ConfigError, DocumentError: a file cannot be read, so nobody knows what it forbids.
     """
     found = list(_members(program, machine, records))
-    theirs = {
-        member.name
-        for place, member, entry in found
-        if place.scope in SCOPES[scope] and known(place, member.name, entry) is not None
-    }
+    theirs = dict[str, set[str]]()
+    for listed_in, member, entry in found:
+        if listed_in.scope in SCOPES[scope] and (name := known(listed_in, member.name, entry)):
+            theirs.setdefault(member.name, set()).add(name)
+    own = frozenset[str]().union(*theirs.values())
     rules = [
-        ToolRule(text=f"{member.name}.{key}", path=place.path)
+        ToolRule(text=f"{member.name}.{key}", path=place.path, servers=frozenset(theirs[member.name]))
         for place, member, entry in found
         if member.name in theirs and isinstance(entry, dict)
         for key, value in entry.items()
@@ -91,22 +98,37 @@ def held_rules(
         if place.path not in values:
             values[place.path] = _said(place)
         for text, allows in _written(place, values[place.path]):
-            concerned = theirs if allows else theirs.union(ours)
-            is_bare = theirs and place.own and _BARE.fullmatch(text) and text not in place.own
-            if is_bare or any(_is_about(text, each, called) for each in concerned for called in place.called):
-                rules.append(ToolRule(text=text, path=place.path, allows=allows))
-    return sorted(theirs), list(dict.fromkeys(rules))
+            names = theirs.keys() if allows else theirs.keys() | set(ours)
+            about = {name for name in names if any(_is_about(text, name, each) for each in place.called)}
+            servers = frozenset(() if allows else about.intersection(ours))
+            servers = servers.union(*(theirs[name] for name in about & theirs.keys()))
+            if theirs and place.own and _BARE.fullmatch(text) and text not in place.own:
+                servers = own.union(ours)
+            if servers:
+                rules.append(ToolRule(text=text, path=place.path, servers=servers, allows=allows))
+    return own, list(dict.fromkeys(rules))
 
 
-def keeping(wanted: Installation, theirs: Collection[str], rules: Collection[ToolRule]) -> Installation:
+def keeping(
+    wanted: Installation, theirs: Collection[str], rules: Collection[ToolRule], ours: Collection[str]
+) -> Installation:
     """How mcpd is put into a client with rules, so that they go on to hold.
+
+    Args:
+        wanted: how it is to be put in.
+        theirs: the client's servers that mcpd has (`held_rules`).
+        rules: its rules.
+        ours: the names of mcpd's servers.
 
     Raises:
         DocumentError: they cannot, in the way that is asked for.
     """
     if not rules or wanted.one_to_one:
         return wanted
-    if wanted.keep or "--surface" in wanted.args:
+    apart = frozenset[str]().union(*(rule.servers for rule in rules))
+    if not apart.issuperset(ours) and len(apart) <= MOST_APART:
+        return attrs.evolve(wanted, apart=apart)
+    if wanted.keep or wanted.surface:
         how = "leave out --keep and --surface, so that its servers keep their names"
     elif not theirs:
         how = "mcpd would show it the tools of these servers under other names"
@@ -200,7 +222,9 @@ def _is_about(text: str, server: str, called: str) -> bool:
         return text in names
     base = called.partition("{}")[0]
     for part in (each.strip("^$() ") for each in text.split("|")):
-        head = _WILD.split(part, maxsplit=1)[0]
+        # `Mcp(` is no beginning of a group.
+        plain = len(base) if part.startswith(base) else 0
+        head = part[:plain] + _WILD.split(part[plain:], maxsplit=1)[0]
         for stem in map(called.format, names):
             if stem in part or re.search(rf"{re.escape(stem.rstrip('_:,'))}(?![\w-])", part):
                 return True

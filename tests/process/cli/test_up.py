@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.harness import RawClient
 from tests.process.setup.users import ARGS, PROGRAM, User, user
 from tests.terminals import Typing
 
@@ -94,6 +95,43 @@ def test_a_client_with_rules_keeps_its_names_and_one_whose_rules_cannot_be_read_
     text = cursor.read_text().removesuffix(" // mine\n")
     assert json.loads(text)["mcpServers"]["echo"]["args"][-2:] == ["--server", "echo"]
     assert here.mcpd("up", *CLIENTS).returncode == 0
+    assert here.mcpd("uninstall", "cursor", "codex").returncode == 0
+    assert contents(here) == before
+
+
+def test_only_the_servers_that_rules_are_about_keep_their_names(here: User) -> None:
+    cursor = files(here)[0]
+    rules = cursor.with_name("cli-config.json")
+    rules.write_text('{"permissions": {"deny": ["Mcp(echo:echo)"]}}')
+    other = {"command": PROGRAM, "args": [*ARGS, "--name", "other"]}
+    servers = {"echo": json.loads(ENTRY), "other": other}
+    cursor.write_text(json.dumps({"mcpServers": servers}) + " // mine\n")
+    before = contents(here)
+    done = here.mcpd("up", "--yes", *CLIENTS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        f"Under their own names: echo, for its own rules go by these: Mcp(echo:echo) in {rules}" in done.stdout
+    )
+    made = json.loads(cursor.read_text().removesuffix(" // mine\n"))["mcpServers"]
+    assert list(made) == ["echo", "mcpd"]
+    assert made["echo"]["args"][-2:] == ["--server", "echo"]
+    assert made["mcpd"]["args"] == ["connect", "--without", "echo"]
+    # Behind the entry for all, what is denied can be called by no name.
+    with RawClient(here.front) as client:
+        client.hello(without=["echo"])
+        listed = client.ask("tools/list")
+        called = {"category": "echo", "name": "echo", "args": {"text": "x"}}
+        refused = client.ask("tools/call", {"name": "call-category-tool", "arguments": called})
+    assert "- other: " in json.dumps(listed)
+    assert "- echo: " not in json.dumps(listed)
+    assert refused["result"]["isError"]
+    assert "rules" not in here.mcpd("doctor").stdout
+    # A rule that comes later is told, and `install` has it hold.
+    rules.write_text('{"permissions": {"deny": ["Mcp(echo:echo)", "Mcp(other:echo)"]}}')
+    assert "Mcp(other:echo)" in here.mcpd("doctor").stdout
+    assert here.mcpd("install", "cursor").returncode == 0
+    made = json.loads(cursor.read_text().removesuffix(" // mine\n"))["mcpServers"]
+    assert [each["args"][-2:] for each in made.values()] == [["--server", "echo"], ["--server", "other"]]
     assert here.mcpd("uninstall", "cursor", "codex").returncode == 0
     assert contents(here) == before
 

@@ -117,6 +117,14 @@ def test_a_client_with_chosen_servers_keeps_them_wherever_it_is_moved() -> None:
     assert it.select(now).denied == ""
 
 
+def test_a_client_sees_nothing_of_servers_that_it_has_elsewhere_wherever_it_is_moved() -> None:
+    it, now = client({"without": ["alpha"]}), config(profiles=PROFILES)
+    assert it.select(now).elsewhere == {"alpha"}
+    it.move("small")
+    assert it.select(now).elsewhere == {"alpha"}
+    assert "not a list" in client({"without": "alpha"}).select(now).denied
+
+
 def test_a_surface_beside_servers_changes_nothing_and_itself_is_none_to_ask_for() -> None:
     now = config(profiles=PROFILES)
     assert client({"servers": ["alpha"], "surface": "browse"}).select(now).surface.name == "itself"

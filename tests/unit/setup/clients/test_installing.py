@@ -25,6 +25,7 @@ WAYS = {
     "all": MCPD,
     "keep": attrs.evolve(MCPD, keep=True),
     "one-to-one": attrs.evolve(MCPD, one_to_one=True),
+    "apart": attrs.evolve(MCPD, apart=frozenset({"git", "my.server"})),
 }
 
 
@@ -63,7 +64,7 @@ def test_only_servers_are_touched_and_what_is_edited_since_stays(
     assert set(left) == (made.keys() - known if way != "keep" else set())
     assert _without_servers(record.installed, place) == _without_servers(before, place)
     names = {member.name for member in members(says(record.installed, place), place.trail, listed=place.listed)}
-    gone = set(taken) if way == "all" else set()
+    gone = set(taken) - WAYS[way].apart if way in {"all", "apart"} else set()
     assert names == (made.keys() - gone) | ({"mcpd"} if way != "one-to-one" else set())
 
     assert take_out(record, record.installed).text == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from daemon.documents.files import DocumentError
@@ -13,7 +14,7 @@ from daemon.setup.clients.importing import ConfiguredServers
 from daemon.setup.clients.installing import Installation
 from daemon.setup.clients.known_programs import PROGRAMS
 from daemon.setup.clients.records import Records
-from daemon.setup.clients.rules import held_rules, keeping
+from daemon.setup.clients.rules import ToolRule, held_rules, keeping
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def settings(kind: str, *texts: str) -> Files:
     return {".claude/settings.json": {"permissions": {kind: list(texts)}}}
 
 
-def rules(at: Path, client: str, files: Files) -> list[str]:
+def rules(at: Path, client: str, files: Files) -> list[ToolRule]:
     """The rules that are found of a client with these files in the user's home directory."""
     here = machine(at)
     for name, said in files.items():
@@ -43,8 +44,11 @@ def rules(at: Path, client: str, files: Files) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(said if isinstance(said, str) else json.dumps(said))
     program = PROGRAMS[client]
-    found = held_rules(program, here, KNOWN.lookup(program, here), KNOWN.servers, Records(at / "state"))[1]
-    return [rule.text for rule in found]
+    return held_rules(program, here, KNOWN.lookup(program, here), KNOWN.servers, Records(at / "state"))[1]
+
+
+def texts(at: Path, client: str, files: Files) -> list[str]:
+    return sorted(rule.text for rule in rules(at, client, files))
 
 
 CODEX = '[mcp_servers.memory]\ncommand = "npx"\nargs = ["-y", "@modelcontextprotocol/server-memory"]\n'
@@ -183,7 +187,7 @@ def test_rules_about_servers_that_mcpd_has_are_found(
     tmp_path: Path, client: str, files: Files, wanted: list[str]
 ) -> None:
     said = json.loads(json.dumps(files).replace("{home}", str(tmp_path / "home")))
-    assert sorted(rules(tmp_path, client, said)) == wanted
+    assert texts(tmp_path, client, said) == wanted
 
 
 @pytest.mark.parametrize(
@@ -223,7 +227,7 @@ def test_the_rules_of_the_administrator_are_found(
         path = tmp_path / "etc" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(said)
-    assert sorted(rules(tmp_path, client, files)) == wanted
+    assert texts(tmp_path, client, files) == wanted
 
 
 def test_where_rules_cannot_be_read_nobody_knows_what_they_forbid(tmp_path: Path) -> None:
@@ -240,11 +244,49 @@ def test_a_client_with_rules_keeps_its_servers_names_or_stays_as_it_is(tmp_path:
     theirs, found = held_rules(
         program, here, KNOWN.lookup(program, here), KNOWN.servers, Records(tmp_path / "state")
     )
-    assert theirs == ["memory"]
+    assert theirs == {"memory"}
     wanted = Installation(command="/bin/mcpd")
-    assert keeping(wanted, theirs, found).one_to_one
-    assert keeping(wanted, theirs, []) == wanted
+    assert keeping(wanted, theirs, [], KNOWN.servers) == wanted
+    # The others are behind one entry; where there are no others, there is none.
+    kept = keeping(wanted, theirs, found, KNOWN.servers)
+    assert (kept.apart, kept.one_to_one) == (frozenset({"memory"}), False)
+    assert keeping(wanted, theirs, found, ["memory"]).one_to_one
+    assert keeping(attrs.evolve(wanted, keep=True), (), found, KNOWN.servers).apart == {"memory"}
     with pytest.raises(DocumentError, match="leave out --keep and --surface"):
-        keeping(Installation(command="/bin/mcpd", keep=True), theirs, found)
+        keeping(attrs.evolve(wanted, surface="full"), theirs, found, ["memory"])
     with pytest.raises(DocumentError, match="mcp__memory__x in "):
-        keeping(wanted, [], found)
+        keeping(wanted, (), found, ["memory"])
+
+
+@pytest.mark.parametrize(
+    ("client", "files", "servers"),
+    [
+        ("claude-code", CLAUDE | settings("deny", "mcp__memory__x"), {"memory"}),
+        ("claude-code", settings("deny", "mcp__time__*"), {"time"}),
+        ("claude-code", CLAUDE | settings("ask", "mcp__*__x"), {"memory", "time"}),
+        ("claude-code", CLAUDE | settings("allow", "mcp__*__x"), {"memory"}),
+        (
+            "cursor",
+            {
+                ".cursor/mcp.json": {"mcpServers": {"memory": MEMORY, "t": {"command": "time"}}},
+                ".cursor/cli-config.json": {"permissions": {"deny": ["Mcp(memory:x)"]}},
+            },
+            {"memory"},
+        ),
+        # The client's `time` is the `memory` of mcpd's, whose `time` a rule may mean as well.
+        (
+            "claude-code",
+            {".claude.json": {"mcpServers": {"time": MEMORY}}} | settings("deny", "mcp__time__x"),
+            {"memory", "time"},
+        ),
+        (
+            "gemini",
+            {".gemini/settings.json": {"mcpServers": {"memory": MEMORY}, "excludeTools": ["x"]}},
+            {"memory", "time"},
+        ),
+    ],
+)
+def test_a_rule_is_about_servers_by_mcpds_names(
+    tmp_path: Path, client: str, files: Files, servers: set[str]
+) -> None:
+    assert [rule.servers for rule in rules(tmp_path, client, files)] == [servers]
