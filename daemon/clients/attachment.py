@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
+from daemon.clients.links import links_of
 from daemon.clients.server_requests import declared_in
 from daemon.config.model import USUAL
 from daemon.errors import CallError, ToolDisabled
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Client, Selection
     from daemon.clients.context import SessionContext
-    from daemon.clients.links import Links
     from daemon.clients.sessions import SessionState
     from daemon.config.model import Profile
     from daemon.model import ToolKey
@@ -262,12 +262,12 @@ class Attachment:
         return client.selection if client.config is config else client.select(config)
 
     @property
-    def links(self) -> Links:
-        """What its results have linked to (`clients.links`)."""
+    def links(self) -> dict[str, str]:
+        """The servers by the URIs that its results have linked to (`clients.links`)."""
         visitor = self._client.visitor
         if visitor.keeps or self.state.key is not None:
             return self.state.links
-        return self._context.links.of(visitor.owner, self.selection.profile.name)
+        return links_of(self._context.links, visitor.owner, self.selection.profile.name)
 
     def request(self, request_id: bytes, turn: int, *, modern: bool = False) -> Request:
         """Make the request that arrived in that turn."""
@@ -320,7 +320,7 @@ class Attachment:
             profile=selection.profile,
             now=context.wall,
             means=context.means,
-            linked=self.links.servers,
+            linked=self.links,
             keeps=False,
         )
         if self._is_kept:

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 
 from daemon import protocol
 from daemon.catalog.authorship import UnsafeQuestion
-from daemon.clients.links import linked_in
+from daemon.clients.links import linked_in, note_links
 from daemon.clients.server_requests import NOTHING as NO_CAPABILITIES
 from daemon.clients.server_requests import (
     ServerRequests,
@@ -23,7 +23,6 @@ from daemon.clients.server_requests import (
     concerns_client,
     read_refusal,
     with_author,
-    without_secrets,
 )
 from daemon.clients.subscribers import LEVELS, rank_in, wished_rank
 from daemon.errors import (
@@ -251,8 +250,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
         """
         assert self.upstream is not None, "only a server refuses"
         upstream, asking = self.upstream, self.calls.server_requests
-        redact = self.calls.context.redact.of(upstream.of)
-        told = read_refusal(error, redact)
+        told = read_refusal(error, self.calls.context.redact.of(upstream.of))
         if (
             asking.takes_url(upstream.name, error)
             or (self.request.modern and concerns_client(error, self.others))
@@ -260,7 +258,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
             or self.code_of(told) is not None
         ):
             try:
-                refusal = with_author(upstream.of, without_secrets(error, redact))
+                refusal = with_author(upstream.of, told)
             except UnsafeQuestion as unsafe:
                 asking.unsafe(upstream.of, unsafe)
                 self.lost(UpstreamCallError(f"server {upstream.of} asks what no user is shown: {unsafe}"))
@@ -431,7 +429,7 @@ class CallsInFlight:
             result = protocol.completed(bytes(result))
         self._peer.answer(request.id, result)
         if call.upstream is not None and call.upstream.has_resources:
-            request.session.links.note(call.upstream.of, linked_in(result))
+            note_links(request.session.links, call.upstream.of, linked_in(result))
         failed = outcome == "ok" and is_error(result)
         self._record(call, outcome, failed=failed)
         if failed or outcome != "ok":

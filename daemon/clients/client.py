@@ -411,23 +411,3 @@ class DecidedSurfaces:
             known = decide()
             keep_latest(self._known, client, known, MAX_DECIDED)
         return known
-
-
-MAX_MOVED = 1000
-"""Moved sessions with a key that are remembered, most recently moved: an operator moves a few."""
-
-
-class Moves:
-    """The profiles that operators have given to sessions with a key."""
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._moved: dict[str, str] = {}
-
-    def of(self, key: str | None) -> str | None:
-        """The profile that a session was moved to; None if it was not moved."""
-        return None if key is None else self._moved.get(key)
-
-    def note(self, key: str, profile: str) -> None:
-        """Give the session with this key another profile from now on."""
-        keep_latest(self._moved, key, profile, MAX_MOVED)

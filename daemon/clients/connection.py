@@ -14,12 +14,17 @@ from daemon.clients.list_changes import ListChanges, Savings
 from daemon.clients.notifications import ConnectedClient
 from daemon.clients.server_requests import has
 from daemon.clients.waits import Tasks
+from daemon.errors import CallError, ResourceDisabled, UnknownResource
 from daemon.history.event import Event, EventKind
+from daemon.protocol import RESOURCE_NOT_FOUND
 from daemon.surfaces.base import View
 from daemon.surfaces.table import ClientInfo, may_defer
 from daemon.wire import envelope
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Principal, Selection
     from daemon.clients.context import SessionContext
@@ -155,10 +160,30 @@ class ClientConnection:
             self._seen, self._servers = (catalog, selection.profile), frozenset(view.servers)
         return self.client.has(server, self._servers)
 
+    def serve_later(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
+        """Serve a request in a task, which ends with the connection; `what` is the request in words."""
+        self.tasks.later(self._serve, request_id, what, serve)
+
+    async def _serve(self, request_id: bytes, what: str, serve: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await serve()
+        except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
+            self.fail(request_id, what, error)
+        self.context.outbox.flush()
+
     def fail(self, request_id: bytes, method: str, error: Exception) -> None:
         """Answer a request with what went wrong; a fault of ours costs the request, not the connection."""
         if isinstance(error, (msgspec.MsgspecError, UnknownCursor)):
             self.peer.refuse(request_id, envelope.INVALID_PARAMS, f"Invalid params: {error}")
+            return
+        if isinstance(error, RemoteError):
+            self.peer.refuse(request_id, error.code, error.message)
+            return
+        if isinstance(error, CallError):
+            unknown = isinstance(error, UnknownResource | ResourceDisabled)
+            code = RESOURCE_NOT_FOUND if unknown else envelope.INTERNAL_ERROR
+            data = {"code": error.code, **error.details}
+            self.peer.refuse(request_id, code, f"{error.code}: {error.message}", data)
             return
         self.client_log.opt(exception=error).error("a fault of mcpd's own while serving {}", method)
         self.peer.refuse(request_id, envelope.INTERNAL_ERROR, f"Internal error: {type(error).__name__}")

@@ -11,7 +11,6 @@ from daemon.clients.audience import ConnectedClients
 from daemon.clients.client import DecidedSurfaces
 from daemon.clients.grants import AgreedCalls, Grants
 from daemon.clients.input_required import RequestStates
-from daemon.clients.links import LinksOfVisitors
 from daemon.clients.rates import CallRates
 
 if TYPE_CHECKING:
@@ -78,8 +77,8 @@ class SessionContext:
     """Which kinds of clients ask for their tools when they are notified of a change, by name and version."""
     rates: CallRates = attrs.field(factory=CallRates)
     """Calls a minute of servers and profiles."""
-    links: LinksOfVisitors = attrs.field(factory=LinksOfVisitors)
-    """What clients without sessions were given links to."""
+    links: dict[tuple[str, str], dict[str, str]] = attrs.field(factory=dict)
+    """What clients without sessions were given links to (`links.links_of`)."""
     decided: DecidedSurfaces = attrs.field(factory=DecidedSurfaces)
     """The surfaces that were found to fit clients without sessions."""
     logins: LoginRuns | None = None
@@ -93,8 +92,8 @@ class SessionContext:
     """Takes what happens to sessions."""
     gather: Callable[[Event], None] = lambda _event: None
     """Takes refusals of calls, which may be many."""
-    moved: Callable[[str | None], str | None] = lambda _key: None
-    """The profile that an operator has given the session with this key, if any (`clients.client`)."""
+    moves: Mapping[str, str] = attrs.field(factory=dict)
+    """The profiles that operators have given to sessions, by their keys."""
 
 
 @attrs.frozen(kw_only=True)

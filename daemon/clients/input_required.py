@@ -181,7 +181,7 @@ class InputRequest(Struct):
     """One thing that a server needs of a client."""
 
     method: str
-    params: Raw | UnsetType = UNSET
+    params: Raw = Raw(b"{}")
 
 
 class InputRequired(Struct):

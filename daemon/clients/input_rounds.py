@@ -282,7 +282,7 @@ def _put(asked: Questions, call: ClientCall, key: str, needed: InputRequest) -> 
         asked.refuse(method, "no client can be asked that")
         return
     try:
-        params = authored(server, method, None if needed.params is UNSET else Raw(bytes(needed.params)))
+        params = authored(server, method, Raw(bytes(needed.params)))
     except UnsafeQuestion as error:
         call.calls.server_requests.unsafe(server, error)
         asked.refuse(method, f"no user is shown it: {error}")
@@ -296,12 +296,7 @@ def _authored(server: str, result: Buffer, needed: InputRequired) -> bytes:
     """A result that asks a client for input, with the words that name the server."""
     members = _decode_members(result)
     asked = {
-        key: {
-            "method": each.method,
-            "params": Raw(b"{}")
-            if each.params is UNSET
-            else authored(server, each.method, Raw(bytes(each.params))),
-        }
+        key: {"method": each.method, "params": authored(server, each.method, Raw(bytes(each.params)))}
         for key, each in (needed.inputRequests or {}).items()
     }
     if asked:

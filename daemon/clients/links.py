@@ -6,17 +6,14 @@ are looked through only if their server has resources, and decoded only if they 
 
 from __future__ import annotations
 
-from contextlib import suppress
-from itertools import chain, islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
 
 from daemon.kit.mailbox import keep_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from daemon.wire.envelope import Buffer
 
@@ -31,71 +28,27 @@ LOOKED_THROUGH = 256 * 1024
 fewer. What a longer one links to is found as if it had not been linked."""
 
 LONGEST = 4096
-"""Bytes of the longest URI that is remembered: a server may link to a thousand."""
+"""Characters of the longest URI that is remembered: a server may link to a thousand."""
 
 MARKERS = (b'"resource', b'"contents"')
 """What a result with a resource in it has in it: both types of content that name one begin with the first (MCP,
 `resource` and `resource_link`), what was read of one is the second."""
 
 
-class _ContentBlock(Struct):
-    type: Raw = Raw(b"null")
-    uri: Raw = Raw(b"null")
-    resource: Raw = Raw(b"null")
+def note_links(links: dict[str, str], server: str, uris: Iterable[str]) -> None:
+    """Remember that a server has linked to these; `links` has the servers by URI, the newest last."""
+    for uri in uris:
+        keep_latest(links, uri, server, MAX_LINKS)
 
 
-class _PromptMessage(Struct):
-    content: Raw = Raw(b"null")
-
-
-class _Result(Struct):
-    content: list[_ContentBlock] | UnsetType = UNSET
-    messages: list[_PromptMessage] | UnsetType = UNSET
-    contents: list[_ContentBlock] | UnsetType = UNSET
-
-
-_decode = msgspec.json.Decoder(_Result).decode
-_decode_block = msgspec.json.Decoder(_ContentBlock).decode
-_decode_text = msgspec.json.Decoder(str).decode
-_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-
-LINK, EMBEDDED = Raw(b'"resource_link"'), Raw(b'"resource"')
-"""The types of those blocks of content, raw."""
-
-_B = TypeVar("_B")
-
-
-class Links:
-    """The servers that have linked to resources, by the resources' URIs."""
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self.servers: dict[str, str] = {}
-        """The servers by the URIs that they have linked to, the newest last."""
-
-    def note(self, server: str, uris: Iterable[str]) -> None:
-        """Remember that a server has linked to these."""
-        for uri in uris:
-            keep_latest(self.servers, uri, server, MAX_LINKS)
-
-
-class LinksOfVisitors:
-    """The links of clients whose requests have no session, together for all that are one visitor.
+def links_of(visitors: dict[tuple[str, str], dict[str, str]], owner: str, profile: str) -> dict[str, str]:
+    """The links of all clients without sessions that are one visitor, and use one profile.
 
     Nothing tells such clients apart (`clients.client.Principal.keeps`); they are allowed the same.
     """
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._links: dict[tuple[str, str], Links] = {}
-
-    def of(self, owner: str, profile: str) -> Links:
-        """The links of one owner's requests with a profile (`clients.client.Principal.owner`)."""
-        key = owner, profile
-        links = self._links.get(key) or Links()
-        keep_latest(self._links, key, links, MAX_OWNERS)
-        return links
+    links = visitors.get((owner, profile), {})
+    keep_latest(visitors, (owner, profile), links, MAX_OWNERS)
+    return links
 
 
 def linked_in(result: Buffer) -> tuple[str, ...]:
@@ -106,40 +59,28 @@ def linked_in(result: Buffer) -> tuple[str, ...]:
     if not any(marker in raw for marker in MARKERS):
         return ()
     try:
-        found = _decode(raw)
-    except _FAULTS:
+        found = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ()
-    named = chain(
-        chain.from_iterable(map(_named_by, _listed(found.content))),
-        chain.from_iterable(_named_by(block) for each in _listed(found.messages) for block in _blocks_of(each)),
-        (each.uri for each in _listed(found.contents)),
+    named = (
+        *map(_named_by, _objects_in(found, "content")),
+        *(_named_by(each.get("content")) for each in _objects_in(found, "messages")),
+        *(each.get("uri") for each in _objects_in(found, "contents")),
     )
-    return tuple(uri for uri in map(_text, islice(named, MAX_LINKS)) if uri)
+    return tuple(uri for uri in named[:MAX_LINKS] if isinstance(uri, str) and 0 < len(uri) < LONGEST)
 
 
-def _listed(blocks: list[_B] | UnsetType) -> list[_B]:
-    return [] if blocks is UNSET else blocks
+def _objects_in(found: object, key: str) -> list[dict[str, object]]:
+    """The objects in a member that is a list of nothing else."""
+    listed = found.get(key) if isinstance(found, dict) else None
+    return listed if isinstance(listed, list) and all(isinstance(each, dict) for each in listed) else []
 
 
-def _blocks_of(message: _PromptMessage) -> Iterator[_ContentBlock]:
-    """The content of a prompt's message: one block, or a list of them."""
-    with suppress(*_FAULTS):
-        yield _decode_block(message.content)
-
-
-def _named_by(block: _ContentBlock) -> Iterator[Raw]:
-    """The URI of what a block of content links to or embeds, raw."""
-    if block.type == LINK:
-        yield block.uri
-    elif block.type == EMBEDDED:
-        with suppress(*_FAULTS):
-            yield _decode_block(block.resource).uri
-
-
-def _text(uri: Raw) -> str:
-    if len(uri) > LONGEST:
-        return ""
-    try:
-        return _decode_text(uri)
-    except _FAULTS:
-        return ""
+def _named_by(block: object) -> object:
+    """The URI of what a block of content links to or embeds."""
+    if not isinstance(block, dict):
+        return None
+    embedded = block.get("resource")
+    if block.get("type") == "resource_link":
+        return block.get("uri")
+    return embedded.get("uri") if block.get("type") == "resource" and isinstance(embedded, dict) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
@@ -142,36 +142,33 @@ MISSING_CAPABILITY = -32021
 
 
 def read_refusal(error: Buffer, redact: Callable[[str], str]) -> UpstreamCallError:
-    """A server's JSON-RPC error as one that a model can read (`without_secrets`)."""
-    code, message, data = without_secrets(error, redact)
-    told = {"code": code, "message": message, "data": data}
-    return UpstreamCallError(f"the server refused the call: {message} ({code})", upstream=told)
+    """A server's JSON-RPC error as one that a model can read, without the secrets that the server may quote.
 
-
-def with_author(server: str, refusal: tuple[int, str, object]) -> tuple[int, str, object]:
-    """A refusal whose text and URLs name the server that sends users there (`REQUIRED`).
-
-    Raises:
-        UnsafeQuestion: a URL is not to be shown.
-    """
-    code, message, data = refusal
-    if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):
-        return refusal
-    asked = [authored_elicitation(server, each) for each in data["elicitations"] if isinstance(each, dict)]
-    return code, words_of(server, message), {**data, "elicitations": asked}
-
-
-def without_secrets(error: Buffer, redact: Callable[[str], str]) -> tuple[int, str, object]:
-    """Code, message and data of a server's JSON-RPC error, without the secrets that the server may quote.
-
-    Long data become text, cut to its beginning.
+    Its code, message and data are its detail `upstream`; long data become text, cut to its beginning.
     """
     remote = RemoteError.from_wire(error)
     message = redact(remote.message)
     data: object = redact(remote.data.decode(errors="replace"))
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
         data = msgspec.json.decode(str(data))
-    return remote.code, message, data
+    told = {"code": remote.code, "message": message, "data": data}
+    return UpstreamCallError(f"the server refused the call: {message} ({remote.code})", upstream=told)
+
+
+def with_author(server: str, told: UpstreamCallError) -> tuple[int, str, object]:
+    """Code, message and data of a refusal (`read_refusal`), as a client is told.
+
+    What sends users somewhere (`REQUIRED`) names the server.
+
+    Raises:
+        UnsafeQuestion: a URL is not to be shown.
+    """
+    refusal: Any = told.details["upstream"]
+    code, message, data = refusal["code"], refusal["message"], refusal["data"]
+    if code != REQUIRED or not isinstance(data, dict) or not isinstance(data.get("elicitations"), list):
+        return code, message, data
+    asked = [authored_elicitation(server, each) for each in data["elicitations"] if isinstance(each, dict)]
+    return code, words_of(server, message), {**data, "elicitations": asked}
 
 
 def concerns_client(error: Buffer, others: Mapping[str, Raw]) -> bool:

@@ -18,7 +18,6 @@ from loguru import logger
 from daemon.catalog.loaded import MAX_KEY, OTHERS, TOKENS, Loaded, SessionRecord, is_anonymous, judge_in
 from daemon.catalog.shown import Shown
 from daemon.clients.grants import Grants, SessionGrants
-from daemon.clients.links import Links
 from daemon.errors import McpdError
 from daemon.kit.mailbox import keep_latest
 
@@ -55,8 +54,8 @@ class SessionState:
         shown in the meantime is not known."""
         self.grants = Grants()
         """What it may call without its user being asked again."""
-        self.links = Links()
-        """What its results have linked to; it ends with its last connection."""
+        self.links: dict[str, str] = {}
+        """The servers by the URIs that its results have linked to (`clients.links`), while it is in use."""
         self.whole = True
         """Whether everything that is stored of it is here."""
         self.kept = False

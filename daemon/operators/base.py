@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.calls import CallsInFlight, ClientCall
-    from daemon.clients.client import Moves
     from daemon.clients.context import SessionStatistics
     from daemon.clients.grants import Grants
     from daemon.config.listen import ConsoleRole
@@ -291,8 +290,8 @@ class Clients:
     in_use: Callable[[], Iterable[tuple[SessionRecord, int]]]
     """Returns the keyed sessions that are in use, each with its number of connections: one connection may take
     part in several sessions."""
-    moves: Moves
-    """Sessions that were given another profile."""
+    moves: dict[str, str]
+    """The profiles that sessions were given, by their keys."""
     change_grants: Callable[[str, Callable[[Grants], object]], None]
     """Changes what the session with a key may call without its user being asked again."""
     unload: Callable[[Hashable, Collection[ToolKey]], Awaitable[bool]]

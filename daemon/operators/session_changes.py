@@ -15,6 +15,7 @@ from loguru import logger
 from daemon.clients.grants import MAX_GRANTS
 from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import InvalidArguments
+from daemon.kit.mailbox import keep_latest
 from daemon.operators.base import Command
 from daemon.operators.sessions import session_named
 from daemon.surfaces.answers import choices, quoted
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from daemon.clients.grants import Grants
     from daemon.model import Tool, ToolKey
     from daemon.operators.base import LiveSession, OperatorContext
+
+
+MAX_MOVED = 1000
+"""Moved sessions with a key that are remembered, most recently moved: an operator moves a few."""
 
 
 class MoveParams(msgspec.Struct):
@@ -57,7 +62,7 @@ async def move(context: OperatorContext, params: MoveParams) -> dict[str, object
                 f"session {quoted(params.key)} is named by single requests only, and a profile belongs to a"
                 " whole connection. Move that: `mcpd status` has its number."
             )
-        context.clients.moves.note(str(key), params.profile)
+        keep_latest(context.clients.moves, str(key), params.profile, MAX_MOVED)
     for each in moved:
         each.move(params.profile)
     return {"key": key, "number": number, "profile": params.profile, "moved": len(moved)}

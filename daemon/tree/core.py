@@ -18,7 +18,6 @@ from daemon.actors.summarizing import Summarizing
 from daemon.actors.upstream import UpstreamActor
 from daemon.catalog.offer import Offers
 from daemon.clients.audience import ConnectedClients
-from daemon.clients.client import Moves
 from daemon.clients.input_required import RequestStates
 from daemon.clients.sessions import Sessions
 from daemon.counting.gathering import Gathering
@@ -67,7 +66,8 @@ class Core:
             config.mcp_servers, meta_tools={each.name: each.meta_tools for each in (*SURFACES.values(), ITSELF)}
         )
         self.recent, self.series = RecentCalls(time.time), Series()
-        self.calls, self.mended, self.moves = CallLogger(self.recent), RepairCounts(), Moves()
+        self.calls, self.mended = CallLogger(self.recent), RepairCounts()
+        self.moves: dict[str, str] = {}
         self.sampler = _sampler(self)
         self.recorder = _recorder(self, config)
         self.sessions = _sessions(self)

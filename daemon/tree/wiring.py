@@ -153,7 +153,7 @@ def _front(wiring: Wiring) -> Front[Session]:
         states=wiring.states,
         logins=wiring.around.logins,
         look=wiring.recorder.look if wiring.recorder.shared else None,
-        moved=wiring.moves.of,
+        moves=wiring.moves,
         note=wiring.history.note,
         gather=wiring.gathering.add,
     )

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
-    from daemon.clients.links import Links
     from daemon.errors import CallError
     from daemon.model import ToolKey
     from daemon.surfaces.base import Action, View
@@ -281,7 +280,7 @@ def uri_in(members: dict[str, Raw]) -> str:
     return uri
 
 
-def find_resource(view: View, uri: str, links: Links) -> ToolKey:
+def find_resource(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
     """The server that has a resource, and the resource's own URI there.
 
     Args:
@@ -293,7 +292,7 @@ def find_resource(view: View, uri: str, links: Links) -> ToolKey:
         UnknownResource: there is none that the client sees.
         ResourceDisabled: it is switched off.
     """
-    found = locate(view.catalog, view.offer, uri, links.servers)
+    found = locate(view.catalog, view.offer, uri, links)
     if found is not None:
         return found
     said = read_mcpd_uri(uri)
@@ -308,7 +307,7 @@ def find_resource(view: View, uri: str, links: Links) -> ToolKey:
     raise UnknownResource(text, uri=uri)
 
 
-def _route_resource(uri: str, links: Links, view: View) -> Forward:
+def _route_resource(uri: str, links: Mapping[str, str], view: View) -> Forward:
     server, own = find_resource(view, uri, links)
     # What nobody lists may hold anything, and is not logged: only the operator sees the log.
     listed = uri in view.offer.definitions(Kind.RESOURCE)
@@ -349,7 +348,7 @@ def complete(connection: ClientConnection, params: Raw | None, request: Request)
     begin(connection, request, protocol.COMPLETE, params, members, route, kinds)
 
 
-def _find_template(view: View, uri: str, links: Links) -> ToolKey:
+def _find_template(view: View, uri: str, links: Mapping[str, str]) -> ToolKey:
     """The server that has a template, and that template there; else where a resource is."""
     listed = view.offer.definitions(Kind.TEMPLATE).get(uri)
     if listed is not None:

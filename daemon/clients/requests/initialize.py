@@ -249,7 +249,7 @@ def hello(connection: ClientConnection, said: dict[str, object]) -> None:
     connection.client.workspace.take_hello(said)
     if fault := connection.attachments.take_hello(said):
         connection.client_log.warning("what this client loads is not remembered: {}", fault)
-    if moved := connection.context.moved(connection.attachments.key):
+    if moved := connection.context.moves.get(connection.attachments.key or ""):
         connection.move(moved)
     if denied := connection.selection.denied:
         connection.client_log.warning("{}", denied)

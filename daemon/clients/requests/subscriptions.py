@@ -21,7 +21,6 @@ from daemon.clients.waits import wait_known, wait_up
 from daemon.errors import (
     CallError,
     Overloaded,
-    ResourceDisabled,
     UnknownResource,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -30,13 +29,13 @@ from daemon.model import Kind
 from daemon.surfaces.base import AwaitListing
 from daemon.surfaces.describing import unlisted
 from daemon.wire import envelope
+from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.connection import ClientConnection
-    from daemon.wire.requests import RemoteError
 
 
 SETTLED_SECONDS = 10.0
@@ -56,15 +55,15 @@ def subscribe(connection: ClientConnection, params: Raw | None, request: Request
 
     Raises:
         msgspec.MsgspecError: its params name no resource.
+        Overloaded: too many subscriptions of the client wait.
     """
     if _is_of_later_revision(connection, request, "resources/subscribe"):
         return
     uri = uri_in(protocol.members_of(params))
     if connection.waiting_follows >= MAX_WAITING:
-        _refuse(connection, request, Overloaded(f"{MAX_WAITING} subscriptions wait for their servers already"))
-        return
+        raise Overloaded(f"{MAX_WAITING} subscriptions wait for their servers already")
     connection.waiting_follows += 1
-    connection.tasks.later(_answer_when_settled, connection, request, uri)
+    connection.serve_later(request.id, "resources/subscribe", partial(_subscribe, connection, request, uri))
 
 
 def unsubscribe(connection: ClientConnection, params: Raw | None, request: Request) -> None:
@@ -102,7 +101,8 @@ def follow(
         answer: called with those that it will be told of.
     """
     connection.listens.add(request.id)
-    connection.tasks.later(_answer_when_all_settled, connection, request, uris[:MAX_FOLLOWED], answer)
+    serve = partial(_follow_all, connection, request, uris[:MAX_FOLLOWED], answer)
+    connection.serve_later(request.id, "subscriptions/listen", serve)
 
 
 def unfollow(connection: ClientConnection, request_id: bytes) -> None:
@@ -148,34 +148,24 @@ async def _begin(
     return following
 
 
-async def _answer_when_settled(connection: ClientConnection, request: Request, uri: str) -> None:
+async def _subscribe(connection: ClientConnection, request: Request, uri: str) -> None:
     following = None
     try:
         following = await _begin(connection, request.session, uri, None, request.id)
-        refusal = await _settled(connection, following)
-        if refusal is None:
-            connection.peer.answer(request.id, b"{}")
-        else:
-            _end(connection, following)
-            redact = connection.context.redact.of(following.of)
-            connection.peer.refuse(request.id, refusal.code, redact(refusal.message))
-    except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
+        await _settled(connection, following)
+    except BaseException:
         if following is not None:
             _end(connection, following)
-        if isinstance(error, CallError):
-            _refuse(connection, request, error)
-        else:
-            connection.fail(request.id, "resources/subscribe", error)
+        raise
     finally:
         connection.waiting_follows -= 1
-    connection.context.outbox.flush()
+    connection.peer.answer(request.id, b"{}")
 
 
-async def _answer_when_all_settled(
+async def _follow_all(
     connection: ClientConnection, request: Request, uris: Sequence[str], answer: Callable[[list[str]], None]
 ) -> None:
-    honoured: dict[str, bool] = dict.fromkeys(uris, False)
-    listens, limit = connection.listens, trio.CapacityLimiter(MAX_WAITING)
+    told, limit = set[str](), trio.CapacityLimiter(MAX_WAITING)
 
     async def settle(uri: str) -> None:
         following = None
@@ -183,21 +173,22 @@ async def _answer_when_all_settled(
             async with limit:
                 following = await _begin(connection, request.session, uri, request.id, request.id)
             # It may have been cancelled meanwhile.
-            honoured[uri] = request.id in listens and await _settled(connection, following) is None
-        except CallError as error:
+            if request.id in connection.listens:
+                await _settled(connection, following)
+                told.add(uri)
+        except (CallError, RemoteError) as error:
             connection.client_log.debug("a resource that cannot be followed: {}", error.message)
-        if following is not None and not honoured[uri]:
+        if following is not None and uri not in told:
             _end(connection, following)
 
     async with trio.open_nursery() as nursery:
-        for uri in honoured:
+        for uri in dict.fromkeys(uris):
             nursery.start_soon(settle, uri)
-    if request.id in listens:
-        listens.discard(request.id)
-        answer([uri for uri, is_told in honoured.items() if is_told])
+    if request.id in connection.listens:
+        connection.listens.discard(request.id)
+        answer([uri for uri in dict.fromkeys(uris) if uri in told])
     else:
         unfollow(connection, request.id)
-    connection.context.outbox.flush()
 
 
 def _resume_later(connection: ClientConnection, session: Attachment, following: Following) -> None:
@@ -207,35 +198,31 @@ def _resume_later(connection: ClientConnection, session: Attachment, following: 
 
 async def _resume(connection: ClientConnection, session: Attachment, following: Following) -> None:
     """Follow a resource anew, at the server or the instance that the client uses now."""
-    subscriptions, resuming = connection.context.audience.resources, connection.resuming
-    refusal: CallError | RemoteError | None = None
+    subscriptions, found = connection.context.audience.resources, None
     try:
         found = await _begin(connection, session, following.uri, following.listen, None)
-    except CallError as error:
-        refusal = error
-    else:
-        if following not in resuming:
-            # It was ended meanwhile.
+        if following in connection.resuming:
+            # If it is not up, it is asked once it is, as servers are that come back.
+            with suppress(CallError):
+                await _settled(connection, found)
+        else:
             subscriptions.end(found)
-            return
-        # If it is not up, it is asked once it is, as servers are that come back.
-        with suppress(CallError):
-            refusal = await _settled(connection, found)
-        if refusal is not None:
+    except (CallError, RemoteError) as error:
+        if found is not None:
             subscriptions.end(found)
-    finally:
-        resuming.discard(following)
-    if refusal is not None:
-        why = connection.context.redact.of(following.of)(refusal.message)
+        why = connection.context.redact.of(following.of)(error.message)
         connection.client_log.info("a resource of {} is followed no more: {}", following.of, why)
+    finally:
+        connection.resuming.discard(following)
     connection.context.outbox.flush()
 
 
-async def _settled(connection: ClientConnection, following: Following) -> RemoteError | None:
-    """Wake the resource's server, and return why it does not tell of updates; None if it does.
+async def _settled(connection: ClientConnection, following: Following) -> None:
+    """Wake a resource's server, and return once it tells of updates.
 
     Raises:
-        UpstreamUnavailable: it does not come up.
+        CallError: it does not come up, or does not say.
+        RemoteError: it does not tell of updates.
     """
     context, server = connection.context, following.server
     upstream = context.upstreams.get(server)
@@ -243,15 +230,11 @@ async def _settled(connection: ClientConnection, following: Following) -> Remote
         text = "cannot be subscribed to just now" if upstream is None else upstream.outlook
         raise UpstreamUnavailable(f"server {server}: {text}. Try again later.", server=server)
     with trio.move_on_after(SETTLED_SECONDS):
-        return await context.audience.resources.wait_settled(following)
+        refusal = await context.audience.resources.wait_settled(following)
+        if refusal is not None:
+            raise RemoteError(refusal.code, context.redact.of(following.of)(refusal.message))
+        return
     raise UpstreamTimeout(f"server {server} has not answered within {SETTLED_SECONDS:g} s", server=server)
-
-
-def _refuse(connection: ClientConnection, request: Request, error: CallError) -> None:
-    unknown = isinstance(error, UnknownResource | ResourceDisabled)
-    code = protocol.RESOURCE_NOT_FOUND if unknown else envelope.INTERNAL_ERROR
-    data = {"code": error.code, **error.details}
-    connection.peer.refuse(request.id, code, f"{error.code}: {error.message}", data)
 
 
 class _SetLevel(Struct):
@@ -273,15 +256,14 @@ def set_level(connection: ClientConnection, params: Raw | None, request: Request
         return
     connection.client.log_level = rank_of(_decode(params or b"{}").level)
     connection.context.audience.levels.join(connection.told)
-    connection.tasks.later(_answer, connection, request)
 
+    async def answer() -> None:
+        # The client's next call comes after the servers that are up were asked for the level: whoever asks them
+        # waits for a change of the level, and is scheduled by now.
+        await trio.lowlevel.checkpoint()
+        connection.peer.answer(request.id, b"{}")
 
-async def _answer(connection: ClientConnection, request: Request) -> None:
-    """Answer once servers that are up were asked for the level: the client's next call comes after that."""
-    # Whoever asks them waits for a change of the level, and is scheduled by now.
-    await trio.lowlevel.checkpoint()
-    connection.peer.answer(request.id, b"{}")
-    connection.context.outbox.flush()
+    connection.serve_later(request.id, "logging/setLevel", answer)
 
 
 def listen(connection: ClientConnection, params: Raw | None, request: Request) -> None:

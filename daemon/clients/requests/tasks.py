@@ -179,22 +179,18 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
 
 def list_tasks(connection: ClientConnection, _params: Raw | None, request: Request) -> None:
     """Answer `tasks/list` with the session's own tasks, once their servers have told how they are."""
-    connection.tasks.later(_list_fresh, connection, request)
+    connection.serve_later(request.id, "tasks/list", partial(_list_fresh, connection, request))
 
 
 async def _list_fresh(connection: ClientConnection, request: Request) -> None:
-    try:
-        tasks = connection.context.audience.tasks.of(owner_in(request, connection.told))
-        with trio.move_on_after(FRESH_SECONDS):
-            async with trio.open_nursery() as nursery:
-                for task in tasks:
-                    if not task.has_ended:
-                        nursery.start_soon(_refresh, connection, task)
-        states = [task.state for task in tasks if task.state]
-        connection.peer.answer(request.id, msgspec.json.encode({"tasks": states}))
-    except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
-        connection.fail(request.id, "tasks/list", error)
-    connection.context.outbox.flush()
+    tasks = connection.context.audience.tasks.of(owner_in(request, connection.told))
+    with trio.move_on_after(FRESH_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for task in tasks:
+                if not task.has_ended:
+                    nursery.start_soon(_refresh, connection, task)
+    states = [task.state for task in tasks if task.state]
+    connection.peer.answer(request.id, msgspec.json.encode({"tasks": states}))
 
 
 async def _refresh(connection: ClientConnection, task: Task) -> None:

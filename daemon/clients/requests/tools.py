@@ -125,28 +125,19 @@ def answer_after(
         known: returns once it is known, or is not worth waiting for any longer.
         answer: answers by what is known then.
     """
-    if connection.waiting_lists < MAX_WAITING_LISTS:
-        connection.waiting_lists += 1
-        connection.tasks.later(_answer_after, connection, request_id, what, known, answer)
-    else:
+    if connection.waiting_lists >= MAX_WAITING_LISTS:
+        answer()
+        return
+    connection.waiting_lists += 1
+
+    async def serve() -> None:
+        try:
+            await known()
+        finally:
+            connection.waiting_lists -= 1
         answer()
 
-
-async def _answer_after(
-    connection: ClientConnection,
-    request_id: bytes,
-    what: str,
-    known: Callable[[], Awaitable[None]],
-    answer: Callable[[], None],
-) -> None:
-    try:
-        await known()
-        answer()
-    except Exception as error:  # noqa: BLE001 - the boundary of a request that has waited
-        connection.fail(request_id, what, error)
-    finally:
-        connection.waiting_lists -= 1
-    connection.context.outbox.flush()
+    connection.serve_later(request_id, what, serve)
 
 
 def list_page(items: Sequence[bytes], cursor: str | None, page_bytes: int) -> range:

@@ -343,7 +343,7 @@ async def test_whoever_keeps_nothing_shares_links_with_those_who_are_allowed_the
         client = Client(stage.config, stage.context.surfaces, Principal(owner=owner, keeps=False))
         return Attachments(client, stage.context, on_change=lambda: None, later=nursery.start_soon).own
 
-    own("token ci: ").links.note("alpha", ["made:up"])
-    assert own("token ci: ").links.servers == {"made:up": "alpha"}
-    assert own("token other: ").links.servers == {}
-    assert attachments(stage, nursery).own.links.servers == {}
+    own("token ci: ").links["made:up"] = "alpha"
+    assert own("token ci: ").links == {"made:up": "alpha"}
+    assert own("token other: ").links == {}
+    assert attachments(stage, nursery).own.links == {}

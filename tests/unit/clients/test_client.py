@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.clients.client import LOCAL_USER, MAX_MOVED, Client, Moves, local_user
+from daemon.clients.client import LOCAL_USER, Client, local_user
 from daemon.surfaces.table import SURFACES
 from tests.fakes_upstream import FakeUpstream
 from tests.unit.config.reading import config_of
@@ -137,21 +137,6 @@ def test_who_was_denied_is_served_once_moved() -> None:
     assert it.select(now).denied
     it.move("small")
     assert told(it, now) == ("small", "search", "")
-
-
-def test_the_last_move_of_a_session_counts_and_no_other_session_is_moved() -> None:
-    moves = Moves()
-    moves.note("a", "review")
-    assert (moves.of("a"), moves.of("b"), moves.of(None)) == ("review", None, None)
-    moves.note("a", "default")
-    assert moves.of("a") == "default"
-
-
-def test_no_more_moves_are_remembered_than_anybody_makes() -> None:
-    moves = Moves()
-    for number in range(MAX_MOVED + 1):
-        moves.note(f"k{number}", "review")
-    assert (moves.of("k0"), moves.of("k1"), moves.of(f"k{MAX_MOVED}")) == (None, "review", "review")
 
 
 def test_an_instance_is_for_those_who_use_it_until_it_has_ended_and_its_name_is_another_ones() -> None:

@@ -15,9 +15,9 @@ from daemon.clients.links import (
     LOOKED_THROUGH,
     MAX_LINKS,
     MAX_OWNERS,
-    Links,
-    LinksOfVisitors,
     linked_in,
+    links_of,
+    note_links,
 )
 
 TEXT = {"type": "text", "text": 'as in {"type":"resource_link","uri":"quoted:"}'}
@@ -87,25 +87,25 @@ def test_a_long_result_is_not_looked_through() -> None:
 
 
 def test_the_newest_links_are_remembered() -> None:
-    links = Links()
-    links.note("alpha", [f"{number}:" for number in range(MAX_LINKS)])
-    links.note("beta", ["0:"])
-    links.note("gamma", ["new:"])
-    assert len(links.servers) == MAX_LINKS
-    assert "1:" not in links.servers
-    assert (links.servers["0:"], links.servers["2:"], links.servers["new:"]) == ("beta", "alpha", "gamma")
+    links = dict[str, str]()
+    note_links(links, "alpha", [f"{number}:" for number in range(MAX_LINKS)])
+    note_links(links, "beta", ["0:"])
+    note_links(links, "gamma", ["new:"])
+    assert len(links) == MAX_LINKS
+    assert "1:" not in links
+    assert (links["0:"], links["2:"], links["new:"]) == ("beta", "alpha", "gamma")
     assert len(found({"content": [link(f"{number}:") for number in range(2 * MAX_LINKS)]})) == MAX_LINKS
 
 
 def test_visitors_without_sessions_share_nothing_with_others() -> None:
-    links = LinksOfVisitors()
-    first = links.of("token ci: ", "default")
-    first.note("alpha", ["a:"])
-    assert links.of("token ci: ", "default") is first
-    assert not links.of("token ci: ", "other").servers
-    assert not links.of("", "default").servers
+    visitors = dict[tuple[str, str], dict[str, str]]()
+    first = links_of(visitors, "token ci: ", "default")
+    note_links(first, "alpha", ["a:"])
+    assert links_of(visitors, "token ci: ", "default") is first
+    assert not links_of(visitors, "token ci: ", "other")
+    assert not links_of(visitors, "", "default")
     for number in range(MAX_OWNERS):
-        links.of("token ci: ", "default")
-        links.of(f"{number}", "default")
-    assert links.of("token ci: ", "default") is first
-    assert not links.of("0", "default").servers
+        links_of(visitors, "token ci: ", "default")
+        links_of(visitors, f"{number}", "default")
+    assert links_of(visitors, "token ci: ", "default") is first
+    assert not links_of(visitors, "0", "default")

@@ -15,7 +15,6 @@ import trio
 from daemon.actors.control import Control
 from daemon.authorization.logins import FileLogins, ServerLogins
 from daemon.authorization.running import LoginRuns
-from daemon.clients.client import Moves
 from daemon.clients.context import SessionStatistics
 from daemon.config.model import Instance, Server
 from daemon.config.redaction import Redactors
@@ -241,7 +240,7 @@ class StageRegistry:
 def clients_of(
     *live: FakeSession,
     in_use: Iterable[tuple[SessionRecord, int]] = (),
-    moves: Moves | None = None,
+    moves: dict[str, str] | None = None,
     grants: Mapping[str, Grants] | None = None,
     unload: Callable[[Hashable, Collection[ToolKey]], Awaitable[bool]] | None = None,
 ) -> Clients:
@@ -251,7 +250,7 @@ def clients_of(
     return Clients(
         live=lambda: live,
         in_use=lambda: in_use,
-        moves=moves or Moves(),
+        moves={} if moves is None else moves,
         change_grants=change,
         unload=unload or nobody_unloads,
         parked=lambda: (),

@@ -8,9 +8,8 @@ import attrs
 import pytest
 
 from daemon.catalog.loaded import Loaded, SessionRecord
-from daemon.clients.client import Moves
 from daemon.errors import InvalidArguments
-from daemon.operators.session_changes import MoveParams, move
+from daemon.operators.session_changes import MAX_MOVED, MoveParams, move
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, clients_of, operator_context
 
@@ -25,7 +24,7 @@ class Daemon:
     """Connections, and sessions in use that they do not name for themselves."""
 
     def __init__(self, *live: FakeSession) -> None:
-        self.moves = Moves()
+        self.moves: dict[str, str] = {}
         kept, shared = (SessionRecord(key=key, loaded=Loaded()) for key in ("kept", "shared"))
         self.context = operator_context(
             Stage(profiles=PROFILES),
@@ -42,7 +41,7 @@ async def test_all_connections_of_a_key_are_moved_and_later_ones_find_out() -> N
     daemon = Daemon(*live)
     assert await daemon.move("a", "review") == {"key": "a", "number": None, "profile": "review", "moved": 2}
     assert [each.profiles for each in live] == [["review"], [], ["review"], []]
-    assert (daemon.moves.of("a"), daemon.moves.of("b")) == ("review", None)
+    assert (daemon.moves.get("a"), daemon.moves.get("b")) == ("review", None)
 
 
 async def test_a_connection_without_a_key_is_moved_alone() -> None:
@@ -54,7 +53,16 @@ async def test_a_connection_without_a_key_is_moved_alone() -> None:
 async def test_a_session_that_nobody_uses_is_moved_for_who_comes_next() -> None:
     daemon = Daemon()
     assert (await daemon.move("kept", "review"))["moved"] == 0
-    assert daemon.moves.of("kept") == "review"
+    assert daemon.moves.get("kept") == "review"
+
+
+async def test_no_more_moves_are_remembered_than_anybody_makes_and_the_last_of_a_session_counts() -> None:
+    daemon = Daemon()
+    daemon.moves |= {f"k{number}": "default" for number in range(MAX_MOVED)}
+    for profile in ("default", "review"):
+        await daemon.move("kept", profile)
+    assert len(daemon.moves) == MAX_MOVED
+    assert [daemon.moves.get(key) for key in ("k0", "k1", "kept")] == [None, "default", "review"]
 
 
 @pytest.mark.parametrize(
@@ -70,4 +78,4 @@ async def test_what_does_not_exist_moves_nobody(key: str, profile: str, reason: 
     daemon = Daemon(live)
     with pytest.raises(InvalidArguments, match=reason):
         await daemon.move(key, profile)
-    assert (live.profiles, daemon.moves.of(key)) == ([], None)
+    assert (live.profiles, daemon.moves.get(key)) == ([], None)
