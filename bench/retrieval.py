@@ -8,9 +8,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from daemon.catalog.entry import KnownList
 from daemon.catalog.snapshot import ServerEntry
 from daemon.facts import ServerStatus
-from daemon.model import Tool, ToolKey
+from daemon.model import Kind, Tool, ToolKey
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def catalogue(rows: list[Row]) -> Tools:
         ids[server, name] = row["id"]
     ready = ServerStatus(state=ServerState.READY)
     servers = {
-        server: ServerEntry(name=server, description=about[server], status=ready, tools=own)
+        server: ServerEntry(
+            name=server, description=about[server], status=ready, lists={Kind.TOOL: KnownList(definitions=own)}
+        )
         for server, own in tools.items()
     }
     return Tools(servers=servers, ids=ids)

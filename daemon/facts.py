@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from daemon.causes import Cause, Datum, Remedy
     from daemon.config.model import Config
-    from daemon.model import Definition, GivenName, Kind, Summary, Tool
+    from daemon.model import Definition, GivenName, Kind, Summary
 
 
 @attrs.frozen(kw_only=True)
@@ -74,33 +74,20 @@ class StatusChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @attrs.frozen(kw_only=True)
-class ToolsListed:
-    """A server now lists these tools."""
+class SelfDescription:
+    """What a server said about itself in the handshake."""
 
-    server: str
-    """Which server."""
-    incarnation: int
-    """The incarnation of the server that listed them: a fencing token."""
-    tools: tuple[Tool, ...] = attrs.field(repr=False)
-    """All usable tools, in the server's order."""
-    quarantined: Mapping[str, str]
-    """Names of tools that cannot be used, each with the reason."""
-    at: float = 0.0
-    """When the list was read, in seconds since the epoch."""
-    first: bool = False
-    """Whether this incarnation has not listed any tool before: servers list none while their backends warm up,
-    so an empty first list takes nothing away."""
-    about: str = attrs.field(default="", repr=False)
-    """How it describes itself in the handshake; empty if it does not."""
-    instructions: str = attrs.field(default="", repr=False)
-    """What it says in the handshake about how to use it; empty if nothing."""
-    introduction: bytes = attrs.field(default=b"", repr=False)
-    """All that it says about itself in the handshake (`catalog.introduction`); empty if that is not known."""
+    about: str = ""
+    """How it describes itself; empty if it does not."""
+    instructions: str = ""
+    """What it says about how to use it; empty if nothing."""
+    introduction: bytes = b""
+    """All of it (`catalog.introduction`); empty if that is not known."""
 
 
 @attrs.frozen(kw_only=True)
 class DefinitionsListed:
-    """A server now lists these prompts, resources or templates."""
+    """A server now lists these tools, prompts, resources or templates, or cannot list them."""
 
     server: str
     """Which server."""
@@ -108,7 +95,7 @@ class DefinitionsListed:
     """The incarnation of the server that listed them: a fencing token."""
     kind: Kind
     """Which of these they are; a newer list of the same kind replaces an unread older one."""
-    definitions: tuple[Definition, ...] = attrs.field(repr=False)
+    definitions: tuple[Definition, ...] = attrs.field(default=(), repr=False)
     """All usable ones, in the server's order."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
     """Names or URIs of those that cannot be used, each with the reason."""
@@ -117,21 +104,12 @@ class DefinitionsListed:
     at: float = 0.0
     """When the list was read, in seconds since the epoch."""
     first: bool = False
-    """Whether this incarnation has not listed any before (`ToolsListed.first`)."""
+    """Whether this incarnation has not listed any before: servers list nothing while their backends warm up, so
+    an empty first list takes nothing away."""
     declared: bool = True
     """Whether the server declares in its handshake that it has such a list."""
-
-
-@attrs.frozen(kw_only=True)
-class ListingFailed:
-    """A server is connected but did not list its tools."""
-
-    server: str
-    """Which server."""
-    incarnation: int
-    """The incarnation of the server that failed to list: a fencing token."""
-    reason: str
-    """Why the list could not be read, for operators and models."""
+    said: SelfDescription | None = attrs.field(default=None, repr=False)
+    """What the server says about itself, told with its tools."""
 
 
 @attrs.frozen(kw_only=True)
@@ -145,20 +123,16 @@ class Recalled:
     count."""
     epoch: int
     """The epoch that the server had with this list."""
-    tools: tuple[Tool, ...] | None = attrs.field(repr=False)
-    """Its last tools, in its order; None if it never listed any."""
+    lists: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
+    """Its last tools, prompts, resources and templates, each in its order, without those it never listed."""
     summary: Summary | None = None
     """A model's summary of the server."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
     """A model's summaries of its tools, by schema hash."""
     since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
     """Since when each of its tools is unchanged, in seconds since the epoch, by name."""
-    about: str = attrs.field(default="", repr=False)
-    """How it described itself in the handshake; empty if it did not."""
-    introduction: bytes = attrs.field(default=b"", repr=False)
-    """All that it said about itself in the handshake (`catalog.introduction`); empty if that was not kept."""
-    definitions: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
-    """Its last prompts, resources and templates, each in its order."""
+    said: SelfDescription = attrs.field(factory=SelfDescription, repr=False)
+    """What it said about itself; its instructions are not kept."""
     by_another: bool = False
     """Whether another running daemon has written it; otherwise an earlier life of this one has."""
 
@@ -203,7 +177,7 @@ class Summarized:
     """The summaries of its tools, by schema hash; others stay as they are."""
 
 
-ServerFact = StatusChanged | ToolsListed | DefinitionsListed | ListingFailed | Recalled | Summarized
+ServerFact = StatusChanged | DefinitionsListed | Recalled | Summarized
 """A fact about one server."""
 
 Fact = ServerFact | NamesRecalled | Switched | Configured

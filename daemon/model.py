@@ -25,28 +25,6 @@ class Era(StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class Tool:
-    """One tool as its server described it."""
-
-    server: str
-    """The configured name of its server."""
-    name: str
-    """Its bare name, as the server calls it."""
-    description: str
-    """The server's text, unabridged; empty if it gave none."""
-    raw: bytes = attrs.field(repr=False)
-    """The tool object of `tools/list`, byte for byte except for removed secrets and a completed schema."""
-    parts: Mapping[str, bytes] = attrs.field(repr=False)
-    """Its top-level members, each raw JSON: `inputSchema`, `outputSchema`, `annotations`, ..."""
-    schema_hash: str
-    """Hex SHA-256 of the canonical JSON of the whole definition (design.md §6)."""
-    content_hash: str
-    """The hash of the definition without the name, which a rename keeps."""
-    completed: bool = attrs.field(default=False, eq=False)
-    """Whether its server left `"type": "object"` out of its input schema, where it was added."""
-
-
-@attrs.frozen(kw_only=True)
 class StandingWishes:
     """What clients want of one server beside answers to their requests."""
 
@@ -68,20 +46,33 @@ class Kind(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Definition:
-    """One prompt, resource or template of resources as its server described it."""
+    """One tool, prompt, resource or template of resources as its server described it."""
 
     kind: Kind
     """Which of these it is."""
     server: str
     """The configured name of its server."""
     name: str
-    """What identifies it there: a prompt's name, a resource's URI, a template."""
+    """What identifies it there: the name of a tool or prompt, a resource's URI, a template."""
     raw: bytes = attrs.field(repr=False)
-    """Its object in the server's list, byte for byte except for removed secrets."""
+    """Its object in the server's list, byte for byte but for removed secrets and a completed schema."""
     schema_hash: str
     """Hex SHA-256 of the canonical JSON of the whole definition."""
     content_hash: str
-    """The hash of the definition without `name`."""
+    """The hash of the definition without `name`, which a rename keeps."""
+
+
+@attrs.frozen(kw_only=True)
+class Tool(Definition):
+    """One tool, with what its calls and its descriptions need."""
+
+    kind: Kind = Kind.TOOL
+    description: str
+    """The server's text, unabridged; empty if it gave none."""
+    parts: Mapping[str, bytes] = attrs.field(repr=False)
+    """Its top-level members, each raw JSON: `inputSchema`, `outputSchema`, `annotations`, ..."""
+    completed: bool = attrs.field(default=False, eq=False)
+    """Whether its server left `"type": "object"` out of its input schema, where it was added."""
 
 
 @attrs.frozen(kw_only=True)

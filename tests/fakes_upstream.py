@@ -20,7 +20,7 @@ from msgspec import Raw
 from daemon.actors.session import Session
 from daemon.catalog.definitions import hashes
 from daemon.catalog.kinds import LISTS
-from daemon.catalog.listing import read_tools
+from daemon.catalog.listing import read_definitions
 from daemon.catalog.offer import Offers
 from daemon.catalog.snapshot import Catalog, begin, fold, with_settled_names
 from daemon.clients.client import LOCAL_USER
@@ -30,7 +30,7 @@ from daemon.config.redaction import Redactors
 from daemon.counting.measures import RepairCounts
 from daemon.counting.recent_calls import CallLogger, RecentCalls
 from daemon.errors import UpstreamUnavailable
-from daemon.facts import DefinitionsListed, Fact, ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.facts import DefinitionsListed, Fact, ServerStatus, StatusChanged
 from daemon.kit.mailbox import Watch
 from daemon.model import Definition, Kind
 from daemon.ports import OwnCall
@@ -336,7 +336,7 @@ def tool(name: str, **members: object) -> dict[str, object]:
 def tools_of(server: str, *names: str | dict[str, object]) -> tuple[Tool, ...]:
     """Tools as the catalog keeps them."""
     raws = [Raw(json.dumps(tool(name) if isinstance(name, str) else name).encode()) for name in names]
-    tools, quarantined = read_tools(server, raws)
+    tools, quarantined = read_definitions(Kind.TOOL, server, raws)
     assert not quarantined
     return tools
 
@@ -473,7 +473,7 @@ class Stage:
     def lists(self, server: str, *names: str | dict[str, object]) -> None:
         """A server lists these tools."""
         tools = tools_of(server, *names)
-        self.learn(ToolsListed(server=server, incarnation=1, tools=tools, quarantined={}))
+        self.learn(DefinitionsListed(kind=Kind.TOOL, server=server, incarnation=1, definitions=tools))
 
     def offers(self, server: str, kind: Kind, *definitions: str | Mapping[str, object]) -> None:
         """A server lists these prompts, resources or templates: by what identifies them, or whole."""
@@ -486,7 +486,7 @@ class Stage:
 
     def fails_to_list(self, server: str, reason: str) -> None:
         """A server does not list its tools."""
-        self.learn(ListingFailed(server=server, incarnation=1, reason=reason))
+        self.learn(DefinitionsListed(kind=Kind.TOOL, server=server, incarnation=1, problem=reason))
 
     def answer(self, sent: Sent, result: bytes = b'{"content":[]}') -> None:
         """A server answers."""

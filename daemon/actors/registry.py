@@ -59,7 +59,7 @@ class Registry:
     def introduced(self, server: str) -> bytes:
         """What a server has said of itself, as far as is known (`catalog.introduction`); empty if nothing."""
         entry = self.catalog.value.servers.get(server)
-        return b"" if entry is None else entry.introduction
+        return b"" if entry is None else entry.said.introduction
 
     def settle_names(self) -> None:
         """Fix the names of tools, which a client is about to be shown: from now on none changes its meaning."""
@@ -160,6 +160,6 @@ def _subject(fact: Fact) -> tuple[str, str]:
     if isinstance(fact, Switched | Configured | NamesRecalled):
         return type(fact).__name__, ""
     # A fact with an epoch alone must not replace one with what is remembered for it.
-    bare = isinstance(fact, Recalled) and fact.tools is None and not fact.definitions
-    kind = f" of {fact.kind}s" if isinstance(fact, DefinitionsListed) else ""
-    return f"{type(fact).__name__}{' of an epoch' if bare else kind}", fact.server
+    bare = isinstance(fact, Recalled) and not fact.lists
+    kind = f"{fact.kind} {bool(fact.problem)}" if isinstance(fact, DefinitionsListed) else ""
+    return f"{type(fact).__name__} {'of an epoch' if bare else kind}", fact.server

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.model import Definition, Tool
 
-    Defined = Tool | Definition
-    """What a server lists."""
-
     Marks = Mapping[tuple[str, ...], str]
     """The suffix of its header by the path of each marked argument."""
 
@@ -148,20 +145,20 @@ MAX_RENAMED = 1000
 """Most renames remembered of one server, the latest: a bound for one that keeps inventing names."""
 
 
-def say_the_same(one: Mapping[str, Defined], other: Mapping[str, Defined]) -> bool:
+def say_the_same(one: Mapping[str, Definition], other: Mapping[str, Definition]) -> bool:
     """Whether two lists are the same byte for byte, in any order. Equal ones are nearly always one object."""
     return one.keys() == other.keys() and all(
         each is (same := other[name]) or each.raw == same.raw for name, each in one.items()
     )
 
 
-def mean_the_same(one: Mapping[str, Defined], other: Mapping[str, Defined]) -> bool:
+def mean_the_same(one: Mapping[str, Definition], other: Mapping[str, Definition]) -> bool:
     """Whether the definitions in two lists mean the same, in any order."""
     return one.keys() == other.keys() and all(_alike(each, other[name]) for name, each in one.items())
 
 
 def since_when(
-    listed: Mapping[str, Defined], before: Mapping[str, Defined], since: Mapping[str, float], now: float
+    listed: Mapping[str, Definition], before: Mapping[str, Definition], since: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
     """When each definition took its present form, in seconds since the epoch.
 
@@ -180,9 +177,9 @@ def since_when(
 
 
 def known_for_longer(
-    listed: Mapping[str, Defined],
+    listed: Mapping[str, Definition],
     since: Mapping[str, float],
-    remembered: Mapping[str, Defined],
+    remembered: Mapping[str, Definition],
     at: Mapping[str, float],
 ) -> dict[str, float]:
     """When definitions took their form, for those that the store knows to have had it for longer.
@@ -203,7 +200,7 @@ def known_for_longer(
 
 
 def renames(
-    before: Mapping[str, Defined], listed: Mapping[str, Defined], earlier: Mapping[str, str]
+    before: Mapping[str, Definition], listed: Mapping[str, Definition], earlier: Mapping[str, str]
 ) -> dict[str, str]:
     """The renames that hold now: a definition went, and exactly one came that differs only in its name.
 
@@ -224,13 +221,13 @@ def renames(
     return dict(islice(merged.items(), max(0, len(merged) - MAX_RENAMED), None))
 
 
-def _by_content(listed: Mapping[str, Defined], names: Iterable[str]) -> dict[str, str]:
+def _by_content(listed: Mapping[str, Definition], names: Iterable[str]) -> dict[str, str]:
     """Names by content hash, without contents that several share: it would be unclear which became which."""
     shared = Counter(each.content_hash for each in listed.values())
     return {listed[name].content_hash: name for name in names if shared[listed[name].content_hash] == 1}
 
 
-def _alike(one: Defined, other: Defined) -> bool:
+def _alike(one: Definition, other: Definition) -> bool:
     return one is other or one.schema_hash == other.schema_hash
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -16,17 +16,8 @@ from daemon.catalog.definitions import (
     say_the_same,
     since_when,
 )
-from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.causes import HEALTHY, Reason
-from daemon.facts import (
-    DefinitionsListed,
-    ListingFailed,
-    Recalled,
-    ServerStatus,
-    StatusChanged,
-    Summarized,
-    ToolsListed,
-)
+from daemon.facts import DefinitionsListed, Recalled, SelfDescription, ServerStatus, StatusChanged, Summarized
 from daemon.model import Kind
 from daemon.safety.legible import screened
 from daemon.states import SERVING, ServerState
@@ -37,70 +28,90 @@ if TYPE_CHECKING:
     from daemon.config.model import Server
     from daemon.facts import ServerFact
     from daemon.model import Definition, Summary, Tool
-    from daemon.safety.legible import Screened
 
 
 EMPTIED = (
-    "since the server was started it lists none, and it has had some: those are kept until it lists any, or is"
+    "since it was started it lists no {}s, and it has had some: those are kept until it lists any, or is"
     " configured anew"
 )
-"""The problem of a server that had some and lists none after a restart."""
+"""The problem of a server that had some of a kind and lists none after a restart."""
+
+_NUMBER = re.compile(r"\d+")
 
 
 @attrs.frozen(kw_only=True)
 class KnownList:
-    """A server's prompts, its resources or their templates, as last known."""
+    """A server's tools, prompts, resources or templates, as last known."""
 
     definitions: Mapping[str, Definition] = attrs.field(factory=dict)
     """Those that can be used, by name, URI or template, in the server's order."""
+    listed: bool = True
+    """Whether the server ever listed any; otherwise only the problem is known."""
     quarantined: Mapping[str, str] = attrs.field(factory=dict)
     """Those that cannot be used, with reasons."""
     hidden: Mapping[str, str] = attrs.field(factory=dict)
     """The hidden characters in definitions, in words, by name (`safety.legible`)."""
+    completed: tuple[str, ...] = ()
+    """Tools whose schemas of arguments are listed without their type (`catalog.definitions`)."""
     problem: str = ""
     """Why the last attempt to list them failed, or keeps what was known; empty if it succeeded."""
     recalled: bool = False
     """Whether they are from an earlier run of the daemon: the server has not listed any in this one."""
     declared: bool = True
     """Whether the server declares that it has such a list."""
+    since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
+    """When each took its present form, in seconds since the epoch: every client that was shown it later was
+    shown this form. A form that is the first known one counts from `ServerEntry.begun`."""
+    renamed: Mapping[str, str] = attrs.field(factory=dict)
+    """The present names of those that were renamed, by their earlier names."""
+    at: float = attrs.field(default=0.0, eq=False)
+    """When the list was last read and differed, in seconds since the epoch; 0 if that was in an earlier run."""
 
 
-NOTHING_KNOWN = KnownList()
+UNKNOWN_LIST = KnownList(listed=False)
 """What is known before the first list."""
 
 
-def after_listing(known: KnownList | None, fact: DefinitionsListed) -> KnownList:
-    """What is known after the server has listed, or failed to; the same object if that changes nothing."""
-    before = known or NOTHING_KNOWN
+def after_listing(known: KnownList | None, fact: DefinitionsListed, since: float = 0.0) -> KnownList:
+    """What is known after the server has listed, or failed to; the same object if that changes nothing.
+
+    Args:
+        known: what was known before; None if nothing was.
+        fact: what it lists.
+        since: since when a form that is new counts.
+    """
+    before = known or UNKNOWN_LIST
     if fact.problem:
         after = attrs.evolve(before, problem=fact.problem, declared=fact.declared)
     else:
         looked = screened(fact.definitions)
         quarantined = {**fact.quarantined, **looked.refused}
-        if fact.first and fact.declared and before.definitions and not looked.usable:
-            after = attrs.evolve(before, problem=EMPTIED, quarantined=quarantined)
+        # Tools may be declared only once a backend has warmed up.
+        may_come = fact.first and (fact.declared or fact.kind is Kind.TOOL)
+        if may_come and before.definitions and not looked.usable:
+            after = attrs.evolve(before, problem=EMPTIED.format(fact.kind), quarantined=quarantined)
         else:
             same = say_the_same(before.definitions, looked.usable)
+            listed = before.definitions if same else looked.usable
             after = KnownList(
-                definitions=before.definitions if same else looked.usable,
+                definitions=listed,
                 quarantined=quarantined,
                 hidden=looked.hidden,
+                completed=looked.completed,
                 declared=fact.declared,
+                since=since_when(listed, before.definitions, before.since, since),
+                renamed=before.renamed if same else renames(before.definitions, listed, before.renamed),
+                at=fact.at or before.at,
             )
     return known if after == known else after
 
 
-def remembered(definitions: Iterable[Definition]) -> KnownList:
-    """What the store remembers of a list."""
-    looked = screened(definitions)
-    return KnownList(definitions=looked.usable, hidden=looked.hidden, recalled=True)
-
-
-def look_alike(one: KnownList | None, other: KnownList | None) -> bool:
-    """Whether clients see the same in both: a list that nobody has seen yet looks like an empty one."""
-    if one is other:
-        return True
-    return mean_the_same((one or NOTHING_KNOWN).definitions, (other or NOTHING_KNOWN).definitions)
+def look_alike(kind: Kind, one: KnownList | None, other: KnownList | None) -> bool:
+    """Whether clients see the same in both: no list looks like an empty one, but one of tools is waited for."""
+    one, other = one or UNKNOWN_LIST, other or UNKNOWN_LIST
+    if kind is Kind.TOOL and one.listed is not other.listed:
+        return False
+    return mean_the_same(one.definitions, other.definitions)
 
 
 @attrs.frozen(kw_only=True)
@@ -116,23 +127,12 @@ class ServerEntry:
     trouble: Reason = HEALTHY
     """Why it is down, for lists: the reason of `status`, but unchanged while its tries fail alike
     (`lasting_trouble`)."""
-    tools: Mapping[str, Tool] | None = None
-    """The last known tools by name, in the server's order; None if it never listed any."""
+    lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
+    """What it lists; a kind is missing until something is known of it."""
     epoch: int = 0
     """Version of its visible capabilities."""
-    quarantined: Mapping[str, str] = attrs.field(factory=dict)
-    """Tools that cannot be used, with reasons."""
-    hidden: Mapping[str, str] = attrs.field(factory=dict)
-    """The hidden characters in its tools' definitions, in words, by tool (`safety.legible`)."""
-    completed: tuple[str, ...] = ()
-    """Its tools whose schemas of arguments it lists without their type (`catalog.definitions`)."""
-    listing_error: str = ""
-    """Why the last attempt to list its tools failed; empty if it succeeded."""
     first_run: int = 0
     """The first incarnation that counts: earlier ones are dead, or belonged to another server."""
-    since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """When each of its tools took its present form, in seconds since the epoch: every client that was shown it
-    later was shown this form. A form that is the first known one counts from `begun`."""
     begun: float = 0.0
     """When this run of the daemon began, in seconds since the epoch; earlier runs are known from the store."""
     fingerprint: str = attrs.field(default="", repr=False)
@@ -141,24 +141,27 @@ class ServerEntry:
     """Whether the configuration enables it."""
     switched_off: bool = False
     """Whether an operator has switched it off."""
-    recalled: bool = False
-    """Whether its tools are from an earlier run of the daemon: it has not listed any in this one."""
-    refreshed_at: float = 0.0
-    """When it was last listed, in seconds since the epoch."""
-    renamed: Mapping[str, str] = attrs.field(factory=dict)
-    """The present names of renamed tools, by their earlier names."""
-    instructions: str = attrs.field(default="", repr=False)
-    """What the server says about how to use it, as of its last list of tools."""
-    about: str = attrs.field(default="", repr=False)
-    """The server's description of itself, as of its last list of tools."""
-    introduction: bytes = attrs.field(default=b"", repr=False)
-    """All that it said about itself in its last handshake (`catalog.introduction`); empty until known."""
+    said: SelfDescription = attrs.field(factory=SelfDescription, repr=False)
+    """What it said about itself, as of its last list of tools."""
     summary: Summary | None = None
     """A model's summary of the server."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
     """A model's summaries of its tools, by schema hash."""
-    lists: Mapping[Kind, KnownList] = attrs.field(factory=dict, repr=False)
-    """Its prompts, resources and templates; a kind is missing until something is known of it."""
+
+    @property
+    def tools(self) -> Mapping[str, Tool] | None:
+        """The last known tools by name, in the server's order; None if it never listed any."""
+        known = self.lists.get(Kind.TOOL, UNKNOWN_LIST)
+        return cast("Mapping[str, Tool]", known.definitions) if known.listed else None
+
+    @property
+    def tool_list(self) -> KnownList:
+        """All that is known of its tools."""
+        return self.list_of(Kind.TOOL)
+
+    def list_of(self, kind: Kind) -> KnownList:
+        """All that is known of one of its lists."""
+        return self.lists.get(kind, UNKNOWN_LIST)
 
     @property
     def available(self) -> bool:
@@ -182,17 +185,9 @@ class ServerEntry:
         """Whether the configuration or an operator has switched it off, even if its child still runs."""
         return self.switched_off or not self.enabled
 
-    @property
-    def awaited(self) -> bool:
-        """Whether its first list of tools is still expected."""
-        known = self.tools is not None or bool(self.listing_error)
-        return not known and not self.disabled and self.status.is_unsettled
-
     def awaits(self, kind: Kind) -> bool:
         """Whether its first list of this kind is still expected: other lists follow that of tools."""
-        if kind is Kind.TOOL:
-            return self.awaited
-        is_expected = self.status.is_unsettled or self.status.state in SERVING
+        is_expected = self.status.is_unsettled or (kind is not Kind.TOOL and self.available)
         return kind not in self.lists and not self.disabled and is_expected
 
 
@@ -242,80 +237,60 @@ def initial_status(now: float, *, enabled: bool) -> ServerStatus:
 
 def with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
     """With what the store remembers, where nothing is known; what the server says itself takes precedence."""
-    if fact.tools is None and not fact.definitions:
+    if not fact.lists:
         return _at_least(entry, fact.epoch)
     if entry.fingerprint not in {"", fact.fingerprint}:
         return entry if fact.by_another else _at_least(entry, fact.epoch)
-    if not entry.fingerprint:
-        entry = attrs.evolve(entry, fingerprint=fact.fingerprint)
-    if fact.introduction and not entry.introduction:
-        entry = attrs.evolve(entry, introduction=fact.introduction)
-    after = entry if fact.tools is None else _with_remembered_tools(entry, fact, screened(fact.tools))
-    return _with_remembered_lists(entry, after, fact)
-
-
-def _with_remembered_lists(before: ServerEntry, entry: ServerEntry, fact: Recalled) -> ServerEntry:
-    """With the stored lists beside the tools, where none is known, or those that are known are older.
-
-    Args:
-        before: the entry before the fact.
-        entry: the same with the stored tools.
-        fact: what is stored.
-    """
-    stored = {kind: remembered(definitions) for kind, definitions in fact.definitions.items()}
-    newer = fact.epoch > before.epoch
-    taken = {
-        kind: each
-        for kind, each in stored.items()
-        if (known := before.lists.get(kind)) is None or (known.recalled and newer)
-    }
-    lists = {**before.lists, **taken}
+    stored = {kind: _stored(kind, definitions, fact) for kind, definitions in fact.lists.items()}
+    lists = {**entry.lists, **{kind: _recalled(entry, fact, kind, each) for kind, each in stored.items()}}
     epoch = entry.epoch
-    if all(look_alike(lists.get(kind), stored.get(kind)) for kind in BESIDE_TOOLS):
-        # With stored tools, those have decided.
-        epoch = max(epoch, fact.epoch) if fact.tools is None else epoch
+    if all(look_alike(kind, lists.get(kind), stored.get(kind)) for kind in Kind):
+        epoch = max(epoch, fact.epoch)
     elif not fact.by_another:
-        # It listed what differs from the stored before that was read.
+        # It listed what differs from the stored before that was read. Otherwise each daemon trusts its own
+        # server: two that adopted each other's epochs for different lists would never settle.
         epoch = max(epoch, fact.epoch + 1)
-    seen_before = before.tools is not None or epoch > fact.epoch
-    if epoch == before.epoch and seen_before and not _lists_look_alike(before, lists):
+    has_seen = entry.tools is not None or epoch > fact.epoch
+    if epoch == entry.epoch and has_seen and not _lists_look_alike(entry.lists, lists):
+        # This epoch has already stood for something else.
         epoch += 1
-    return attrs.evolve(entry, epoch=epoch, lists=lists) if taken else _at_least(entry, epoch)
+    same = entry.tools is None or look_alike(Kind.TOOL, entry.tool_list, stored.get(Kind.TOOL))
+    said = attrs.evolve(
+        entry.said,
+        about=entry.said.about or fact.said.about,
+        introduction=entry.said.introduction or fact.said.introduction,
+    )
+    after = attrs.evolve(
+        entry, fingerprint=entry.fingerprint or fact.fingerprint, epoch=epoch, lists=lists, said=said
+    )
+    return _with_remembered_summaries(entry if after == entry else after, fact, same=same)
 
 
-def _lists_look_alike(entry: ServerEntry, lists: Mapping[Kind, KnownList]) -> bool:
-    return all(look_alike(entry.lists.get(kind), lists.get(kind)) for kind in BESIDE_TOOLS)
+def _stored(kind: Kind, definitions: Iterable[Definition], fact: Recalled) -> KnownList:
+    looked = screened(definitions)
+    since = {name: fact.since.get(name, NEVER) for name in looked.usable} if kind is Kind.TOOL else {}
+    return KnownList(definitions=looked.usable, hidden=looked.hidden, recalled=True, since=since)
 
 
-def _with_remembered_tools(entry: ServerEntry, fact: Recalled, looked: Screened[Tool]) -> ServerEntry:
-    entry = entry if entry.about or not fact.about else attrs.evolve(entry, about=fact.about)
-    tools, known = looked.usable, entry.tools
-    same = known is not None and mean_the_same(known, tools)
-    if known is not None and not entry.recalled and not fact.by_another:
-        longer = known_for_longer(known, entry.since, tools, fact.since)
-        entry = attrs.evolve(entry, since={**entry.since, **longer}) if longer else entry
-    if same:
-        entry = _at_least(entry, fact.epoch)
-    elif known is None or (entry.recalled and fact.epoch > entry.epoch):
-        # An epoch ahead of the stored one has already stood for something else.
-        epoch = fact.epoch if fact.epoch >= entry.epoch else entry.epoch + 1
-        renamed = renames(known or {}, tools, entry.renamed)
-        entry = attrs.evolve(
-            entry,
-            tools=tools,
-            hidden=looked.hidden,
-            epoch=epoch,
-            recalled=True,
-            renamed=renamed,
-            since={name: fact.since.get(name, NEVER) for name in tools},
-        )
-    elif not entry.recalled and not fact.by_another and fact.epoch >= entry.epoch:
-        # It listed tools that differ from the stored ones before those were read.
-        renamed = {**renames(tools, known, {}), **entry.renamed}
-        entry = attrs.evolve(entry, epoch=fact.epoch + 1, renamed=renamed)
-    # Otherwise each daemon trusts its own server: two that adopted each other's epochs for different tools
-    # would never settle.
-    return _with_remembered_summaries(entry, fact, same=same or known is None)
+def _recalled(entry: ServerEntry, fact: Recalled, kind: Kind, stored: KnownList) -> KnownList:
+    """A list with what is stored of it, where none is known, or the one that is known is older."""
+    known = entry.lists.get(kind)
+    if known is None or not known.listed:
+        return stored if known is None else attrs.evolve(stored, problem=known.problem)
+    if known.recalled:
+        newer = fact.epoch > entry.epoch
+        renamed = renames(known.definitions, stored.definitions, known.renamed)
+        return attrs.evolve(stored, renamed=renamed) if newer else known
+    if fact.by_another:
+        return known
+    longer = known_for_longer(known.definitions, known.since, stored.definitions, stored.since)
+    renamed = {**renames(stored.definitions, known.definitions, {}), **known.renamed}
+    after = attrs.evolve(known, since={**known.since, **longer}, renamed=renamed)
+    return known if after == known else after
+
+
+def _lists_look_alike(one: Mapping[Kind, KnownList], other: Mapping[Kind, KnownList]) -> bool:
+    return all(look_alike(kind, one.get(kind), other.get(kind)) for kind in Kind)
 
 
 def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
@@ -354,26 +329,13 @@ def still_said(sentences: Mapping[str, Summary], tools: Mapping[str, Tool]) -> d
     return {digest: said for digest, said in sentences.items() if digest in present}
 
 
-TOOLS_EMPTIED = (
-    "since it was started it lists no tools, and it has had some: those are kept until it lists any, or is"
-    " configured anew"
-)
-"""The problem of a server that had tools and lists none after a restart."""
-
-_NUMBER = re.compile(r"\d+")
-
-
 def changed_by(entry: ServerEntry, fact: ServerFact) -> ServerEntry:
     """The entry after a fact; the same object if the fact is stale or changes nothing."""
     match fact:
         case StatusChanged(status=status):
             return _with_status(entry, status)
-        case ToolsListed():
-            return _with_tools(entry, fact)
         case DefinitionsListed():
             return _with_list(entry, fact)
-        case ListingFailed():
-            return _with_failure(entry, fact)
         case Recalled():
             return with_memory(entry, fact)
         case Summarized():
@@ -420,76 +382,27 @@ def _with_status(entry: ServerEntry, status: ServerStatus) -> ServerEntry:
     )
 
 
-def _is_stale(entry: ServerEntry, incarnation: int) -> bool:
-    return incarnation < entry.first_run
-
-
-def _with_instructions(entry: ServerEntry, said: str) -> ServerEntry:
-    return entry if entry.instructions == said else attrs.evolve(entry, instructions=said)
-
-
-def _with_about(entry: ServerEntry, about: str) -> ServerEntry:
-    """With the server's description of itself; unchanged if only numbers differ: clients are shown it."""
-    if _NUMBER.sub("", entry.about) == _NUMBER.sub("", about):
-        return entry
-    return attrs.evolve(entry, about=about)
-
-
-def _with_tools(entry: ServerEntry, fact: ToolsListed) -> ServerEntry:
-    if _is_stale(entry, fact.incarnation):
-        return entry
-    entry = _with_instructions(_with_about(entry, fact.about), fact.instructions)
-    if fact.introduction and fact.introduction != entry.introduction:
-        entry = attrs.evolve(entry, introduction=fact.introduction)
-    looked = screened(fact.tools)
-    tools, quarantined = looked.usable, {**fact.quarantined, **looked.refused}
-    known = entry.tools
-    if fact.first and known and not tools:
-        return _with_problem(entry, TOOLS_EMPTIED, quarantined)
-    if known is not None and say_the_same(known, tools):
-        settled = not entry.listing_error and not entry.recalled
-        if settled and (entry.quarantined, entry.completed) == (quarantined, looked.completed):
-            return entry
-        tools = known
-    news = attrs.evolve(
-        entry,
-        tools=tools,
-        listing_error="",
-        quarantined=quarantined,
-        hidden=looked.hidden,
-        completed=looked.completed,
-        recalled=False,
-        refreshed_at=fact.at or entry.refreshed_at,
-        # Before the first list, no client can have been shown anything in this run of the daemon.
-        since=since_when(tools, known or {}, entry.since, fact.at if entry.epoch else entry.begun),
-    )
-    if known is not None and mean_the_same(known, tools):
-        # Only the encoding differs: white space, or the order of members.
-        return news
-    return attrs.evolve(
-        news,
-        epoch=entry.epoch + 1,
-        renamed=renames(known or {}, tools, entry.renamed),
-        sentences=still_said(entry.sentences, tools),
-    )
-
-
 def _with_list(entry: ServerEntry, fact: DefinitionsListed) -> ServerEntry:
+    if fact.incarnation < entry.first_run:
+        return entry
+    if fact.said is not None and (said := _said(entry.said, fact.said)) != entry.said:
+        entry = attrs.evolve(entry, said=said)
     known = entry.lists.get(fact.kind)
-    if _is_stale(entry, fact.incarnation) or (after := after_listing(known, fact)) is known:
+    # Before the first list, no client can have been shown anything in this run of the daemon.
+    after = after_listing(known, fact, fact.at if entry.epoch else entry.begun)
+    if after is known:
         return entry
-    epoch = entry.epoch if look_alike(known, after) else entry.epoch + 1
-    return attrs.evolve(entry, epoch=epoch, lists={**entry.lists, fact.kind: after})
+    news = attrs.evolve(entry, lists={**entry.lists, fact.kind: after})
+    if look_alike(fact.kind, known, after):
+        return news
+    return attrs.evolve(news, epoch=entry.epoch + 1, sentences=still_said(entry.sentences, news.tools or {}))
 
 
-def _with_failure(entry: ServerEntry, fact: ListingFailed) -> ServerEntry:
-    if _is_stale(entry, fact.incarnation):
-        return entry
-    return _with_problem(entry, fact.reason, entry.quarantined)
-
-
-def _with_problem(entry: ServerEntry, problem: str, quarantined: Mapping[str, str]) -> ServerEntry:
-    """With a problem of listing; the known tools stay."""
-    if (entry.listing_error, entry.quarantined) == (problem, quarantined):
-        return entry
-    return attrs.evolve(entry, listing_error=problem, quarantined=quarantined)
+def _said(before: SelfDescription, now: SelfDescription) -> SelfDescription:
+    """What a server says of itself: unchanged if only numbers differ, as clients are shown it."""
+    same = _NUMBER.sub("", before.about) == _NUMBER.sub("", now.about)
+    return attrs.evolve(
+        now,
+        about=before.about if same else now.about,
+        introduction=now.introduction or before.introduction,
+    )

@@ -60,6 +60,16 @@ LISTS: Mapping[Kind, ListOf] = {
 BESIDE_TOOLS = (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE)
 """The kinds that cost a model nothing to list: every surface gives them to clients as they are."""
 
+SHARING_NAMES: Mapping[Kind, tuple[Kind, ...]] = {
+    Kind.TOOL: (Kind.TOOL,),
+    Kind.PROMPT: (Kind.PROMPT,),
+    Kind.RESOURCE: (Kind.RESOURCE, Kind.TEMPLATE),
+}
+"""The kinds whose names clients tell apart, by the kind that their names are kept under (`catalog.naming`)."""
+
+NAMED_AS: Mapping[Kind, Kind] = {kind: first for first, kinds in SHARING_NAMES.items() for kind in kinds}
+"""The kind that the names of each kind are kept under."""
+
 CHANGED: Mapping[str, tuple[Kind, ...]] = {
     changed: tuple(kind for kind, each in LISTS.items() if each.changed == changed)
     for changed in dict.fromkeys(each.changed for each in LISTS.values())

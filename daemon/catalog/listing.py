@@ -13,22 +13,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Literal, overload
 from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Raw
 
 from daemon.catalog.definitions import SCHEMA, completed, hashes, lacks_type
-from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
+from daemon.catalog.kinds import LISTS
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Definition, Kind, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-D = TypeVar("D", bound=Tool | Definition)
+    from collections.abc import Iterable
 
 MAX_DEFINITION_BYTES = 256 * 1024
 """Longest definition accepted; the longest of 1,519 real ones has some 100 kB (23,459 tokens). A
@@ -114,88 +111,74 @@ def read_page(kind: Kind, result: bytes) -> ListPage:
         raise ValueError(f"{form.method} answered something else: {error}") from None
 
 
-def read_tools(server: str, raws: Iterable[Raw]) -> tuple[tuple[Tool, ...], dict[str, str]]:
-    """Read tools one by one. Returns the usable ones, in order, and the reasons of the quarantined by name."""
-    return _TOOLS.read(server, raws)
-
-
+@overload
+def read_definitions(
+    kind: Literal[Kind.TOOL], server: str, raws: Iterable[Raw]
+) -> tuple[tuple[Tool, ...], dict[str, str]]: ...
+@overload
+def read_definitions(
+    kind: Kind, server: str, raws: Iterable[Raw]
+) -> tuple[tuple[Definition, ...], dict[str, str]]: ...
 def read_definitions(
     kind: Kind, server: str, raws: Iterable[Raw]
 ) -> tuple[tuple[Definition, ...], dict[str, str]]:
-    """Read prompts, resources or templates as `read_tools` does tools."""
-    return _BESIDE_TOOLS[kind].read(server, raws)
+    """Read a list one by one: usable definitions in order, and the reasons of the quarantined by name."""
+    usable: dict[str, Definition] = {}
+    quarantined: dict[str, str] = {}
+    for position, raw in enumerate(raws):
+        try:
+            if position >= MAX_LISTED:
+                raise _Unusable(f"(further {kind}s)", f"more than {MAX_LISTED} {kind}s")
+            each = _one(kind, server, bytes(raw), position)
+            if each.name in usable:
+                raise _Unusable(each.name, "listed twice; the first one counts")
+        except _Unusable as fault:
+            quarantined[fault.name] = fault.reason
+        else:
+            usable[each.name] = each
+    return tuple(usable.values()), quarantined
 
 
-class _Reader(Generic[D]):
-    """Reads the definitions of one kind."""
+_held: WeakValueDictionary[tuple[Kind, str, bytes], Definition] = WeakValueDictionary()
+"""The definitions that something refers to, by kind, server and bytes."""
 
-    def __init__(self, kind: Kind, make: Callable[[str, str, bytes], D]) -> None:
-        """Read nothing yet.
 
-        Args:
-            kind: the kind.
-            make: makes one of its server, its name and its raw object; raises a ValueError if it is unusable.
-        """
-        self._kind = kind
-        self._key = LISTS[kind].key
-        self._make = make
-        self.held: WeakValueDictionary[tuple[str, bytes], D] = WeakValueDictionary()
-        """What something refers to, by server and bytes."""
-
-    def read(self, server: str, raws: Iterable[Raw]) -> tuple[tuple[D, ...], dict[str, str]]:
-        """Read one after the other: usable ones in order, and the reasons of the others by name."""
-        usable: dict[str, D] = {}
-        quarantined: dict[str, str] = {}
-        for position, raw in enumerate(raws):
-            try:
-                if position >= MAX_LISTED:
-                    raise _Unusable(f"(further {self._kind}s)", f"more than {MAX_LISTED} {self._kind}s")
-                each = self._one(server, bytes(raw), position)
-                if each.name in usable:
-                    raise _Unusable(each.name, "listed twice; the first one counts")
-            except _Unusable as fault:
-                quarantined[fault.name] = fault.reason
-            else:
-                usable[each.name] = each
-        return tuple(usable.values()), quarantined
-
-    def _one(self, server: str, raw: bytes, position: int) -> D:
-        known = self.held.get((server, raw))
-        if known is None:
-            known = self.held[server, raw] = self._new(server, raw, position)
+def _one(kind: Kind, server: str, raw: bytes, position: int) -> Definition:
+    if (known := _held.get((kind, server, raw))) is not None:
         return known
+    name = _read_name(kind, raw, position)
+    try:
+        _require_fitting(raw)
+        if _is_too_deep(raw):
+            raise ValueError("nested too deeply")
+        raw.decode()
+        made = _new_tool(server, name, raw) if kind is Kind.TOOL else _new_definition(kind, server, name, raw)
+    except UnicodeDecodeError:
+        raise _Unusable(name, "not valid UTF-8") from None
+    except RecursionError:
+        raise _Unusable(name, "nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _Unusable(name, str(error)) from None
+    _held[kind, server, raw] = made
+    return made
 
-    def _new(self, server: str, raw: bytes, position: int) -> D:
-        name = self._read_name(raw, position)
-        try:
-            _require_fitting(raw)
-            if _is_too_deep(raw):
-                raise ValueError("nested too deeply")
-            raw.decode()
-            return self._make(server, name, raw)
-        except UnicodeDecodeError:
-            raise _Unusable(name, "not valid UTF-8") from None
-        except RecursionError:
-            raise _Unusable(name, "nested too deeply") from None
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise _Unusable(name, str(error)) from None
 
-    def _read_name(self, raw: bytes, position: int) -> str:
-        anonymous = f"({self._kind} {position + 1})"
-        try:
-            members = _decode_members(raw)
-        except _DECODE_ERRORS as error:
-            raise _Unusable(anonymous, f"not an object: {error}") from None
-        if self._key not in members:
-            raise _Unusable(anonymous, f"has no {self._key}")
-        try:
-            name = _decode_name(members[self._key])
-        except _DECODE_ERRORS:
-            raise _Unusable(anonymous, f"its {self._key} is no string") from None
-        longest = TOOL_BYTES if self._key == "name" else URI_BYTES
-        if not name or not name.isprintable() or len(name.encode()) > longest:
-            raise _Unusable(ascii(name[:TOOL_BYTES]), f"a {self._key} has 1 to {longest} printable bytes")
-        return name
+def _read_name(kind: Kind, raw: bytes, position: int) -> str:
+    anonymous, key = f"({kind} {position + 1})", LISTS[kind].key
+    try:
+        members = _decode_members(raw)
+    except _DECODE_ERRORS as error:
+        raise _Unusable(anonymous, f"not an object: {error}") from None
+    if key not in members:
+        raise _Unusable(anonymous, f"has no {key}")
+    try:
+        name = _decode_name(members[key])
+    except _DECODE_ERRORS:
+        raise _Unusable(anonymous, f"its {key} is no string") from None
+    longest = TOOL_BYTES if key == "name" else URI_BYTES
+    if not name or not name.isprintable() or len(name.encode()) > longest:
+        raise _Unusable(ascii(name[:TOOL_BYTES]), f"a {key} has 1 to {longest} printable bytes")
+    return name
 
 
 def _new_tool(server: str, name: str, raw: bytes) -> Tool:
@@ -251,7 +234,3 @@ def _is_too_deep(raw: bytes) -> bool:
         if depth > MAX_DEPTH:
             return True
     return False
-
-
-_TOOLS = _Reader(Kind.TOOL, _new_tool)
-_BESIDE_TOOLS = {kind: _Reader(kind, partial(_new_definition, kind)) for kind in BESIDE_TOOLS}

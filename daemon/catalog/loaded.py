@@ -305,7 +305,7 @@ def standing(catalog: Catalog, key: ToolKey) -> Standing:
         listed=entry.tools is not None,
         schema_hash=None if tool is None else tool.schema_hash,
         enabled=key not in catalog.off or _is_wanted(catalog, key),
-        renamed_to=entry.renamed.get(name),
+        renamed_to=entry.tool_list.renamed.get(name),
     )
 
 

@@ -129,9 +129,12 @@ def read_mcpd_uri(uri: str) -> ToolKey | None:
     return (server, own) if own else None
 
 
-TOOLS = Spelling(Kind.TOOL, of_tool, misleads)
-PROMPTS = Spelling(Kind.PROMPT, of_tool, misleads)
-URIS = Spelling(Kind.RESOURCE, of_uri, lambda _name, _server, _servers: False)
+SPELLINGS: Mapping[Kind, Spelling] = {
+    Kind.TOOL: Spelling(Kind.TOOL, of_tool, misleads),
+    Kind.PROMPT: Spelling(Kind.PROMPT, of_tool, misleads),
+    Kind.RESOURCE: Spelling(Kind.RESOURCE, of_uri, lambda _name, _server, _servers: False),
+}
+"""The rules for the names of tools, of prompts, and of URIs, which resources and templates share."""
 
 
 MAX_URI = 4096
@@ -255,7 +258,7 @@ class Names:
     """Since when names known from earlier runs are valid, in seconds since the epoch."""
     servers: frozenset[str] = frozenset()
     """The configured servers: no name of one's tool reads as a reference to another's."""
-    spelling: Spelling = attrs.field(default=TOOLS, repr=False)
+    spelling: Spelling = attrs.field(default=SPELLINGS[Kind.TOOL], repr=False)
     """How names are spelt, and of what they are."""
 
     def name_of(self, key: ToolKey) -> str:
@@ -319,14 +322,10 @@ class Names:
         return attrs.evolve(self, provisional=frozenset()) if self.provisional else self
 
 
-NO_NAMES = Names(owners={}, given={}, beside={})
-"""The names of tools before any server has listed."""
-
-NO_PROMPT_NAMES = Names(owners={}, given={}, beside={}, spelling=PROMPTS)
-"""The names of prompts before any server has listed."""
-
-NO_URIS = Names(owners={}, given={}, beside={}, spelling=URIS)
-"""The URIs of resources, and their templates, before any server has listed."""
+NO_NAMES = {
+    kind: Names(owners={}, given={}, beside={}, spelling=spelling) for kind, spelling in SPELLINGS.items()
+}
+"""All names before any server has listed."""
 
 
 @attrs.frozen(kw_only=True)

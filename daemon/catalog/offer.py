@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from daemon.catalog.categories import Lazily, Table
 from daemon.catalog.definitions import shown_parts
-from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
+from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, SHARING_NAMES
 from daemon.catalog.naming import Template, among
 from daemon.catalog.permissions import Permissions
 from daemon.catalog.snapshot import in_order
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.entry import ServerEntry
-    from daemon.catalog.naming import Names
     from daemon.catalog.snapshot import Catalog, Lists
     from daemon.config.model import Profile
     from daemon.model import Definition, Tool, ToolKey
@@ -192,7 +191,7 @@ def offered(catalog: Catalog, servers: Collection[str], kind: Kind) -> Mapping[s
     Returns:
         Those of each server in its order, and the servers in the configuration's.
     """
-    given = (catalog.prompt_names if kind is Kind.PROMPT else catalog.uris).given
+    given = catalog.names_of(kind).given
     found = {
         given.get((server, own), own): definition
         for server, definitions in catalog.lists[kind].items()
@@ -263,31 +262,23 @@ def _lists_of(catalog: Catalog, entries: Collection[str], before: Catalog) -> Li
 def _narrowed(catalog: Catalog, servers: tuple[str, ...], before: Catalog) -> Catalog:
     """The catalog of these servers; parts that are equal to those of the one before are the same objects."""
     entries = {name: entry for name, entry in catalog.servers.items() if name in servers}
-
-    def named(names: Names, was: Names, *kinds: Kind) -> Names:
-        now = among(names, {name: _own_names(entry, kinds) for name, entry in entries.items()})
-        return was if was == now else now
-
+    naming = {
+        kind: among(names, {name: _own_names(entry, kind) for name, entry in entries.items()})
+        for kind, names in catalog.naming.items()
+    }
     return attrs.evolve(
         catalog,
         servers=entries,
         chosen=servers,
         lists=_lists_of(catalog, entries, before),
-        names=named(catalog.names, before.names, Kind.TOOL),
-        prompt_names=named(catalog.prompt_names, before.prompt_names, Kind.PROMPT),
-        uris=named(catalog.uris, before.uris, Kind.RESOURCE, Kind.TEMPLATE),
+        naming=before.naming if before.naming == naming else naming,
     )
 
 
-def _own_names(entry: ServerEntry, kinds: Iterable[Kind]) -> Collection[str]:
-    """What a server lists of these kinds, switched off or not, and what its tools were called before."""
-    found: dict[str, None] = {}
-    for kind in kinds:
-        if kind is Kind.TOOL:
-            found |= dict.fromkeys((*(entry.tools or ()), *entry.renamed))
-        elif (known := entry.lists.get(kind)) is not None:
-            found |= dict.fromkeys(known.definitions)
-    return found
+def _own_names(entry: ServerEntry, named_as: Kind) -> Collection[str]:
+    """What a server lists, switched off or not, of the kinds that share names, and their earlier names."""
+    known = [entry.list_of(kind) for kind in SHARING_NAMES[named_as]]
+    return dict.fromkeys(name for each in known for name in (*each.definitions, *each.renamed))
 
 
 MAX_OFFERS = 256
@@ -531,9 +522,5 @@ class _All(Sequence["Offered"]):
 
 def _same_lists(one: Catalog, other: Catalog) -> bool:
     return one is other or (
-        one.categories is other.categories
-        and one.names is other.names
-        and one.lists is other.lists
-        and one.prompt_names is other.prompt_names
-        and one.uris is other.uris
+        one.categories is other.categories and one.naming is other.naming and one.lists is other.lists
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from daemon.catalog.categories import NO_TOOLS
 from daemon.catalog.definitions import NEVER
-from daemon.catalog.kinds import switch_of
+from daemon.catalog.kinds import SHARING_NAMES, switch_of
 from daemon.catalog.naming import Template, fitting, is_mcpd, read_mcpd_uri
 from daemon.model import Kind
 
@@ -53,7 +53,7 @@ def _said(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
     """What a URI of ours says itself; one of another daemon's, behind this one, says nothing here."""
     if not is_mcpd(uri):
         return None
-    key = catalog.uris.owners.get(uri) or read_mcpd_uri(uri)
+    key = catalog.names_of(Kind.RESOURCE).owners.get(uri) or read_mcpd_uri(uri)
     return key if key is not None and key[0] in offer.servers_of(Kind.RESOURCE) else None
 
 
@@ -70,7 +70,7 @@ def _linked(catalog: Catalog, offer: Offer, uri: str, linked: Mapping[str, str])
 def _listed(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
     """The server that lists a URI: of several, the one whose resource is shown under it."""
     lists = catalog.lists[Kind.RESOURCE]
-    owner = catalog.uris.owners.get(uri)
+    owner = catalog.names_of(Kind.RESOURCE).owners.get(uri)
     found = [server for server in offer.servers_of(Kind.RESOURCE) if uri in lists.get(server, ())]
     if not found:
         return None
@@ -96,8 +96,8 @@ def _only_one(catalog: Catalog, offer: Offer, uri: str) -> ToolKey | None:
         server
         for server in offer.servers_of(Kind.RESOURCE)
         if any(
-            (known := catalog.servers[server].lists.get(kind)) is not None and known.declared
-            for kind in (Kind.RESOURCE, Kind.TEMPLATE)
+            kind in (lists := catalog.servers[server].lists) and lists[kind].declared
+            for kind in SHARING_NAMES[Kind.RESOURCE]
         )
     ]
     return (with_some[0], uri) if len(with_some) == 1 else None
@@ -111,8 +111,8 @@ def _is_switched_off(catalog: Catalog, key: ToolKey) -> bool:
     listed = catalog.lists[Kind.RESOURCE].get(server, ())
     if own in listed or not any(each == server for each, _ in catalog.switched):
         return False
-    known = catalog.servers[server].lists.get(Kind.TEMPLATE)
-    templates = [Template(server=server, text=text) for text in (known.definitions if known else ())]
+    known = catalog.servers[server].list_of(Kind.TEMPLATE).definitions
+    templates = [Template(server=server, text=text) for text in known]
     fit = [each.text for each in fitting(templates, own)]
     on = catalog.lists[Kind.TEMPLATE].get(server, {})
     return bool(fit) and not any(text in on for text in fit)
@@ -144,7 +144,7 @@ def shown_since(catalog: Catalog, key: ToolKey, began: float) -> str | None:
     tool = None if entry is None or entry.tools is None else entry.tools.get(key[1])
     if entry is None or tool is None:
         return None
-    since = max(entry.since.get(tool.name, NEVER), catalog.names.since(key))
+    since = max(entry.tool_list.since.get(tool.name, NEVER), catalog.names.since(key))
     return tool.schema_hash if since < began else UNKNOWN
 
 

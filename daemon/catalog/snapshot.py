@@ -2,7 +2,7 @@
 
 `fold` and `fold_all` are the only ways to a new catalog, and return the same object when nothing changed, so
 that "did it change" is an identity test everywhere. What a server's fact does to its entry is defined in
-`changes`.
+`catalog.entry`.
 
 Servers' entries are the source of truth, and each fact counts by itself: an epoch that rises twice has risen by
 two. Categories and names are derived from the entries, once for all facts that were told together, because
@@ -18,8 +18,8 @@ import attrs
 
 from daemon.catalog.categories import ToolCategory, concerned, of_server, resolve
 from daemon.catalog.entry import ServerEntry, changed_by, fresh, reconfigured
-from daemon.catalog.kinds import BESIDE_TOOLS, switch_of, tools_switched_by
-from daemon.catalog.naming import NO_NAMES, NO_PROMPT_NAMES, NO_URIS, Claims, Names, assign
+from daemon.catalog.kinds import BESIDE_TOOLS, NAMED_AS, SHARING_NAMES, switch_of, tools_switched_by
+from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
 from daemon.facts import Configured, NamesRecalled, Recalled, Switched
 from daemon.model import Kind
 
@@ -88,10 +88,8 @@ def claims(
 
 
 def _own_names(entry: ServerEntry, kind: Kind) -> Mapping[str, object] | None:
-    if kind is Kind.TOOL:
-        return entry.tools
-    known = entry.lists.get(kind)
-    return None if known is None else known.definitions
+    known = entry.list_of(kind)
+    return known.definitions if known.listed else None
 
 
 def _has_names(was: ServerEntry, now: ServerEntry, kind: Kind) -> bool:
@@ -134,15 +132,11 @@ class Catalog:
     """Servers by name, in the configuration's order."""
     categories: Mapping[str, ToolCategory]
     """Categories by name, in the configuration's order; a new object whenever any tool changed."""
-    names: Names = attrs.field(default=NO_NAMES, repr=False)
-    """The names of tools where those of several servers are listed together."""
+    naming: Mapping[Kind, Names] = attrs.field(default=NO_NAMES, repr=False)
+    """The names where those of several servers are listed together, by `kinds.NAMED_AS`."""
     lists: Lists = attrs.field(default=NO_LISTS, repr=False)
     """What servers list beside tools, without what is switched off, by kind, server and own name; a new object
     whenever any of it changed."""
-    prompt_names: Names = attrs.field(default=NO_PROMPT_NAMES, repr=False)
-    """The names of prompts."""
-    uris: Names = attrs.field(default=NO_URIS, repr=False)
-    """The URIs of resources, and their templates."""
     reserved: frozenset[str] = attrs.field(default=frozenset(), repr=False)
     """Names of meta-tools that some surface shows beside tools."""
     switched: frozenset[tuple[str, str]] = frozenset()
@@ -161,6 +155,15 @@ class Catalog:
     departed: Mapping[str, int] = attrs.field(factory=dict, repr=False)
     """Epochs of servers that have left the configuration, to continue from if they come back."""
 
+    @property
+    def names(self) -> Names:
+        """The names of tools."""
+        return self.naming[Kind.TOOL]
+
+    def names_of(self, kind: Kind) -> Names:
+        """The names of one kind; templates share those of resources."""
+        return self.naming[NAMED_AS[kind]]
+
 
 def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) -> Catalog:
     """The catalog before anything has started.
@@ -175,9 +178,7 @@ def begin(config: Config, now: float, reserved: frozenset[str] = frozenset()) ->
         config=config,
         servers=servers,
         categories={},
-        names=attrs.evolve(NO_NAMES, begun=now),
-        prompt_names=attrs.evolve(NO_PROMPT_NAMES, begun=now),
-        uris=attrs.evolve(NO_URIS, begun=now),
+        naming={kind: attrs.evolve(names, begun=now) for kind, names in NO_NAMES.items()},
         reserved=reserved,
         begun=now,
     )
@@ -238,14 +239,13 @@ def _drawn(after: Catalog, before: Catalog) -> Catalog:
 
 def with_settled_names(catalog: Catalog) -> Catalog:
     """The catalog once a client was shown its names; the same object if none was provisional."""
-    return _with_names(catalog, catalog.names.settled(), catalog.prompt_names.settled(), catalog.uris.settled())
+    return _with_names(catalog, {kind: names.settled() for kind, names in catalog.naming.items()})
 
 
-def _with_names(catalog: Catalog, names: Names, prompt_names: Names, uris: Names) -> Catalog:
+def _with_names(catalog: Catalog, naming: Mapping[Kind, Names]) -> Catalog:
     """With these names; the same object if they are the same."""
-    if names is catalog.names and prompt_names is catalog.prompt_names and uris is catalog.uris:
-        return catalog
-    return attrs.evolve(catalog, names=names, prompt_names=prompt_names, uris=uris)
+    same = all(names is catalog.naming[kind] for kind, names in naming.items())
+    return catalog if same else attrs.evolve(catalog, naming=naming)
 
 
 def _with_departed(catalog: Catalog, fact: ServerFact) -> Catalog:
@@ -266,11 +266,8 @@ def _with_words(catalog: Catalog, off: frozenset[tuple[str, str]]) -> Catalog:
 def _with_recalled_names(catalog: Catalog, fact: NamesRecalled) -> Catalog:
     """With the names of earlier runs; those of servers that are no longer configured are free again."""
     kept = [each for each in fact.names if fact.shared or each.key[0] in catalog.servers]
-    tables = (catalog.names, catalog.prompt_names, catalog.uris)
-    recalled = [names.remembering(kept) for names in tables]
-    if all(now == was for now, was in zip(recalled, tables, strict=True)):
-        return catalog
-    return _assembled(_with_names(catalog, *recalled))
+    recalled = {kind: names.remembering(kept) for kind, names in catalog.naming.items()}
+    return catalog if recalled == catalog.naming else _assembled(attrs.evolve(catalog, naming=recalled))
 
 
 def _switched(entry: ServerEntry, *, off: bool) -> ServerEntry:
@@ -318,9 +315,9 @@ def _looks(catalog: Catalog, name: str, *, tools: bool) -> tuple[object, ...]:
     entry = catalog.servers[name]
     listed = (entry.tools or {}).values() if tools else ()
     hashes = {tool.name: (tool.schema_hash, (name, tool.name) in catalog.off) for tool in listed}
-    known = {kind: entry.lists[kind].definitions for kind in BESIDE_TOOLS if kind in entry.lists}
+    known = [entry.list_of(kind).definitions for kind in BESIDE_TOOLS]
     on = [catalog.lists[kind].get(name, {}).keys() for kind in BESIDE_TOOLS]
-    return entry.disabled, hashes, {kind: each for kind, each in known.items() if each}, on
+    return entry.disabled, hashes, known, on
 
 
 def _with_lists(catalog: Catalog) -> Catalog:
@@ -331,12 +328,15 @@ def _with_lists(catalog: Catalog) -> Catalog:
 
 def _named(catalog: Catalog, before: Catalog | None) -> Catalog:
     were: Mapping[str, ServerEntry] = {} if before is None else before.servers
-    return _with_names(
-        catalog,
-        assign(catalog.names, claims(catalog.servers, (Kind.TOOL,), were), catalog.reserved),
-        assign(catalog.prompt_names, claims(catalog.servers, (Kind.PROMPT,), were)),
-        assign(catalog.uris, claims(catalog.servers, (Kind.RESOURCE, Kind.TEMPLATE), were)),
-    )
+    naming = {
+        kind: assign(
+            catalog.naming[kind],
+            claims(catalog.servers, kinds, were),
+            catalog.reserved if kind is Kind.TOOL else (),
+        )
+        for kind, kinds in SHARING_NAMES.items()
+    }
+    return _with_names(catalog, naming)
 
 
 def _assembled(catalog: Catalog, before: Catalog | None = None) -> Catalog:

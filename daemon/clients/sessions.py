@@ -485,7 +485,7 @@ def _changed_servers(before: Catalog | None, after: Catalog) -> set[str]:
 
 
 def _decisive(entry: ServerEntry | None) -> object:
-    return None if entry is None else (id(entry.tools), entry.disabled, entry.renamed)
+    return None if entry is None else (id(entry.tools), entry.disabled, entry.tool_list.renamed)
 
 
 async def unload(sessions: Sessions, memory: Memory, identity: Hashable, keys: Collection[ToolKey]) -> bool:

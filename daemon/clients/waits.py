@@ -9,6 +9,7 @@ import trio
 from msgspec import Raw
 
 from daemon.errors import UpstreamLost, UpstreamUnavailable
+from daemon.model import Kind
 from daemon.surfaces.describing import has_listed
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ async def wait_known(
     await wait_listed(awaited, upstreams, context.catalog, report)
     if only and upstreams and upstreams[0].name != upstreams[0].of:
         entry = context.catalog.value.servers.get(upstreams[0].of)
-        if entry is not None and entry.tools is None and not entry.listing_error:
+        if entry is not None and Kind.TOOL not in entry.lists:
             # The status of the server as a whole may be that of somebody else's instance.
             raise UpstreamUnavailable(f"{upstreams[0].outlook}. Nothing was sent.", server=upstreams[0].of)
     if awaited.indexed:

@@ -17,6 +17,7 @@ import trio
 
 from daemon.counting.tally import MAX_SERVERS, OPERATOR, OTHER, tokens_in
 from daemon.errors import InvalidArguments
+from daemon.model import Kind
 from daemon.processes.marks import memory_by_mark
 from daemon.states import ServerState
 
@@ -289,7 +290,9 @@ def _servers(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
         "mcpd_server_tools_unavailable": {
             (name,): 0 if entry.usable else len(entry.tools or ()) for name, entry in servers.items()
         },
-        "mcpd_server_tools_quarantined": {(name,): len(entry.quarantined) for name, entry in servers.items()},
+        "mcpd_server_tools_quarantined": {
+            (name,): len(entry.tool_list.quarantined) for name, entry in servers.items()
+        },
         **_definitions(servers),
         "mcpd_server_restarts_total": {(name,): entry.status.restarts for name, entry in servers.items()},
     }
@@ -300,7 +303,8 @@ def _definitions(servers: Mapping[str, ServerEntry]) -> dict[str, Values]:
     unavailable: Values = {}
     quarantined: Values = {}
     for name, entry in servers.items():
-        for kind, listed in entry.lists.items():
+        for kind in entry.lists.keys() - {Kind.TOOL}:
+            listed = entry.lists[kind]
             count = len(listed.definitions)
             known[name, str(kind)] = count
             unavailable[name, str(kind)] = 0 if entry.usable else count

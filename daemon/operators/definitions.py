@@ -51,7 +51,7 @@ def servers_of(context: OperatorContext, server: str | None) -> Mapping[str, Ser
 def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: Kind) -> list[dict[str, object]]:
     """What servers list of one kind, each with whether it can be used now."""
     catalog = context.catalog
-    names = catalog.prompt_names if kind is Kind.PROMPT else catalog.uris
+    names = catalog.names_of(kind)
     return [
         {
             "server": server,
@@ -91,8 +91,7 @@ def problems(
 
 def known_of(entry: ServerEntry, kind: Kind) -> Mapping[str, Definition]:
     """What a server lists of one kind, by its own name for it."""
-    known = entry.lists.get(kind)
-    return {} if known is None else known.definitions
+    return entry.list_of(kind).definitions
 
 
 def is_off(context: OperatorContext, entry: ServerEntry, kind: Kind, name: str) -> bool:

@@ -76,7 +76,7 @@ def difference(before: ServerEntry, after: ServerEntry) -> dict[str, Any]:
         "epoch": after.epoch,
         "tools": len(after.tools or {}),
         **_changes(had, after.tools or {}),
-        "renamed": {old: new for old, new in after.renamed.items() if old in had and new not in had},
+        "renamed": {old: new for old, new in after.tool_list.renamed.items() if old in had and new not in had},
         "lists": {
             LISTS[kind].member: changes
             for kind in BESIDE_TOOLS
@@ -133,8 +133,7 @@ def _compared(before: ServerEntry, after: ServerEntry, names: Sequence[str]) -> 
 
 
 def _known(entry: ServerEntry, kind: Kind) -> Mapping[str, Definition]:
-    known = entry.lists.get(kind)
-    return {} if known is None else known.definitions
+    return entry.list_of(kind).definitions
 
 
 def _some(word: str, names: list[str]) -> str:
@@ -142,9 +141,7 @@ def _some(word: str, names: list[str]) -> str:
     return f"{len(names)} {word} ({', '.join(names[:NAMED])}{more})"
 
 
-def _changes(
-    had: Mapping[str, Tool] | Mapping[str, Definition], has: Mapping[str, Tool] | Mapping[str, Definition]
-) -> dict[str, list[str]]:
+def _changes(had: Mapping[str, Definition], has: Mapping[str, Definition]) -> dict[str, list[str]]:
     # Nearly always the list is the same, and then it is the same object; so is most of what is in another one.
     if had is has:
         return {"came": [], "went": [], "changed": []}

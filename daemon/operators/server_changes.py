@@ -178,7 +178,7 @@ async def _refresh(context: OperatorContext, name: str, before: ServerEntry, tol
     if after is None:
         told[name] = {"problem": f"server {server} was removed from the configuration meanwhile"}
     else:
-        problem = context.redact.of(server)(problem or after.listing_error)
+        problem = context.redact.of(server)(problem or after.tool_list.problem)
         told[name] = {**difference(before, after), "problem": problem}
 
 

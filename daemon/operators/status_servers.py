@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
-from daemon.catalog.entry import NOTHING_KNOWN
 from daemon.catalog.kinds import BESIDE_TOOLS, switch_of
 from daemon.causes import Cause
 from daemon.states import ServerState
@@ -35,10 +34,7 @@ MAX_NAMED = 100
 def beside_tools(entries: Iterable[ServerEntry]) -> BesideToolsReport:
     """How many prompts, resources and templates are known of these servers together."""
     entries = list(entries)
-    told = {
-        f"{kind}s": sum(len(entry.lists.get(kind, NOTHING_KNOWN).definitions) for entry in entries)
-        for kind in BESIDE_TOOLS
-    }
+    told = {f"{kind}s": sum(len(entry.list_of(kind).definitions) for entry in entries) for kind in BESIDE_TOOLS}
     return cast("BesideToolsReport", told)
 
 
@@ -46,7 +42,7 @@ def _lists(entry: ServerEntry, catalog: Catalog, redact: Callable[[str], str]) -
     """What a server has beside tools, what of it cannot be had now, and what is wrong with its lists."""
     told: dict[str, Any] = {**beside_tools([entry]), "lists": {}}
     for kind in BESIDE_TOOLS:
-        known = entry.lists.get(kind, NOTHING_KNOWN)
+        known = entry.list_of(kind)
         on = [name for name in known.definitions if (entry.name, switch_of(kind, name)) not in catalog.switched]
         # Clients are shown it although its server is down.
         absent = [] if entry.usable or entry.disabled else on
@@ -120,13 +116,13 @@ def server_status(context: OperatorContext, entry: ServerEntry, memory: Mapping[
         **_standing(entry.name, entry.status, upstream, redact, context.wall()),
         "tools": len(entry.tools or ()),
         "epoch": entry.epoch,
-        "quarantined": {redact(name): redact(why) for name, why in entry.quarantined.items()},
-        "completed": [redact(name) for name in entry.completed],
-        "hidden": {redact(name): redact(why) for name, why in entry.hidden.items()},
-        "listingError": redact(entry.listing_error),
+        "quarantined": {redact(name): redact(why) for name, why in entry.tool_list.quarantined.items()},
+        "completed": [redact(name) for name in entry.tool_list.completed],
+        "hidden": {redact(name): redact(why) for name, why in entry.tool_list.hidden.items()},
+        "listingError": redact(entry.tool_list.problem),
         **running,
-        "refreshedAt": round(entry.refreshed_at, 3) or None,
-        "recalled": entry.recalled,
+        "refreshedAt": round(entry.tool_list.at, 3) or None,
+        "recalled": entry.tool_list.recalled,
         "switchedOff": sum((entry.name, tool) in context.catalog.off for tool in entry.tools or ()),
         "summary": redact(entry.summary.text) if entry.summary else "",
         **_lists(entry, context.catalog, redact),

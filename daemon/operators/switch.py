@@ -196,7 +196,7 @@ def _check_config(context: OperatorContext, key: tuple[str, str]) -> None:
 def _listed(entry: ServerEntry, kind: Kind) -> Collection[str] | None:
     """What a server lists of a kind, offered or not; None if it has not listed any yet."""
     if kind is Kind.TOOL:
-        return None if entry.tools is None else [*entry.tools, *entry.quarantined]
+        return None if entry.tools is None else [*entry.tools, *entry.tool_list.quarantined]
     known = entry.lists.get(kind)
     return None if known is None else [*known.definitions, *known.quarantined]
 

@@ -102,7 +102,7 @@ def _of_server(context: OperatorContext, server: str) -> dict[str, object]:
             }
             for name, tool in (entry.tools or {}).items()
         },
-        "quarantined": {redact(name): redact(why) for name, why in entry.quarantined.items()},
+        "quarantined": {redact(name): redact(why) for name, why in entry.tool_list.quarantined.items()},
     }
 
 
@@ -272,7 +272,7 @@ def known_tool(context: OperatorContext, server: str, name: str) -> Tool:
     found = (entry.tools or {}).get(name)
     if found is not None:
         return found
-    why, text = entry.quarantined.get(name), f"server {server} has no tool {quoted(name)}"
+    why, text = entry.tool_list.quarantined.get(name), f"server {server} has no tool {quoted(name)}"
     if why is None:
         raise UnknownTool(f"{text}. {tools_like(server, entry.tools or {}, name)}", tool=name)
     raise UnknownTool(f"{text} that can be used: {why}", tool=name)

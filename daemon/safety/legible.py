@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
@@ -23,8 +23,6 @@ from daemon.safety.escape import hidden_in, legible, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-D = TypeVar("D", bound=Tool | Definition)
 
 NOTE = r"[mcpd: this definition has hidden characters; they are spelt out, as \u{202e}.]"
 """Added to the description of a tool with hidden characters: a model should know that something was hidden."""
@@ -59,10 +57,10 @@ UNREADABLE = b'"(not readable)"'
 
 
 @attrs.frozen(kw_only=True)
-class Screened(Generic[D]):
+class Screened:
     """A server's list after screening."""
 
-    usable: Mapping[str, D]
+    usable: Mapping[str, Definition]
     """What can be used, by name, in the server's order."""
     hidden: Mapping[str, str]
     """The hidden characters of each definition that has some, in words, by name."""
@@ -72,26 +70,26 @@ class Screened(Generic[D]):
     """The tools whose schemas lacked their type, in order."""
 
 
-class ScreenedList(tuple[D, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
+class ScreenedList(tuple[Definition, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
     """A server's list that its reader has already screened, in a thread, so that `screened` costs nothing."""
 
-    screened: Screened[D]
+    screened: Screened
 
     @classmethod
-    def of(cls, definitions: Iterable[D]) -> ScreenedList[D]:
+    def of(cls, definitions: Iterable[Definition]) -> ScreenedList:
         """Screen a server's list."""
         made = cls(definitions)
         made.screened = _screened(made)
         return made
 
 
-def screened(definitions: Iterable[D]) -> Screened[D]:
+def screened(definitions: Iterable[Definition]) -> Screened:
     """Screen a server's list, unless that was done before."""
     return definitions.screened if isinstance(definitions, ScreenedList) else _screened(definitions)
 
 
-def _screened(definitions: Iterable[D]) -> Screened[D]:
-    usable: dict[str, D] = {}
+def _screened(definitions: Iterable[Definition]) -> Screened:
+    usable: dict[str, Definition] = {}
     hidden: dict[str, str] = {}
     refused: dict[str, str] = {}
     for each in definitions:
@@ -104,7 +102,7 @@ def _screened(definitions: Iterable[D]) -> Screened[D]:
         if found:
             hidden[each.name] = _named(found)
             if isinstance(each, Tool):
-                usable[each.name] = cast("D", attrs.evolve(each, description=_noted(each.description)))
+                usable[each.name] = attrs.evolve(each, description=_noted(each.description))
     completed = tuple(name for name, each in usable.items() if isinstance(each, Tool) and each.completed)
     return Screened(usable=usable, hidden=hidden, refused=refused, completed=completed)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
-from daemon.catalog.listing import read_definitions, read_tools
+from daemon.catalog.listing import read_definitions
 from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, ServerRecord, SessionRecord, Source, Verdict
 from daemon.model import GivenName, Kind, Summary
 from daemon.state.sql import among, chunks
@@ -224,7 +224,7 @@ class Reader:
         """The tools in these rows, each with its row."""
         raws = [row["raw"] for row in listed]
         if all(isinstance(raw, bytes) for raw in raws):
-            tools, _ = read_tools(server, map(msgspec.Raw, raws))
+            tools, _ = read_definitions(Kind.TOOL, server, map(msgspec.Raw, raws))
             if len(tools) == len(listed):
                 return list(zip(listed, tools, strict=True))
         # One of them was edited by hand: reading one by one finds which.
@@ -279,7 +279,7 @@ def _tool(server: str, raw: object) -> tuple[Tool | None, str]:
     """The tool in a cell, or the reason why there is none."""
     if not isinstance(raw, bytes):
         return None, "raw is no bytes"
-    usable, faulty = read_tools(server, [msgspec.Raw(raw)])
+    usable, faulty = read_definitions(Kind.TOOL, server, [msgspec.Raw(raw)])
     return (usable[0], "") if usable else (None, next(iter(faulty.values())))
 
 

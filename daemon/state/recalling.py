@@ -10,8 +10,9 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.facts import NamesRecalled, Recalled, Switched
+from daemon.facts import NamesRecalled, Recalled, SelfDescription, Switched
 from daemon.kit.mailbox import ActorGone
+from daemon.model import Kind
 from daemon.state.event_rows import FORGOTTEN_EVENTS, KEPT_SECONDS, forget_events
 from daemon.state.sql import FORGOTTEN_AT_ONCE
 
@@ -241,13 +242,13 @@ class Recalling:
                 server=record.name,
                 fingerprint=record.fingerprint,
                 epoch=record.epoch,
-                tools=record.tools,
                 summary=record.summary,
                 sentences=record.sentences,
                 since=record.since,
-                about=record.about,
-                introduction=record.introduction,
-                definitions=record.definitions,
+                lists=record.definitions
+                if record.tools is None
+                else {Kind.TOOL: record.tools, **record.definitions},
+                said=SelfDescription(about=record.about, introduction=record.introduction),
                 by_another=by_another,
             )
         )

@@ -12,7 +12,6 @@ import attrs
 import msgspec
 
 from daemon.catalog.loaded import ServerRecord, judge_stored
-from daemon.catalog.naming import NO_NAMES
 from daemon.model import GivenName, Kind
 from daemon.state.sql import Batch
 
@@ -92,7 +91,7 @@ class NameNotes:
     def _gone(self, now: Mapping[Kind, Names]) -> Iterator[GivenName]:
         """The stored names that no longer mean what they did; other daemons' names are not taken back."""
         for (kind, beside), held in self._held.items():
-            owners = now.get(kind, NO_NAMES).owners
+            owners = now[kind].owners if kind in now else {}
             for name, key in [(name, key) for name, key in held.items() if owners.get(name) != key]:
                 if name not in owners or not self._shared:
                     yield GivenName(name=name, key=key, kind=kind, beside=beside)
@@ -100,7 +99,7 @@ class NameNotes:
 
 def names_in(catalog: Catalog) -> Mapping[Kind, Names]:
     """The names in a catalog by the kind that stands in their records: URIs of templates are resources'."""
-    return {Kind.TOOL: catalog.names, Kind.PROMPT: catalog.prompt_names, Kind.RESOURCE: catalog.uris}
+    return catalog.naming
 
 
 def _can_be_kept(name: str) -> bool:
@@ -259,16 +258,16 @@ class ServerNotes:
             fingerprint=entry.fingerprint,
             epoch=entry.epoch,
             tools=None if entry.tools is None else tuple(entry.tools.values()),
-            refreshed_at=entry.refreshed_at or (held.refreshed_at if held else 0.0),
+            refreshed_at=entry.tool_list.at or (held.refreshed_at if held else 0.0),
             summary=entry.summary,
             sentences=entry.sentences,
-            since=entry.since,
-            about=entry.about,
-            introduction=entry.introduction,
+            since=entry.tool_list.since,
+            about=entry.said.about,
+            introduction=entry.said.introduction,
             definitions={
                 kind: tuple(known.definitions.values())
                 for kind, known in entry.lists.items()
-                if known.definitions or not known.problem
+                if kind is not Kind.TOOL and (known.definitions or not known.problem)
             },
         )
 
@@ -294,7 +293,7 @@ class ServerNotes:
         for server, tool in catalog.off:
             off.setdefault(server, set()).add(tool)
         evidence: dict[str, Evidence | None] = {
-            name: Evidence(entry.tools, entry.disabled, entry.renamed, frozenset(off.get(name, ())))
+            name: Evidence(entry.tools, entry.disabled, entry.tool_list.renamed, frozenset(off.get(name, ())))
             for name, entry in catalog.servers.items()
         }
         evidence.update({name: None for name in self._judged if name not in evidence})

@@ -402,7 +402,7 @@ def renamed(view: View, name: str) -> tuple[ToolKey, Offered] | None:
     entry = catalog.servers[key[0]]
     if entry.tools is None or key[1] in entry.tools:
         return None
-    new = entry.renamed.get(key[1])
+    new = entry.tool_list.renamed.get(key[1])
     if new is None and key in view.loaded:
         # It was renamed before this daemon started; the session has stored it.
         new = view.loaded.tools[key].verdict.renamed_to

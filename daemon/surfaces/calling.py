@@ -243,7 +243,7 @@ def unknown_tool(view: View, name: str) -> UnknownTool:
         (
             f" (server {server} lists it in a form that cannot be used: {problem})"
             for server, tool in places
-            if (problem := catalog.servers[server].quarantined.get(tool))
+            if (problem := catalog.servers[server].tool_list.quarantined.get(tool))
         ),
         "",
     )
@@ -282,7 +282,7 @@ def renaming(name: str, offered: Offered, new: str) -> str:
 
 def never_listed(view: View, entry: ServerEntry) -> UpstreamUnavailable:
     """The error about a tool that cannot be judged before its server has listed its tools."""
-    why = entry.listing_error or answers.told(entry.status.why) or str(entry.status.state)
+    why = entry.tool_list.problem or answers.told(entry.status.why) or str(entry.status.state)
     helps = answers.what_helps(entry.name, entry.status.why) or "Try again later."
     return UpstreamUnavailable(
         f"server {entry.name} has not listed its tools yet ({why}). Nothing was sent. {helps}",

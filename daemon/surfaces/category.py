@@ -117,7 +117,7 @@ def _unknown_tool(view: View, category: ToolCategory, name: str) -> UnknownTool:
     quarantined = [
         f"server {server} lists it in a form that cannot be used: {why}"
         for server in category.servers
-        if (why := view.catalog.servers[server].quarantined.get(own_name(name, server)))
+        if (why := view.catalog.servers[server].tool_list.quarantined.get(own_name(name, server)))
     ]
     because = f" ({quarantined[0]})" if quarantined else ""
     return UnknownTool(

@@ -154,8 +154,6 @@ def may_list(status: ServerStatus) -> bool:
 
 def has_listed(entry: ServerEntry, kind: Kind) -> bool:
     """Whether a server has listed this, now or in an earlier run of the daemon, or has failed to."""
-    if kind is Kind.TOOL:
-        return entry.tools is not None or bool(entry.listing_error)
     return kind in entry.lists
 
 
@@ -169,7 +167,7 @@ def unlisted_of(view: View, names: Iterable[str]) -> tuple[str, ...]:
 
 def starting(entries: Iterable[ServerEntry]) -> tuple[str, ...]:
     """The servers that are about to list their tools for the first time; none is woken."""
-    return tuple(entry.name for entry in entries if entry.awaited)
+    return tuple(entry.name for entry in entries if entry.awaits(Kind.TOOL))
 
 
 def require_lists(entries: Iterable[ServerEntry]) -> None:
@@ -179,9 +177,9 @@ def require_lists(entries: Iterable[ServerEntry]) -> None:
         SchemaFetchError: one of them does not list its tools, and never has.
     """
     for entry in entries:
-        if entry.tools is None and entry.listing_error and entry.available:
+        if entry.tools is None and entry.tool_list.problem and entry.available:
             raise SchemaFetchError(
-                f"server {entry.name} does not list its tools: {entry.listing_error}. It is asked again"
+                f"server {entry.name} does not list its tools: {entry.tool_list.problem}. It is asked again"
                 f" regularly; `mcpd restart {entry.name}` starts it afresh.",
                 server=entry.name,
             )

@@ -162,7 +162,9 @@ class ItselfSurface(FullSurface):
     def instructions(self, view: View) -> str:
         """What each server says about how to use it, under its name, or why it is not there."""
         servers = view.catalog.servers
-        said = [(entry.name, _why_absent(entry) or legible(entry.instructions)) for entry in servers.values()]
+        said = [
+            (entry.name, _why_absent(entry) or legible(entry.said.instructions)) for entry in servers.values()
+        ]
         gone = [quoted(name) for name in view.catalog.chosen if name not in servers]
         said += [(name, "not in mcpd's configuration; what it has appears here once it is") for name in gone]
         return "\n\n".join(f"{name}: {words}" for name, words in said if words)
@@ -176,7 +178,7 @@ def _why_absent(entry: ServerEntry) -> str:
         return "switched off in mcpd's configuration"
     if is_down(entry):
         return f"down now. {words(entry, entry.trouble)} What it has appears here once it is up."
-    if entry.tools is None and not entry.introduction:
-        why = entry.listing_error or entry.status.reason or str(entry.status.state)
+    if entry.tools is None and not entry.said.introduction:
+        why = entry.tool_list.problem or entry.status.reason or str(entry.status.state)
         return f"not there yet ({one_line(legible(why))}); what it has appears here once it is"
     return ""

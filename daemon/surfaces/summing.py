@@ -218,7 +218,7 @@ def _cut(name: str, given: str) -> str:
 
 def _own(entry: ServerEntry) -> str:
     """What a server says of itself: not trusted, so one sentence, on one line, with nothing hidden."""
-    return one_line(legible(first_sentence(_HEADING.sub("", entry.about))))
+    return one_line(legible(first_sentence(_HEADING.sub("", entry.said.about))))
 
 
 def _line(given: str, own: str, tools: Iterable[tuple[str, str]], server: str, room: int) -> str:
@@ -270,11 +270,11 @@ def first_instructions(view: View, entries: Iterable[ServerEntry]) -> dict[str, 
         `{"instructions": {SERVER: text}}`; empty if there is nothing new to say. Those of all servers together
         take the share of an answer that each kind of information beside its tools may take.
     """
-    new = [entry for entry in entries if entry.instructions and not _was_met(view, entry)]
+    new = [entry for entry in entries if entry.said.instructions and not _was_met(view, entry)]
     if not new:
         return {}
     room = share_of(view) // len(new)
-    return {"instructions": {entry.name: cut(legible(entry.instructions), room) for entry in new}}
+    return {"instructions": {entry.name: cut(legible(entry.said.instructions), room) for entry in new}}
 
 
 def server_lines(view: View) -> str:

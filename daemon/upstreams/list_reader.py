@@ -8,16 +8,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
 import trio
 from loguru import logger
 from msgspec import Raw
 
 from daemon.catalog.kinds import LISTS
-from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_LISTED, read_definitions, read_page, read_tools
+from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_LISTED, read_definitions, read_page
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.errors import ListingFault, RequestTooLarge, RunError, UpstreamLost, UpstreamTimeout
-from daemon.facts import DefinitionsListed, ListingFailed, ToolsListed
+from daemon.facts import DefinitionsListed, SelfDescription
 from daemon.kit.wording import counted
 from daemon.model import Kind
 from daemon.safety.legible import ScreenedList
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from daemon.catalog.listing import ListPage
     from daemon.config.model import Server
     from daemon.facts import Fact
-    from daemon.model import Definition, Tool
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
     from daemon.upstreams.handshake import Greeting
@@ -120,42 +118,18 @@ UNSPEAKABLE = "its name holds a secret of the configuration, so it cannot be cal
 """Why something is quarantined whose name or URI holds a secret."""
 
 
-class LookedThrough(msgspec.Struct, frozen=True, kw_only=True):
-    """A list of one kind after everything was done that takes long with a long one."""
-
-    tools: ScreenedList[Tool]
-    """The usable tools; empty in a list of another kind."""
-    definitions: ScreenedList[Definition]
-    """The usable prompts, resources or templates; empty in a list of tools."""
-    quarantined: Mapping[str, str]
-    """The names of the others, each with the reason."""
-
-    @property
-    def usable(self) -> ScreenedList[Tool] | ScreenedList[Definition]:
-        """What can be used, of whatever kind."""
-        return self.tools or self.definitions
-
-
-def looked_through(kind: Kind, server: str, raws: Iterable[Raw], redact: Redactor) -> LookedThrough:
-    """Read a list; for a worker thread, so that the registry only compares.
+def screen(
+    kind: Kind, server: str, raws: Iterable[Raw], redact: Redactor
+) -> tuple[ScreenedList, dict[str, str]]:
+    """Read a list, for a worker thread: what can be used of it, and the reasons of the rest by name.
 
     Secrets are removed first: what is hashed, kept, shown and validated against is the same text without them.
     """
     # A definition that is too large is quarantined unread.
-    clean = [_without_secrets(raw, redact) for raw in raws]
-    tools: tuple[Tool, ...] = ()
-    definitions: tuple[Definition, ...] = ()
-    if kind is Kind.TOOL:
-        tools, faulty = read_tools(server, clean)
-    else:
-        definitions, faulty = read_definitions(kind, server, clean)
-    read: list[Tool | Definition] = [*tools, *definitions]
-    faulty |= {each.name: UNSPEAKABLE for each in read if HIDDEN in each.name}
-    return LookedThrough(
-        tools=ScreenedList.of(each for each in tools if HIDDEN not in each.name),
-        definitions=ScreenedList.of(each for each in definitions if HIDDEN not in each.name),
-        quarantined={redact(name): redact(reason, REASON) for name, reason in faulty.items()},
-    )
+    definitions, faulty = read_definitions(kind, server, [_without_secrets(raw, redact) for raw in raws])
+    faulty |= {each.name: UNSPEAKABLE for each in definitions if HIDDEN in each.name}
+    usable = ScreenedList.of(each for each in definitions if HIDDEN not in each.name)
+    return usable, {redact(name): redact(reason, REASON) for name, reason in faulty.items()}
 
 
 def _without_secrets(raw: Raw, redact: Redactor) -> Raw:
@@ -187,14 +161,10 @@ class Warnings:
             self._log.warning("does not list its {}s: {}", self._kind, problem)
         self._problem = problem
 
-    def of(self, looked: LookedThrough) -> None:
-        """Log what is wrong with single definitions of a list."""
+    def of(self, quarantined: Mapping[str, str], completed: tuple[str, ...]) -> None:
+        """Log what is newly wrong with single definitions: the same may be listed a thousand times over."""
         self._problem = ""
-        self._of_quarantined(looked.quarantined)
-        self._of_completed(looked.tools.screened.completed)
-
-    def _of_quarantined(self, quarantined: Mapping[str, str]) -> None:
-        """Log what is newly so: a server may list the same a thousand times, or a thousand at a time."""
+        self._of_completed(completed)
         known, self._quarantined = self._quarantined, quarantined
         fresh = [(name, reason) for name, reason in quarantined.items() if known.get(name) != reason]
         for name, reason in fresh[:QUARANTINED_NAMED]:
@@ -257,8 +227,7 @@ class ListReader:
         self._should_offer = kind is Kind.TOOL
         self._has_listed = False
         self._incarnation = 0
-        self._about = self._instructions = ""
-        self._introduction = b""
+        self._said: SelfDescription | None = None
 
     def begin(self, incarnation: int, greeting: Greeting) -> None:
         """Read over a new connection from now on.
@@ -269,10 +238,13 @@ class ListReader:
         """
         self._incarnation = incarnation
         self.is_declared = greeting.lists(self._kind)
-        self._should_offer = self._kind is Kind.TOOL and (greeting.lists_tools or not greeting.others)
-        self._about = self._redact(greeting.about)
-        self._instructions = self._redact(greeting.instructions)
-        self._introduction = self._redact.json(greeting.introduction)
+        if self._kind is Kind.TOOL:
+            self._should_offer = greeting.lists_tools or not greeting.others
+            self._said = SelfDescription(
+                about=self._redact(greeting.about),
+                instructions=self._redact(greeting.instructions),
+                introduction=self._redact.json(greeting.introduction),
+            )
         self._has_listed = False
 
     async def read(self, connection: UpstreamConnection) -> tuple[str, Reason]:
@@ -285,21 +257,37 @@ class ListReader:
         Raises:
             UpstreamLost, RunError: the connection ended, while tools were read.
         """
+        listed = partial(
+            DefinitionsListed, server=self._server.name, incarnation=self._incarnation, kind=self._kind
+        )
         try:
             raws = await self._raws(connection)
         except ListingFault as error:
             problem = error.reason.redacted(partial(self._redact, most=REASON))
             self._warnings.of_problem(problem.text)
-            self._tell(self._failed(problem.text))
+            self._tell(listed(problem=problem.text, at=self._wall()))
             return problem.text, problem
-        looked = await trio.to_thread.run_sync(
-            looked_through, self._kind, self._server.name, raws, self._redact
+        usable, quarantined = await trio.to_thread.run_sync(
+            screen, self._kind, self._server.name, raws, self._redact
         )
         self.size = len(raws)
-        self._warnings.of(looked)
-        self._tell(self._listed(looked))
-        self._has_listed |= bool(looked.usable)
-        return "", self._judged(looked)
+        self._warnings.of(quarantined, usable.screened.completed)
+        self._tell(
+            listed(
+                definitions=usable,
+                quarantined=quarantined,
+                at=self._wall(),
+                first=not self._has_listed,
+                declared=self.is_declared,
+                said=self._said,
+            )
+        )
+        self._has_listed |= bool(usable)
+        if usable or not (quarantined or self._should_offer):
+            return "", HEALTHY
+        if quarantined:
+            return "", unusable(self._kind, quarantined)
+        return "", EMPTY if self.is_declared else NOTHING
 
     def is_due_soon(self, problem: str, wrong: Reason) -> bool:
         """Whether the list is worth another look soon, after `read` has returned this."""
@@ -307,13 +295,6 @@ class ListReader:
             return bool(problem) or (self.is_declared and not self._has_listed)
         # Servers declare prompts and resources without having any, and even without knowing the method.
         return bool(problem) and wrong.cause is not Cause.LIST_REFUSED
-
-    def _judged(self, looked: LookedThrough) -> Reason:
-        if looked.usable or not (looked.quarantined or self._should_offer):
-            return HEALTHY
-        if looked.quarantined:
-            return unusable(self._kind, looked.quarantined)
-        return EMPTY if self.is_declared else NOTHING
 
     async def _raws(self, connection: UpstreamConnection) -> list[Raw]:
         """What the server lists, raw; nothing where nothing was promised.
@@ -337,39 +318,3 @@ class ListReader:
                 raise
             # Over HTTP only this request may have failed. If all is lost, a task of its own says so.
             raise ListingFault(str(error), Cause.CONNECTION_LOST) from None
-
-    def _failed(self, problem: str) -> Fact:
-        if self._kind is Kind.TOOL:
-            return ListingFailed(server=self._server.name, incarnation=self._incarnation, reason=problem)
-        return DefinitionsListed(
-            server=self._server.name,
-            incarnation=self._incarnation,
-            kind=self._kind,
-            definitions=(),
-            problem=problem,
-            at=self._wall(),
-        )
-
-    def _listed(self, looked: LookedThrough) -> Fact:
-        if self._kind is Kind.TOOL:
-            return ToolsListed(
-                server=self._server.name,
-                incarnation=self._incarnation,
-                tools=looked.tools,
-                quarantined=looked.quarantined,
-                at=self._wall(),
-                first=not self._has_listed,
-                about=self._about,
-                instructions=self._instructions,
-                introduction=self._introduction,
-            )
-        return DefinitionsListed(
-            server=self._server.name,
-            incarnation=self._incarnation,
-            kind=self._kind,
-            definitions=looked.definitions,
-            quarantined=looked.quarantined,
-            at=self._wall(),
-            first=not self._has_listed,
-            declared=self.is_declared,
-        )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.causes import HEALTHY
 from daemon.errors import UpstreamUnavailable
 from daemon.kit.mailbox import Watch
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.upstreams.handshake import Greeting
 
 
-BESIDE_PATIENCE = 1.0
+LATER_PATIENCE = 1.0
 """Seconds that a server that has listed its tools gets for its other lists before it counts as up: most answer
 within milliseconds, and one that does not must not hold up calls of its tools."""
 
@@ -48,18 +47,13 @@ class ServerLists:
         settle: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         """Start without a connection (`Listing`)."""
-
-        def of(kind: Kind) -> Listing:
-            return Listing(server, kind, tell=tell, wall=wall, redact=redact, settle=settle)
-
-        self.tools = of(Kind.TOOL)
+        self._all = {
+            kind: Listing(server, kind, tell=tell, wall=wall, redact=redact, settle=settle) for kind in Kind
+        }
+        self.tools = self._all[Kind.TOOL]
         """The list of tools: calls wait for it, and it decides whether the server is of use."""
-        self._beside = {kind: of(kind) for kind in BESIDE_TOOLS}
+        self._later = [listing for kind, listing in self._all.items() if kind is not Kind.TOOL]
         self._greeting: Greeting | None = None
-
-    @property
-    def _all(self) -> dict[Kind, Listing]:
-        return {Kind.TOOL: self.tools, **self._beside}
 
     def begin(self, connection: UpstreamConnection, incarnation: int, greeting: Greeting) -> None:
         """Use a new connection (`Listing.begin`)."""
@@ -75,13 +69,13 @@ class ServerLists:
     def are_asked_for(self, kinds: Iterable[Kind]) -> None:
         """Note that the server announced that its lists of these kinds changed."""
         for kind in kinds:
-            if kind is Kind.TOOL or self._beside[kind].is_declared:
+            if kind is Kind.TOOL or self._all[kind].is_declared:
                 self._all[kind].is_asked_for()
 
     async def refresh(self) -> str:
         """List everything again now; return what went wrong with the tools, empty if nothing did."""
         async with trio.open_nursery() as nursery:
-            for listing in self._beside.values():
+            for listing in self._later:
                 if listing.is_declared:
                     nursery.start_soon(listing.refresh)
             return await self.tools.refresh()
@@ -102,10 +96,10 @@ class ServerLists:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tools.keep, problem, report)
-            for listing in self._beside.values():
+            for listing in self._later:
                 nursery.start_soon(listing.begin_and_keep)
-            with trio.move_on_after(BESIDE_PATIENCE):
-                for listing in self._beside.values():
+            with trio.move_on_after(LATER_PATIENCE):
+                for listing in self._later:
                     await listing.wait_first()
             task_status.started()
 

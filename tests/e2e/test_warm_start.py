@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.catalog.entry import TOOLS_EMPTIED
+from daemon.catalog.entry import EMPTIED
 from tests.e2e.harness import Daemon, changeable, running, scripted
 from tests.e2e.loading import META_TOOLS
 from tests.scripted_server import tool
@@ -135,7 +135,7 @@ EMPTY: dict[str, Any] = {"tools": []}
 
 
 @pytest.mark.parametrize(
-    ("later", "problem"), [(FAILED, "the backend is away"), (EMPTY, TOOLS_EMPTIED)], ids=["failed", "empty"]
+    ("later", "problem"), [(FAILED, "the backend is away"), (EMPTY, EMPTIED)], ids=["failed", "empty"]
 )
 @pytest.mark.parametrize("killed", ["server", "daemon"])
 def test_a_server_that_comes_back_without_a_list_keeps_its_tools(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from daemon.facts import Recalled, ServerStatus, Summarized, Switched, ToolsListed
-from daemon.model import Summary
+from daemon.facts import DefinitionsListed, Recalled, ServerStatus, Summarized, Switched
+from daemon.model import Kind, Summary
 from daemon.states import ServerState
 from tests.unit.catalog.samples import configured, recalled, servers, switched, tool
 
@@ -29,7 +29,7 @@ def test_a_new_status_claims_nothing() -> None:
 
 
 def test_printing_a_listing_leaves_its_tools_out() -> None:
-    fact = ToolsListed(server="git", incarnation=1, tools=(tool("git", "git_log"),), quarantined={})
+    fact = DefinitionsListed(kind=Kind.TOOL, server="git", incarnation=1, definitions=(tool("git", "git_log"),))
     assert "git_log" not in repr(fact)
 
 
@@ -48,7 +48,7 @@ def test_printing_a_configuration_that_came_leaves_it_out() -> None:
 
 
 def test_a_memory_is_an_earlier_lifes_unless_it_says_otherwise() -> None:
-    fact = Recalled(server="git", fingerprint="", epoch=1, tools=None)
+    fact = Recalled(server="git", fingerprint="", epoch=1)
     assert not fact.by_another
     assert (fact.summary, fact.sentences) == (None, {})
 

@@ -231,7 +231,7 @@ def find_prompt(view: View, name: str) -> ToolKey:
     catalog, offered = view.catalog, view.offer.definitions(Kind.PROMPT)
     if (found := offered.get(name)) is not None:
         return found.definition.server, found.definition.name
-    key = catalog.prompt_names.key_of(name, catalog.servers)
+    key = catalog.names_of(Kind.PROMPT).key_of(name, catalog.servers)
     if key is not None:
         if any((each.definition.server, each.definition.name) == key for each in offered.values()):
             return key

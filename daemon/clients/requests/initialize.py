@@ -116,7 +116,7 @@ def not_introduced(selection: Selection, servers: Mapping[str, ServerEntry]) -> 
     return tuple(
         entry.name
         for entry in entries
-        if not entry.introduction and not entry.disabled and may_list(entry.status)
+        if not entry.said.introduction and not entry.disabled and may_list(entry.status)
     )
 
 
@@ -164,7 +164,7 @@ def _if_said(instructions: str | None) -> dict[str, object]:
 def _introduction(selection: Selection, servers: Mapping[str, ServerEntry]) -> Introduction | None:
     """What the only server has said that a client has chosen; None for others, and while it is not known."""
     entry = servers.get(selection.servers[0]) if len(selection.servers) == 1 else None
-    return None if entry is None or not entry.introduction else read_introduction(entry.introduction)
+    return None if entry is None or not entry.said.introduction else read_introduction(entry.said.introduction)
 
 
 _NOBODY = msgspec.Raw(b"{}")

@@ -290,12 +290,12 @@ async def _of_tool(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         "server_off": entry.disabled,
         "categories": told["categories"],
         "hash": known.schema_hash,
-        "since": round(change.get("at", entry.since.get(key[1], entry.begun))),
+        "since": round(change.get("at", entry.tool_list.since.get(key[1], entry.begun))),
         "change": change.get("what", ""),
         "epoch": entry.epoch,
         "annotations": _annotations(known),
         "says": known.parts.get("annotations", b"{}").strip() not in {b"{}", b"null"},
-        "hidden": entry.hidden.get(key[1], ""),
+        "hidden": entry.tool_list.hidden.get(key[1], ""),
     }
     texts = {
         **facts,

@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from daemon.catalog.snapshot import fold_all
-from daemon.facts import DefinitionsListed, ListingFailed, ToolsListed
+from daemon.facts import DefinitionsListed
 from daemon.protocol import CLIENT_CAPABILITIES
 
 if TYPE_CHECKING:
@@ -48,9 +48,6 @@ def roots_of(server: Server) -> bytes | None:
     return msgspec.json.encode({"roots": [{"uri": directory.as_uri(), "name": directory.name}]})
 
 
-Listed = ToolsListed | DefinitionsListed
-
-
 class OwnLists:
     """The lists of one instance: where its actor tells its facts."""
 
@@ -66,20 +63,19 @@ class OwnLists:
         self._tell = tell
         self._run = run
         self._is_gone = False
-        self._kept: dict[Kind | None, Listed] = {}
+        self._kept: dict[Kind, DefinitionsListed] = {}
         self._seen: tuple[Catalog, Catalog] | None = None
-        self._alike: tuple[object, object] | None = None
+        self._alike: object = None
         """The lists of an entry in the catalog that says the same."""
 
     def tell(self, fact: Fact) -> None:
         """Leave a fact with the registry, as one of the server."""
         if self._is_gone:
             return
-        if isinstance(fact, ToolsListed | DefinitionsListed | ListingFailed):
-            if isinstance(fact, ToolsListed):
-                self._keep(None, fact)
-            elif isinstance(fact, DefinitionsListed) and not fact.problem:
-                self._keep(fact.kind, fact)
+        if isinstance(fact, DefinitionsListed):
+            if not fact.problem:
+                self._kept[fact.kind] = fact
+                self._seen = self._alike = None
             fact = attrs.evolve(fact, incarnation=self._run())
         self._tell(fact)
 
@@ -93,16 +89,12 @@ class OwnLists:
         entry = catalog.servers.get(self._server)
         if not self._kept or entry is None:
             return catalog
-        if self._alike is not None and self._alike[0] is entry.tools and self._alike[1] is entry.lists:
+        if self._alike is entry.lists:
             # Catalogs are made anew with every status of any server.
             return catalog
         if self._seen is None or self._seen[0] is not catalog:
             self._seen = catalog, self._folded(catalog, entry)
         return self._seen[1]
-
-    def _keep(self, kind: Kind | None, fact: Listed) -> None:
-        self._kept[kind] = fact
-        self._seen = self._alike = None
 
     def _folded(self, catalog: Catalog, entry: ServerEntry) -> Catalog:
         facts = [attrs.evolve(fact, incarnation=entry.first_run) for fact in self._kept.values()]
@@ -110,5 +102,5 @@ class OwnLists:
         if own.servers[self._server].epoch != entry.epoch:
             return own
         # What it says of itself may differ: nothing is called by that.
-        self._alike = entry.tools, entry.lists
+        self._alike = entry.lists
         return catalog

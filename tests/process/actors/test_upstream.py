@@ -178,7 +178,7 @@ async def test_one_bad_tool_costs_itself_only() -> None:
         await it.ready()
         entry = await it.entry(lambda entry: entry.tools)
         assert list(entry.tools or ()) == ["good", "also good"]
-        assert set(entry.quarantined) == {"bad", "(tool 3)", "(tool 4)", "good"}
+        assert set(entry.tool_list.quarantined) == {"bad", "(tool 3)", "(tool 4)", "good"}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ async def test_a_server_that_does_not_list_is_degraded_and_stays_up(
     """Its tools may be known from before, and work: a failed listing is no reason to end a connection."""
     async with stage(scripted(**script)) as it:
         assert reason in (await it.reach(DEGRADED)).reason
-        assert reason in (await it.entry(lambda entry: entry.listing_error)).listing_error
+        assert reason in (await it.entry(lambda entry: entry.tool_list.problem)).tool_list.problem
         assert await it.call("echo").text() == "{}"
 
 
@@ -211,8 +211,8 @@ async def test_a_server_without_a_tool_is_degraded_and_says_so() -> None:
 async def test_an_endless_list_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_reader, "MAX_PAGES", 50)
     async with stage(scripted(cursor="endless", tools=1)) as it:
-        entry = await it.entry(lambda entry: entry.listing_error)
-        assert "more than 50 pages" in entry.listing_error
+        entry = await it.entry(lambda entry: entry.tool_list.problem)
+        assert "more than 50 pages" in entry.tool_list.problem
 
 
 async def test_a_server_that_is_good_for_something_else_is_ready_without_tools() -> None:

@@ -13,9 +13,10 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from daemon.catalog.listing import read_tools
+from daemon.catalog.listing import read_definitions
 from daemon.config.parse import Plan
-from daemon.facts import Switched, ToolsListed
+from daemon.facts import DefinitionsListed, Switched
+from daemon.model import Kind
 from daemon.states import ServerState
 from tests.fakes_upstream import error_of
 from tests.houses import ECHO, LISTING_SERVER, STUBBORN, House, house, is_alive, registry_and_servers
@@ -278,12 +279,12 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_p
     registry, servers = registry_and_servers(config_of(of(a=ECHO)))
     told: list[object] = []
     old = servers.actors["a"]
-    tools, _ = read_tools("a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])
+    tools, _ = read_definitions(Kind.TOOL, "a", [Raw(b'{"name":"t","inputSchema":{"type":"object"}}')])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(registry.run)
         with trio.fail_after(PATIENCE):
             await servers.apply(config_of(of(a={**ECHO, "env": {"A": "1"}})))
-        fact = ToolsListed(server="a", incarnation=9, tools=tools, quarantined={})
+        fact = DefinitionsListed(kind=Kind.TOOL, server="a", incarnation=9, definitions=tools)
         for upstream in (old, servers.actors["a"]):
             upstream.listing.tools._reader._tell(fact)
             await registry.settle()

@@ -103,7 +103,7 @@ async def test_what_one_life_learns_the_next_one_knows() -> None:
         entry = stage.entry()
         assert list(tools_of(entry)) == ["read", "write"]
         assert entry.epoch == 2
-        assert entry.recalled
+        assert entry.tool_list.recalled
         assert stage.registry.catalog.value.switched == {("a", "write")}
         assert await stage.recorder.recall("key") == session("key", "read")
         recalled = [fact for fact in stage.told if isinstance(fact, Recalled)]

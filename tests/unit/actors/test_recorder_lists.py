@@ -34,7 +34,11 @@ async def lists(stage: Stage, kind: Kind, *names: str, server: str = "a") -> Non
 
 def known(stage: Stage, server: str = "a") -> dict[Kind, list[str]]:
     """What is known of a server beside its tools."""
-    return {kind: list(each.definitions) for kind, each in stage.entry(server).lists.items()}
+    return {
+        kind: list(each.definitions)
+        for kind, each in stage.entry(server).lists.items()
+        if kind is not Kind.TOOL
+    }
 
 
 def a_daemon(path: Path, writer: str, *names: str) -> Stage:
@@ -59,7 +63,7 @@ async def test_what_a_server_has_beside_tools_is_known_before_it_is_up(tmp_path:
         stage.registry.tell(Switched(off=off))
         await stage.registry.settle()
         await stage.written()
-        epoch, uris = stage.entry().epoch, stage.registry.catalog.value.uris
+        epoch, uris = stage.entry().epoch, stage.registry.catalog.value.names_of(Kind.RESOURCE)
     async with life(a_daemon(path, "two")) as stage:
         assert known(stage) == LISTED
         assert known(stage, "b") == LISTED, "that it has listed no tools yet takes nothing away"
@@ -68,7 +72,7 @@ async def test_what_a_server_has_beside_tools_is_known_before_it_is_up(tmp_path:
         catalog = stage.registry.catalog.value
         assert catalog.switched == off
         assert "review" not in catalog.lists[Kind.PROMPT]["a"]
-        assert catalog.uris.given == uris.given
+        assert catalog.names_of(Kind.RESOURCE).given == uris.given
         await stage.written()
         version = version_of(path)
         for kind, names in LISTED.items():
@@ -99,8 +103,8 @@ async def test_of_two_servers_the_one_that_had_a_uri_first_keeps_it(tmp_path: Pa
         await stage.lists("a", "read")
         await lists(stage, Kind.RESOURCE, "mem://1")
         catalog = stage.registry.catalog.value
-        assert catalog.uris.name_of(("b", "mem://1")) == "mem://1"
-        assert catalog.uris.name_of(("a", "mem://1")) == "mcpd://a/mem%3A%2F%2F1"
+        assert catalog.names_of(Kind.RESOURCE).name_of(("b", "mem://1")) == "mem://1"
+        assert catalog.names_of(Kind.RESOURCE).name_of(("a", "mem://1")) == "mcpd://a/mem%3A%2F%2F1"
 
 
 async def test_what_one_daemon_learns_of_lists_the_other_is_told(url: str, mock_clock: MockClock) -> None:

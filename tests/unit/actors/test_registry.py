@@ -12,10 +12,11 @@ from loguru import logger
 from msgspec import Raw
 
 from daemon.actors.registry import Registry
-from daemon.catalog.listing import read_tools
+from daemon.catalog.listing import read_definitions
 from daemon.config.model import Category, Config, Server, ToolSelection
-from daemon.facts import Configured, ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.facts import Configured, DefinitionsListed, ServerStatus, StatusChanged
 from daemon.kit.mailbox import ActorGone
+from daemon.model import Kind
 from daemon.states import ServerState
 from tests.unit.catalog.samples import prompts, resources, templates
 from tests.unit.config.reading import config_of
@@ -35,10 +36,12 @@ def config(*servers: str, **categories: Category) -> Config:
     )
 
 
-def listed(server: str, *names: str, incarnation: int = 1) -> ToolsListed:
+def listed(server: str, *names: str, incarnation: int = 1) -> DefinitionsListed:
     raws = [Raw(b'{"name":"%b","inputSchema":{"type":"object"}}' % name.encode()) for name in names]
-    tools, quarantined = read_tools(server, raws)
-    return ToolsListed(server=server, incarnation=incarnation, tools=tools, quarantined=quarantined)
+    tools, quarantined = read_definitions(Kind.TOOL, server, raws)
+    return DefinitionsListed(
+        kind=Kind.TOOL, server=server, incarnation=incarnation, definitions=tools, quarantined=quarantined
+    )
 
 
 def became(server: str, state: ServerState, incarnation: int = 1) -> StatusChanged:
@@ -145,12 +148,12 @@ async def test_facts_of_different_kinds_and_servers_do_not_replace_one_another()
         found.tell(listed("a", "read"))
         found.tell(became("a", ServerState.READY))
         found.tell(listed("b", "write"))
-        found.tell(ListingFailed(server="b", incarnation=1, reason="it broke"))
+        found.tell(DefinitionsListed(kind=Kind.TOOL, server="b", incarnation=1, problem="it broke"))
         await found.settle()
         servers = found.catalog.value.servers
         assert servers["a"].available
         assert (servers["a"].epoch, servers["b"].epoch) == (1, 1)
-        assert servers["b"].listing_error == "it broke"
+        assert servers["b"].tool_list.problem == "it broke"
 
 
 async def test_facts_of_an_earlier_incarnation_are_dropped() -> None:

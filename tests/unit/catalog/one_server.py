@@ -28,7 +28,7 @@ def names(catalog: Catalog) -> list[str] | None:
 
 
 def as_seen(catalog: Catalog) -> tuple[list[str] | None, int, bool]:
-    return names(catalog), git(catalog).epoch, git(catalog).recalled
+    return names(catalog), git(catalog).epoch, git(catalog).tool_list.recalled
 
 
 def different(*which: str) -> list[Tool]:

@@ -9,18 +9,9 @@ from msgspec import Raw
 
 from daemon.catalog.definitions import fingerprint
 from daemon.catalog.kinds import LISTS
-from daemon.catalog.listing import read_definitions, read_tools
+from daemon.catalog.listing import read_definitions
 from daemon.catalog.snapshot import begin, fold
-from daemon.facts import (
-    Configured,
-    DefinitionsListed,
-    ListingFailed,
-    Recalled,
-    ServerStatus,
-    StatusChanged,
-    Switched,
-    ToolsListed,
-)
+from daemon.facts import Configured, DefinitionsListed, Recalled, ServerStatus, StatusChanged, Switched
 from daemon.model import Kind
 from daemon.states import ServerState
 from tests.unit.config.reading import config_of
@@ -34,6 +25,8 @@ if TYPE_CHECKING:
 
 OBJECT = {"type": "object"}
 
+NO_MORE: Mapping[Kind, tuple[Definition, ...]] = {}
+
 
 def tool_json(name: str, **members: object) -> bytes:
     """A tool as a server would list it."""
@@ -42,7 +35,7 @@ def tool_json(name: str, **members: object) -> bytes:
 
 def tool(server: str, name: str, **members: object) -> Tool:
     """One usable tool of a server."""
-    (read,), quarantined = read_tools(server, [Raw(tool_json(name, **members))])
+    (read,), quarantined = read_definitions(Kind.TOOL, server, [Raw(tool_json(name, **members))])
     assert not quarantined
     return read
 
@@ -88,10 +81,12 @@ def listed(
     *tools: str | Tool,
     incarnation: int = 1,
     quarantined: Mapping[str, str] | None = None,
-) -> ToolsListed:
+) -> DefinitionsListed:
     """A server lists these tools, plain ones by name."""
     full = tuple(tool(server, each) if isinstance(each, str) else each for each in tools)
-    return ToolsListed(server=server, incarnation=incarnation, tools=full, quarantined=quarantined or {})
+    return DefinitionsListed(
+        kind=Kind.TOOL, server=server, incarnation=incarnation, definitions=full, quarantined=quarantined or {}
+    )
 
 
 def has(
@@ -117,9 +112,9 @@ def templates(server: str, *texts: str | Definition, **more: Any) -> Definitions
     return has(server, Kind.TEMPLATE, *texts, **more)
 
 
-def failed(server: str, reason: str = "timed out", *, incarnation: int = 1) -> ListingFailed:
+def failed(server: str, reason: str = "timed out", *, incarnation: int = 1) -> DefinitionsListed:
     """A server does not list its tools."""
-    return ListingFailed(server=server, incarnation=incarnation, reason=reason)
+    return DefinitionsListed(kind=Kind.TOOL, server=server, incarnation=incarnation, problem=reason)
 
 
 def fingerprint_of(server: str, **more: object) -> str:
@@ -129,7 +124,13 @@ def fingerprint_of(server: str, **more: object) -> str:
 
 
 def recalled(
-    server: str, *tools: str | Tool, epoch: int = 5, of: str | None = None, listed: bool = True, **more: Any
+    server: str,
+    *tools: str | Tool,
+    epoch: int = 5,
+    of: str | None = None,
+    listed: bool = True,
+    lists: Mapping[Kind, tuple[Definition, ...]] = NO_MORE,
+    **more: Any,
 ) -> Recalled:
     """The store remembers these tools of a server, plain ones by name.
 
@@ -139,6 +140,7 @@ def recalled(
         epoch: its epoch.
         of: the fingerprint; None is that of the server as `servers` configures it.
         listed: whether it ever listed any.
+        lists: its other lists.
         more: further fields of the fact.
     """
     full = tuple(tool(server, each) if isinstance(each, str) else each for each in tools)
@@ -146,7 +148,7 @@ def recalled(
         server=server,
         fingerprint=fingerprint_of(server) if of is None else of,
         epoch=epoch,
-        tools=full if listed else None,
+        lists={**({Kind.TOOL: full} if listed else {}), **lists},
         **more,
     )
 

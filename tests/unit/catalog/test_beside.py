@@ -48,8 +48,8 @@ def test_resources_and_templates_share_their_names_and_those_that_have_some_are_
 
 def test_a_name_may_still_change_until_the_first_list_of_an_earlier_server_has_come() -> None:
     catalog = after(BEGUN, [status("a"), status("b"), prompts("b", "plan")])
-    assert catalog.prompt_names.name_of(("b", "plan")) == "plan"
-    assert catalog.prompt_names.provisional == {("b", "plan")}
+    assert catalog.names_of(Kind.PROMPT).name_of(("b", "plan")) == "plan"
+    assert catalog.names_of(Kind.PROMPT).provisional == {("b", "plan")}
     both = after(catalog, [prompts("a", "plan")])
-    assert both.prompt_names.owners == {"plan": ("a", "plan"), "b__plan": ("b", "plan")}
-    assert after(catalog, [prompts("a", problem="never")]).prompt_names.provisional == frozenset()
+    assert both.names_of(Kind.PROMPT).owners == {"plan": ("a", "plan"), "b__plan": ("b", "plan")}
+    assert after(catalog, [prompts("a", problem="never")]).names_of(Kind.PROMPT).provisional == frozenset()

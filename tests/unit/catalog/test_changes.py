@@ -29,13 +29,13 @@ from tests.unit.catalog.samples import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from daemon.facts import Fact, ToolsListed
+    from daemon.facts import DefinitionsListed, Fact
 
 # --- renames ---------------------------------------------------------------------------------------------
 
 
 def renames(*lists: Iterable[Tool]) -> Mapping[str, str]:
-    return git(after(BEGUN, [listed("git", *tools) for tools in lists])).renamed
+    return git(after(BEGUN, [listed("git", *tools) for tools in lists])).tool_list.renamed
 
 
 def test_a_tool_that_went_and_one_that_came_with_its_contents_are_one_tool() -> None:
@@ -107,7 +107,7 @@ def test_a_rename_while_the_daemon_was_down_is_seen() -> None:
     orders: list[list[Fact]] = [[memory, now], [now, memory]]
     for facts in orders:
         catalog = after(BEGUN, facts)
-        assert (git(catalog).renamed, git(catalog).epoch) == ({"a": "b"}, 6)
+        assert (git(catalog).tool_list.renamed, git(catalog).epoch) == ({"a": "b"}, 6)
 
 
 def test_a_rename_that_another_daemon_saw_is_seen() -> None:
@@ -115,7 +115,7 @@ def test_a_rename_that_another_daemon_saw_is_seen() -> None:
         recalled("git", alike("x", "a")),
         recalled("git", alike("x", "b"), epoch=6, by_another=True),
     ]
-    assert git(after(BEGUN, facts)).renamed == {"a": "b"}
+    assert git(after(BEGUN, facts)).tool_list.renamed == {"a": "b"}
 
 
 def test_a_server_that_invents_names_for_ever_does_not_fill_the_memory() -> None:
@@ -191,42 +191,42 @@ def test_a_configuration_that_means_the_same_server_keeps_what_is_known(more: di
 
 def test_when_it_was_listed_is_known() -> None:
     catalog = fold(UP, attrs.evolve(listed("git", "x"), at=77.0))
-    assert git(catalog).refreshed_at == 77.0
-    assert git(fold(catalog, listed("git", "y"))).refreshed_at == 77.0
+    assert git(catalog).tool_list.at == 77.0
+    assert git(fold(catalog, listed("git", "y"))).tool_list.at == 77.0
 
 
 # --- since when tools are as they are ------------------------------------------------------------------------
 
 
-def at(time: float, *tools: str | Tool) -> ToolsListed:
+def at(time: float, *tools: str | Tool) -> DefinitionsListed:
     return attrs.evolve(listed("git", *tools), at=time)
 
 
 def test_what_a_server_lists_first_is_so_since_this_life_has_begun() -> None:
-    assert git(fold(BEGUN, at(2000.0, "log"))).since == {"log": BEGUN.begun}
+    assert git(fold(BEGUN, at(2000.0, "log"))).tool_list.since == {"log": BEGUN.begun}
 
 
 def test_what_changes_or_comes_later_is_so_since_then_and_all_else_since_it_was() -> None:
     catalog = after(BEGUN, [at(2000.0, "log", "add"), at(3000.0, different("log")[0], "add", "show")])
-    assert git(catalog).since == {"log": 3000.0, "add": BEGUN.begun, "show": 3000.0}
+    assert git(catalog).tool_list.since == {"log": 3000.0, "add": BEGUN.begun, "show": 3000.0}
 
 
 def test_what_goes_and_comes_back_may_have_been_another_meanwhile() -> None:
     catalog = after(BEGUN, [at(2000.0, "log", "add"), at(3000.0, "add"), at(4000.0, "log", "add")])
-    assert git(catalog).since == {"log": 4000.0, "add": BEGUN.begun}
+    assert git(catalog).tool_list.since == {"log": 4000.0, "add": BEGUN.begun}
 
 
 def test_what_is_remembered_is_so_for_as_long_as_the_memory_says() -> None:
     fact = recalled("git", "log", "add", since={"log": 50.0})
     catalog = fold(BEGUN, fact)
-    assert git(catalog).since == {"log": 50.0, "add": NEVER}
+    assert git(catalog).tool_list.since == {"log": 50.0, "add": NEVER}
     catalog = fold(catalog, at(2000.0, "log", different("add")[0]))
-    assert git(catalog).since == {"log": 50.0, "add": 2000.0}
+    assert git(catalog).tool_list.since == {"log": 50.0, "add": 2000.0}
 
 
 def test_what_a_server_lists_under_another_configuration_is_new() -> None:
     catalog = fold(BEGUN, recalled("git", "log", of="f" * 64, since={"log": 50.0}))
-    assert git(fold(catalog, at(2000.0, "log"))).since == {"log": 2000.0}
+    assert git(fold(catalog, at(2000.0, "log"))).tool_list.since == {"log": 2000.0}
 
 
 @pytest.mark.parametrize(("by_another", "since"), [(False, 50.0), (True, BEGUN.begun)])
@@ -235,7 +235,7 @@ def test_a_memory_that_comes_late_knows_for_how_long_tools_are_so(*, by_another:
         "git", "log", different("add")[0], since={"log": 50.0, "add": 60.0}, by_another=by_another
     )
     catalog = after(BEGUN, [at(2000.0, "log", "add"), memory])
-    assert git(catalog).since == {"log": since, "add": BEGUN.begun}
+    assert git(catalog).tool_list.since == {"log": since, "add": BEGUN.begun}
 
 
 # --- lists beside the tools ----------------------------------------------------------------------------------

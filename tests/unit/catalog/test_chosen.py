@@ -113,7 +113,7 @@ def test_what_other_servers_do_changes_nothing_for_those_who_have_not_chosen_the
     first = choices.of(before, ("a",))
     assert choices.of(before, ("a",)) is first
     then = choices.of(after(before, [listed("b", "x", "y"), has("b", Kind.PROMPT, "p")]), ("a",))
-    for part in ("names", "prompt_names", "uris", "lists"):
+    for part in ("naming", "lists"):
         assert getattr(then, part) is getattr(first, part)
     changed = choices.of(after(before, [listed("a", "x", "y")]), ("a",))
     assert changed.names is not first.names

@@ -27,15 +27,15 @@ def test_how_a_server_is_does_not_say_whether_it_is_switched_on(state: ServerSta
 
 @pytest.mark.parametrize("state", ServerState)
 def test_nobody_awaits_the_list_of_a_server_that_is_off(state: ServerState) -> None:
-    assert git(fold(BEGUN, status("git", state))).awaited is (state in UNSETTLED)
-    assert not git(after(BEGUN, [switched("git"), status("git", state)])).awaited
+    assert git(fold(BEGUN, status("git", state))).awaits(Kind.TOOL) is (state in UNSETTLED)
+    assert not git(after(BEGUN, [switched("git"), status("git", state)])).awaits(Kind.TOOL)
 
 
 def test_the_list_of_a_server_that_is_being_restarted_is_awaited() -> None:
     restarting = status("git", ServerState.BACKOFF, next_retry_at=None)
-    assert git(fold(BEGUN, restarting)).awaited is True
+    assert git(fold(BEGUN, restarting)).awaits(Kind.TOOL) is True
     assert git(fold(UP, restarting)).awaits(Kind.PROMPT)
-    assert git(fold(BEGUN, status("git", ServerState.BACKOFF))).awaited is False
+    assert git(fold(BEGUN, status("git", ServerState.BACKOFF))).awaits(Kind.TOOL) is False
 
 
 def test_a_fingerprint_is_not_shown() -> None:

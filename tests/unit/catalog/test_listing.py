@@ -12,15 +12,14 @@ from msgspec import Raw
 
 from daemon.catalog.kinds import BESIDE_TOOLS, LISTS
 from daemon.catalog.listing import (
-    _TOOLS,
     MAX_DEFINITION_BYTES,
     MAX_DEPTH,
     MAX_LISTED,
     URI_BYTES,
     Parts,
+    _held,
     read_definitions,
     read_page,
-    read_tools,
 )
 from daemon.config.names import TOOL_BYTES
 from daemon.model import Kind
@@ -61,7 +60,7 @@ def test_what_is_no_page_is_refused(result: bytes) -> None:
 
 def test_a_tool_keeps_the_bytes_it_came_as() -> None:
     raw = b'{"name":"t", "title":"T","description":"does\\nit","inputSchema":{"type":"object" },"x":[1.0]}'
-    (tool,), quarantined = read_tools("s", [Raw(raw)])
+    (tool,), quarantined = read_definitions(Kind.TOOL, "s", [Raw(raw)])
     assert not quarantined
     assert (tool.server, tool.name, tool.description, tool.raw) == ("s", "t", "does\nit", raw)
     assert tool.parts["inputSchema"] == b'{"type":"object" }'
@@ -76,13 +75,13 @@ def nested(levels: int) -> bytes:
 
 
 def test_a_tool_that_is_nested_too_deeply_is_quarantined_by_name() -> None:
-    tools, quarantined = read_tools("s", [Raw(nested(MAX_DEPTH + 1)), Raw(GOOD)])
+    tools, quarantined = read_definitions(Kind.TOOL, "s", [Raw(nested(MAX_DEPTH + 1)), Raw(GOOD)])
     assert [tool.name for tool in tools] == ["good"]
     assert quarantined == {"deep": "nested too deeply"}
 
 
 def test_a_tool_that_is_not_can_be_looked_into_from_a_deep_stack() -> None:
-    (tool,), quarantined = read_tools("s", [Raw(nested(MAX_DEPTH))])
+    (tool,), quarantined = read_definitions(Kind.TOOL, "s", [Raw(nested(MAX_DEPTH))])
     assert not quarantined
 
     def look(frames: int) -> bytes:
@@ -96,20 +95,22 @@ def test_a_definition_that_is_too_long_is_quarantined_by_name_with_its_size() ->
     fits = tool_json("fits", description="x" * rest)
     long = tool_json("long", description="x" * (rest + 1))
     assert len(fits) == MAX_DEFINITION_BYTES
-    tools, quarantined = read_tools("s", [Raw(long), Raw(fits)])
+    tools, quarantined = read_definitions(Kind.TOOL, "s", [Raw(long), Raw(fits)])
     assert [tool.name for tool in tools] == ["fits"]
     assert quarantined == {"long": "its definition has 262145 bytes, the limit is 262144"}
 
 
 def test_brackets_in_texts_do_not_count() -> None:
     text = b'"' + b"[" * (MAX_DEPTH * 2) + b'\\"["'
-    (tool,), _ = read_tools("s", [Raw(b'{"name":"t","x":' + text + b',"inputSchema":{"type":"object"}}')])
+    (tool,), _ = read_definitions(
+        Kind.TOOL, "s", [Raw(b'{"name":"t","x":' + text + b',"inputSchema":{"type":"object"}}')]
+    )
     assert tool.name == "t"
 
 
 @pytest.mark.parametrize("members", [{}, {"description": None}, {"description": ""}])
 def test_a_tool_may_go_without_a_description(members: dict[str, object]) -> None:
-    (tool,), _ = read_tools("s", [Raw(tool_json("t", **members))])
+    (tool,), _ = read_definitions(Kind.TOOL, "s", [Raw(tool_json("t", **members))])
     assert tool.description == ""
 
 
@@ -144,7 +145,7 @@ def test_a_tool_may_go_without_a_description(members: dict[str, object]) -> None
     ],
 )
 def test_an_unusable_tool_costs_itself_and_says_why(raw: bytes, name: str, reason: str) -> None:
-    tools, quarantined = read_tools("s", [Raw(GOOD), Raw(raw), Raw(tool_json("last"))])
+    tools, quarantined = read_definitions(Kind.TOOL, "s", [Raw(GOOD), Raw(raw), Raw(tool_json("last"))])
     assert [tool.name for tool in tools] == ["good", "last"]
     assert list(quarantined) == [name]
     assert reason in quarantined[name]
@@ -153,26 +154,26 @@ def test_an_unusable_tool_costs_itself_and_says_why(raw: bytes, name: str, reaso
 @pytest.mark.parametrize("depth", [500, 990, 5000])
 def test_a_schema_nested_like_a_bomb_harms_nobody_else(depth: int) -> None:
     nested = b'{"name":"bad","inputSchema":{"type":"object","x":' + b"[" * depth + b"]" * depth + b"}}"
-    tools, quarantined = read_tools("s", [Raw(nested), Raw(GOOD)])
+    tools, quarantined = read_definitions(Kind.TOOL, "s", [Raw(nested), Raw(GOOD)])
     assert tools[-1].name == "good"
     assert len(tools) + len(quarantined) == 2
 
 
 def test_the_longest_name_is_taken() -> None:
     name = "x" * TOOL_BYTES
-    tools, _ = read_tools("s", [Raw(tool_json(name))])
+    tools, _ = read_definitions(Kind.TOOL, "s", [Raw(tool_json(name))])
     assert tools[0].name == name
 
 
 def test_of_two_tools_with_one_name_the_first_counts() -> None:
     raws = [Raw(tool_json("t", description="first")), Raw(tool_json("t", description="second"))]
-    tools, _ = read_tools("s", raws)
+    tools, _ = read_definitions(Kind.TOOL, "s", raws)
     assert [tool.description for tool in tools] == ["first"]
 
 
 def test_an_endless_list_is_cut_and_says_so() -> None:
     raws = [Raw(tool_json(f"t{number}")) for number in range(MAX_LISTED + 5)]
-    tools, quarantined = read_tools("s", raws)
+    tools, quarantined = read_definitions(Kind.TOOL, "s", raws)
     assert len(tools) == MAX_LISTED
     assert quarantined == {"(further tools)": f"more than {MAX_LISTED} tools"}
 
@@ -193,7 +194,7 @@ def test_whatever_is_listed_each_tool_is_usable_or_quarantined(listed: list[obje
         Raw(msgspec.json.encode(each))
         for each in [*listed, {"name": "good", "inputSchema": {"type": "object"}}]
     ]
-    tools, quarantined = read_tools("s", raws)
+    tools, quarantined = read_definitions(Kind.TOOL, "s", raws)
     assert "good" in {tool.name for tool in tools}
     assert all(quarantined.values())
     assert len(tools) + len(quarantined) <= len(raws)
@@ -201,18 +202,20 @@ def test_whatever_is_listed_each_tool_is_usable_or_quarantined(listed: list[obje
 
 def test_a_tool_whose_schema_lacks_its_type_alone_is_completed_and_said_to_be() -> None:
     lacking = tool_json("t", inputSchema={"$schema": "http://json-schema.org/draft-07/schema#"})
-    (tool, good), quarantined = read_tools("s", [Raw(lacking), Raw(GOOD)])
+    (tool, good), quarantined = read_definitions(Kind.TOOL, "s", [Raw(lacking), Raw(GOOD)])
     assert not quarantined
     assert (tool.completed, good.completed) == (True, False)
     assert b'"inputSchema":{"type":"object","$schema":' in tool.raw
-    (whole,), _ = read_tools("s", [Raw(tool.raw)])
+    (whole,), _ = read_definitions(Kind.TOOL, "s", [Raw(tool.raw)])
     assert not whole.completed
     assert whole == tool, "what is shown is what is hashed and kept"
 
 
 def test_a_definition_that_is_too_long_once_it_is_completed_is_too_long() -> None:
     rest = MAX_DEFINITION_BYTES - len(tool_json("t", inputSchema={}, description=""))
-    tools, quarantined = read_tools("s", [Raw(tool_json("t", inputSchema={}, description="x" * rest))])
+    tools, quarantined = read_definitions(
+        Kind.TOOL, "s", [Raw(tool_json("t", inputSchema={}, description="x" * rest))]
+    )
     assert (tools, list(quarantined)) == ((), ["t"])
 
 
@@ -221,32 +224,32 @@ def test_a_definition_that_is_too_long_once_it_is_completed_is_too_long() -> Non
 
 def test_a_tool_in_the_same_bytes_is_the_same_object_as_long_as_somebody_holds_it() -> None:
     raws = [GOOD, tool_json("other")]
-    first, _ = read_tools("s", map(Raw, raws))
-    again, _ = read_tools("s", map(Raw, [tool_json("new"), *raws]))
+    first, _ = read_definitions(Kind.TOOL, "s", map(Raw, raws))
+    again, _ = read_definitions(Kind.TOOL, "s", map(Raw, [tool_json("new"), *raws]))
     assert again[1] is first[0]
     assert again[2] is first[1]
 
 
 def test_other_bytes_or_another_server_are_another_tool() -> None:
-    (first,), _ = read_tools("s", [Raw(GOOD)])
-    (spaced,), _ = read_tools("s", [Raw(GOOD + b" ")])
-    (of_another,), _ = read_tools("t", [Raw(GOOD)])
+    (first,), _ = read_definitions(Kind.TOOL, "s", [Raw(GOOD)])
+    (spaced,), _ = read_definitions(Kind.TOOL, "s", [Raw(GOOD + b" ")])
+    (of_another,), _ = read_definitions(Kind.TOOL, "t", [Raw(GOOD)])
     assert spaced.schema_hash == first.schema_hash == of_another.schema_hash
     assert (spaced.raw, of_another.server) == (GOOD + b" ", "t")
 
 
 def test_tools_that_nobody_holds_are_forgotten() -> None:
     raw = tool_json("a name that no other test has")
-    read_tools("s", [Raw(raw)])
+    read_definitions(Kind.TOOL, "s", [Raw(raw)])
     gc.collect()
-    assert ("s", raw) not in _TOOLS.held
+    assert (Kind.TOOL, "s", raw) not in _held
 
 
 def test_a_tool_that_was_listed_twice_is_so_again() -> None:
     twice = [Raw(GOOD), Raw(GOOD)]
-    tools, quarantined = read_tools("s", twice)
+    tools, quarantined = read_definitions(Kind.TOOL, "s", twice)
     assert (len(tools), list(quarantined)) == (1, ["good"])
-    assert read_tools("s", twice) == (tools, quarantined)
+    assert read_definitions(Kind.TOOL, "s", twice) == (tools, quarantined)
 
 
 def test_members_are_found_when_they_are_asked_for() -> None:

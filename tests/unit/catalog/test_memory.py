@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.definitions import tools_digest
-from daemon.catalog.entry import TOOLS_EMPTIED
+from daemon.catalog.entry import EMPTIED
 from daemon.catalog.snapshot import Catalog, fold
-from daemon.facts import Fact, Recalled, Summarized, ToolsListed
+from daemon.facts import DefinitionsListed, Fact, Recalled, Summarized
 from daemon.model import Kind, Summary
 from tests.unit.catalog.one_server import ANOTHER, BEGUN, CONFIG, UP, as_seen, different, git, names
 from tests.unit.catalog.samples import (
@@ -41,7 +41,7 @@ def test_before_any_list_the_remembered_tools_are_served() -> None:
     assert as_seen(catalog) == (["log", "add"], 5, True)
     assert list(catalog.categories["git"].members) == ["log", "add"]
     assert not git(catalog).usable
-    assert not git(catalog).awaited
+    assert not git(catalog).awaits(Kind.TOOL)
 
 
 def test_a_remembered_server_that_lists_the_same_goes_on_with_its_epoch() -> None:
@@ -64,39 +64,39 @@ def test_a_remembered_server_without_tools_is_remembered_without_tools() -> None
     assert as_seen(fold(BEGUN, recalled("git", listed=False))) == (None, 5, False)
 
 
-def nothing(*, first: bool, incarnation: int = 2) -> ToolsListed:
-    return ToolsListed(server="git", incarnation=incarnation, tools=(), quarantined={}, first=first)
+def nothing(*, first: bool, incarnation: int = 2) -> DefinitionsListed:
+    return DefinitionsListed(kind=Kind.TOOL, server="git", incarnation=incarnation, definitions=(), first=first)
 
 
 @pytest.mark.parametrize("known", [UP, after(BEGUN, [recalled("git", "log", "add", epoch=1)])])
 def test_a_server_that_comes_back_with_nothing_keeps_what_is_known(known: Catalog) -> None:
     catalog = fold(known, nothing(first=True))
-    assert (names(catalog), git(catalog).epoch, git(catalog).listing_error) == (
+    assert (names(catalog), git(catalog).epoch, git(catalog).tool_list.problem) == (
         ["log", "add"],
         1,
-        TOOLS_EMPTIED,
+        EMPTIED.format("tool"),
     )
     assert fold(catalog, nothing(first=True)) is catalog
     listing = fold(catalog, listed("git", "log", incarnation=2))
-    assert (names(listing), git(listing).epoch, git(listing).listing_error) == (["log"], 2, "")
+    assert (names(listing), git(listing).epoch, git(listing).tool_list.problem) == (["log"], 2, "")
 
 
 def test_a_server_that_lets_go_of_what_it_has_listed_has_nothing() -> None:
     catalog = fold(UP, nothing(first=False))
-    assert (names(catalog), git(catalog).epoch, git(catalog).listing_error) == ([], 2, "")
+    assert (names(catalog), git(catalog).epoch, git(catalog).tool_list.problem) == ([], 2, "")
 
 
 def test_a_server_that_never_had_any_tools_has_none() -> None:
     catalog = fold(BEGUN, nothing(first=True))
-    assert (names(catalog), git(catalog).listing_error) == ([], "")
+    assert (names(catalog), git(catalog).tool_list.problem) == ([], "")
 
 
 def test_tools_that_were_completed_are_known_also_where_a_memory_has_them_whole() -> None:
     lacking = tool("git", "log", inputSchema={})
     remembered = fold(BEGUN, recalled("git", attrs.evolve(lacking, completed=False)))
-    assert git(remembered).completed == ()
+    assert git(remembered).tool_list.completed == ()
     catalog = fold(remembered, listed("git", lacking))
-    assert (git(catalog).completed, git(catalog).epoch) == (("log",), git(remembered).epoch)
+    assert (git(catalog).tool_list.completed, git(catalog).epoch) == (("log",), git(remembered).epoch)
 
 
 def test_a_memory_that_comes_after_the_same_list_only_gives_its_epoch() -> None:
@@ -202,7 +202,7 @@ class Store:
             self.rows[entry.name] = writer, new
             return new.epoch
         epoch = max(old.epoch, new.epoch)
-        known = new.tools is not None
+        known = Kind.TOOL in new.lists
         if known and old.epoch >= new.epoch and _contents(old) != _contents(new):
             mine = old_writer == writer and old.epoch == new.epoch
             epoch = old.epoch if mine else old.epoch + 1
@@ -244,14 +244,15 @@ def _record(entry: ServerEntry) -> Recalled:
         server=entry.name,
         fingerprint=entry.fingerprint,
         epoch=entry.epoch,
-        tools=None if entry.tools is None else tuple(entry.tools.values()),
+        lists={} if entry.tools is None else {Kind.TOOL: tuple(entry.tools.values())},
         summary=entry.summary,
         sentences=entry.sentences,
     )
 
 
 def _contents(record: Recalled) -> set[str] | None:
-    return None if record.tools is None else {each.schema_hash for each in record.tools}
+    tools = record.lists.get(Kind.TOOL)
+    return None if tools is None else {each.schema_hash for each in tools}
 
 
 def _same(one: ServerEntry | None, other: ServerEntry) -> bool:
@@ -402,7 +403,7 @@ def test_sentences_leave_with_their_tools_and_strangers_are_not_kept() -> None:
 def memory(*of_prompts: str, epoch: int = 5, tools: tuple[str, ...] = ("log", "add"), **more: Any) -> Recalled:
     """The store remembers these prompts beside some tools."""
     listing = tuple(definition(Kind.PROMPT, "git", each) for each in of_prompts)
-    return recalled("git", *tools, epoch=epoch, definitions={Kind.PROMPT: listing}, **more)
+    return recalled("git", *tools, epoch=epoch, lists={Kind.PROMPT: listing}, **more)
 
 
 def told(catalog: Catalog) -> tuple[list[str], int]:

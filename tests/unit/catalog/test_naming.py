@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from daemon.catalog import naming
 from daemon.catalog.snapshot import begin, with_settled_names
 from daemon.facts import NamesRecalled
-from daemon.model import GivenName
+from daemon.model import GivenName, Kind
 from daemon.states import ServerState
 from tests.unit.catalog.samples import after, catalog_of, failed, listed, servers, status
 
@@ -122,7 +122,7 @@ def test_no_tool_takes_over_what_refers_to_another_servers(own: str, order: tupl
 
 
 def test_a_name_is_given_up_that_reads_as_the_tool_of_a_server_that_comes_to_the_configuration() -> None:
-    alone = naming.assign(naming.NO_NAMES, [claims("a", "b/x", "y")]).settled()
+    alone = naming.assign(naming.NO_NAMES[Kind.TOOL], [claims("a", "b/x", "y")]).settled()
     assert alone.name_of(("a", "b/x")) == "b/x"
     unlisted = naming.assign(alone, [claims("a", "b/x", "y"), claims("b", pending=True)])
     assert unlisted.name_of(("a", "b/x")) == "a__b/x"
@@ -141,7 +141,7 @@ def test_a_name_of_an_earlier_life_is_not_taken_that_reads_as_another_servers_to
 
 def test_numbered_names_mislead_nobody_either() -> None:
     lists = [claims("a", "a/b__x", "b__x", "mcp__a__b__x"), claims("a__b", "x"), claims("b")]
-    named = naming.assign(naming.NO_NAMES, lists)
+    named = naming.assign(naming.NO_NAMES[Kind.TOOL], lists)
     assert named.name_of(("a", "b__x")) == "a/b__x_2"
 
 
@@ -156,7 +156,7 @@ def test_every_tool_is_found_under_the_name_that_it_is_given() -> None:
 @pytest.mark.parametrize(("count", "kept"), [(naming.MAX_REMEMBERED, True), (naming.MAX_REMEMBERED + 1, False)])
 def test_names_that_nobody_lists_are_not_remembered_for_ever(count: int, *, kept: bool) -> None:
     gone = [f"gone{number}" for number in range(count)]
-    names = naming.assign(naming.NO_NAMES, [claims("a", *gone)])
+    names = naming.assign(naming.NO_NAMES[Kind.TOOL], [claims("a", *gone)])
     assigned = naming.assign(names, [claims("a", "x")])
     assert assigned.owners["x"] == ("a", "x")
     assert ("gone0" in assigned.owners) is kept
@@ -201,7 +201,7 @@ def test_what_nobody_was_shown_yet_gives_way_to_the_memory() -> None:
 
 
 def test_a_second_name_beside_a_meta_tool_is_remembered_too() -> None:
-    given = naming.assign(naming.NO_NAMES, [claims("a", "call_tool")], reserved={"call_tool"})
+    given = naming.assign(naming.NO_NAMES[Kind.TOOL], [claims("a", "call_tool")], reserved={"call_tool"})
     assert (given.given, given.beside) == (
         {("a", "call_tool"): "call_tool"},
         {("a", "call_tool"): "a__call_tool"},
@@ -210,7 +210,9 @@ def test_a_second_name_beside_a_meta_tool_is_remembered_too() -> None:
         GivenName(name=name, key=("a", "call_tool"), beside=beside)
         for name, beside in (("call_tool", False), ("a__call_tool", True))
     ]
-    again = naming.assign(naming.NO_NAMES.remembering(records), [claims("a", "call_tool")], {"call_tool"})
+    again = naming.assign(
+        naming.NO_NAMES[Kind.TOOL].remembering(records), [claims("a", "call_tool")], {"call_tool"}
+    )
     assert again.owners == given.owners
     assert again.name_beside(("a", "call_tool"), {"call_tool"}) == "a__call_tool"
 
@@ -221,7 +223,7 @@ def test_to_be_told_the_same_names_twice_changes_nothing() -> None:
 
 
 def test_once_names_were_forgotten_no_new_one_is_known_to_anybody() -> None:
-    many = naming.assign(naming.NO_NAMES, [claims("a", *map(str, range(naming.MAX_REMEMBERED + 1)))])
+    many = naming.assign(naming.NO_NAMES[Kind.TOOL], [claims("a", *map(str, range(naming.MAX_REMEMBERED + 1)))])
     assert many.since(("a", "0")) == 0
     assert naming.assign(many, [claims("b", "0")]).since(("b", "0")) == inf
 
@@ -234,7 +236,9 @@ def claims(server: str, *tools: str, pending: bool = False) -> naming.Claims:
 
 
 def test_servers_whose_names_run_into_one_another_share_no_name() -> None:
-    names = naming.assign(naming.NO_NAMES, [claims("x", "c", "b__c"), claims("a", "b__c"), claims("a__b", "c")])
+    names = naming.assign(
+        naming.NO_NAMES[Kind.TOOL], [claims("x", "c", "b__c"), claims("a", "b__c"), claims("a__b", "c")]
+    )
     one, other = names.name_of(("a", "b__c")), names.name_of(("a__b", "c"))
     assert one != other
     for name, key in ((one, ("a", "b__c")), (other, ("a__b", "c"))):
@@ -298,7 +302,7 @@ def test_names_are_given_once_found_again_and_never_rebound(
     steps: list[list[tuple[str, list[str], bool]]],
     shown: bool,
 ) -> None:
-    now = naming.NO_NAMES
+    now = naming.NO_NAMES[Kind.TOOL]
     servers = {"a", "b", "a__b", "b__a"}
     for step in steps:
         before = now
@@ -329,7 +333,7 @@ def test_names_are_given_once_found_again_and_never_rebound(
 def test_servers_that_list_what_they_listed_need_not_be_looked_at(
     steps: list[list[tuple[str, list[str], bool]]],
 ) -> None:
-    whole = quick = naming.NO_NAMES
+    whole = quick = naming.NO_NAMES[Kind.TOOL]
     listed_before: dict[str, list[str]] = {}
     for step in steps:
         all_of_them = [claims(server, *tools, pending=p) for server, tools, p in step]
@@ -342,6 +346,6 @@ def test_servers_that_list_what_they_listed_need_not_be_looked_at(
 
 
 def test_a_list_of_the_same_names_gives_the_very_same_names() -> None:
-    names = naming.assign(naming.NO_NAMES, [claims("a", "x", "y")])
+    names = naming.assign(naming.NO_NAMES[Kind.TOOL], [claims("a", "x", "y")])
     assert naming.assign(names, [claims("a", "y", "x")]) is names
     assert naming.assign(names, [claims("a", "y")]) is names

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from daemon.catalog.kinds import BESIDE_TOOLS
-from daemon.catalog.listing import read_tools
+from daemon.catalog.listing import read_definitions
 from daemon.catalog.snapshot import _assembled, fold, fold_all
-from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
-from daemon.model import Summary
+from daemon.facts import Configured, DefinitionsListed, Recalled, Summarized, Switched
+from daemon.model import Kind, Summary
 from daemon.states import ServerState
 from tests.unit.catalog.samples import (
     after,
@@ -32,7 +32,7 @@ from tests.unit.catalog.samples import (
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact, ListingFailed, StatusChanged
+    from daemon.facts import Fact, StatusChanged
     from daemon.model import Tool
 
 CONFIG: dict[str, Any] = {"mcpServers": servers("git", "fs")}
@@ -87,7 +87,7 @@ def test_configured_categories_are_resolved_anew_when_a_server_lists() -> None:
     ids=lambda fact: f"{type(fact).__name__}-{fact.server}",
 )
 def test_a_fact_that_changes_nothing_gives_the_identical_catalog(
-    fact: StatusChanged | ToolsListed | ListingFailed,
+    fact: StatusChanged | DefinitionsListed,
 ) -> None:
     assert fold(UP, fact) is UP
 
@@ -122,7 +122,7 @@ def test_the_same_list_twice_from_the_same_tools_keeps_bytes_and_epoch() -> None
     ],
 )
 def test_the_epoch_rises_by_one_exactly_when_visible_capabilities_change(
-    fact: StatusChanged | ToolsListed | ListingFailed, rises: int
+    fact: StatusChanged | DefinitionsListed, rises: int
 ) -> None:
     assert fold(UP, fact).servers["git"].epoch == UP.servers["git"].epoch + rises
 
@@ -139,7 +139,7 @@ def test_a_change_and_its_reversal_are_two_changes() -> None:
 
 
 @pytest.mark.parametrize("fact", [listed("git", "x", incarnation=1), failed("git", incarnation=1)])
-def test_what_a_dead_incarnation_says_is_dropped(fact: ToolsListed | ListingFailed) -> None:
+def test_what_a_dead_incarnation_says_is_dropped(fact: DefinitionsListed) -> None:
     restarted = fold(UP, status("git", incarnation=2))
     assert fold(restarted, fact) is restarted
 
@@ -151,20 +151,20 @@ def test_a_list_that_overtakes_its_own_status_is_taken() -> None:
 def test_a_failure_keeps_the_tools_that_are_known() -> None:
     entry = fold(UP, failed("git", "timed out")).servers["git"]
     assert list(entry.tools or ()) == ["git_log", "git_add"]
-    assert entry.listing_error == "timed out"
+    assert entry.tool_list.problem == "timed out"
 
 
 @pytest.mark.parametrize("tools", [["git_log", "git_add"], ["git_log"]])
 def test_a_good_list_ends_a_failure(tools: list[str]) -> None:
     catalog = after(UP, [failed("git"), listed("git", *tools)])
-    assert catalog.servers["git"].listing_error == ""
+    assert catalog.servers["git"].tool_list.problem == ""
 
 
 def test_what_is_quarantined_is_the_newest_lists_word() -> None:
     bad = fold(UP, listed("git", "git_log", "git_add", quarantined={"bad": "why"}))
-    assert bad.servers["git"].quarantined == {"bad": "why"}
+    assert bad.servers["git"].tool_list.quarantined == {"bad": "why"}
     assert bad.servers["git"].tools is UP.servers["git"].tools
-    assert fold(bad, listed("git", "git_log", "git_add")).servers["git"].quarantined == {}
+    assert fold(bad, listed("git", "git_log", "git_add")).servers["git"].tool_list.quarantined == {}
 
 
 def test_a_server_that_goes_down_keeps_its_tools() -> None:
@@ -191,7 +191,7 @@ def test_a_change_of_status_keeps_the_categories() -> None:
 
 def test_what_is_only_written_another_way_is_shown_anew_without_a_new_epoch() -> None:
     raw = tool("git", "git_log").raw.replace(b":", b" : ")
-    (spaced,), _ = read_tools("git", [Raw(raw)])
+    (spaced,), _ = read_definitions(Kind.TOOL, "git", [Raw(raw)])
     later = after(UP, [listed("git", spaced, "git_add")])
     assert later.servers["git"].tools["git_log"].raw == raw  # type: ignore[index]
     assert later.servers["git"].epoch == UP.servers["git"].epoch
@@ -518,8 +518,8 @@ def looks(catalog: Catalog, name: str) -> object:
     hashes = {each.name: (each.schema_hash, (name, each.name) in catalog.off) for each in tools}
     others = {
         (kind, own): own in catalog.lists[kind].get(name, ())
-        for kind, known in entry.lists.items()
-        for own in known.definitions
+        for kind in BESIDE_TOOLS
+        for own in entry.list_of(kind).definitions
     }
     return entry.disabled, hashes, others
 
@@ -531,8 +531,8 @@ def test_an_epoch_rises_exactly_if_something_else_is_to_be_seen(facts: list[Fact
         following = fold(catalog, fact)
         for name in catalog.servers.keys() & following.servers.keys():
             rose = following.servers[name].epoch > catalog.servers[name].epoch
-            # The first list is a change even if it is empty: before it, nothing was known.
-            first = isinstance(fact, ToolsListed) and catalog.servers[name].tools is None
+            # The first list of tools is a change even if it is empty: before it, nothing was known.
+            first = isinstance(fact, DefinitionsListed) and catalog.servers[name].tools is None
             first = first and following.servers[name].tools is not None
             assert rose is (first or looks(following, name) != looks(catalog, name)), (name, fact)
         catalog = following
@@ -559,7 +559,11 @@ def test_categories_names_and_what_is_off_are_always_those_of_the_rest(facts: li
     catalog = after(BEGUN, facts)
     anew = _assembled(catalog)
     assert (catalog.categories, catalog.off, catalog.names) == (anew.categories, anew.off, anew.names)
-    assert (catalog.lists, catalog.prompt_names, catalog.uris) == (anew.lists, anew.prompt_names, anew.uris)
+    assert (catalog.lists, catalog.names_of(Kind.PROMPT), catalog.names_of(Kind.RESOURCE)) == (
+        anew.lists,
+        anew.names_of(Kind.PROMPT),
+        anew.names_of(Kind.RESOURCE),
+    )
     assert list(catalog.servers) == list(catalog.config.mcp_servers)
 
 
@@ -573,7 +577,10 @@ def test_a_reloaded_daemon_offers_what_one_that_began_so_would(
     for name, entry in reloaded.servers.items():
         if entry.tools is not None:
             begun = fold(
-                begun, ToolsListed(server=name, incarnation=9, tools=(*entry.tools.values(),), quarantined={})
+                begun,
+                DefinitionsListed(
+                    kind=Kind.TOOL, server=name, incarnation=9, definitions=(*entry.tools.values(),)
+                ),
             )
     assert (reloaded.categories, reloaded.off) == (begun.categories, begun.off)
     assert [entry.disabled for entry in reloaded.servers.values()] == [

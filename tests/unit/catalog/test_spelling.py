@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.catalog.naming import TOOLS, URIS, is_mcpd, mcpd_uri, read_mcpd_uri
+from daemon.catalog.naming import SPELLINGS, is_mcpd, mcpd_uri, read_mcpd_uri
+from daemon.model import Kind
 
 SERVERS = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,12}", fullmatch=True)
 URI_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="{"), min_size=1)
@@ -79,12 +80,12 @@ def test_scheme_and_server_may_come_in_capitals_and_the_rest_is_as_written() -> 
     ],
 )
 def test_a_uri_keeps_its_own_spelling_unless_it_is_none_or_reads_as_ours(own: str, first: str) -> None:
-    assert next(URIS.ways(("git", own))) == first
+    assert next(SPELLINGS[Kind.RESOURCE].ways(("git", own))) == first
 
 
 def test_a_name_that_reads_as_another_servers_misleads() -> None:
     servers = {"git", "web"}
-    assert TOOLS.misleads("web__search", "git", servers)
-    assert TOOLS.misleads("mcp__us__web__search", "git", servers)
-    assert not TOOLS.misleads("web__search", "web", servers)
-    assert not TOOLS.misleads("a__b", "git", servers)
+    assert SPELLINGS[Kind.TOOL].misleads("web__search", "git", servers)
+    assert SPELLINGS[Kind.TOOL].misleads("mcp__us__web__search", "git", servers)
+    assert not SPELLINGS[Kind.TOOL].misleads("web__search", "web", servers)
+    assert not SPELLINGS[Kind.TOOL].misleads("a__b", "git", servers)

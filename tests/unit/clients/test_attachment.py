@@ -16,8 +16,8 @@ from daemon.catalog.shown import UNKNOWN
 from daemon.clients.attachment import Attachment
 from daemon.clients.client import Client
 from daemon.errors import ToolDisabled
-from daemon.facts import Configured, NamesRecalled, ToolsListed
-from daemon.model import GivenName
+from daemon.facts import Configured, DefinitionsListed, NamesRecalled
+from daemon.model import GivenName, Kind
 from daemon.surfaces.base import Forward, Loading, Reply
 from tests.fakes_upstream import Stage, tool, tools_of
 
@@ -233,7 +233,7 @@ def resumed(began: object, stage: Stage | None = None) -> tuple[Stage, Attachmen
 def changes(stage: Stage, at: float) -> None:
     """A server lists another `echo` at that time."""
     tools = tools_of("alpha", tool("echo", description="another"), "add")
-    stage.learn(ToolsListed(server="alpha", incarnation=1, tools=tools, quarantined={}, at=at))
+    stage.learn(DefinitionsListed(kind=Kind.TOOL, server="alpha", incarnation=1, definitions=tools, at=at))
 
 
 def now(stage: Stage, name: str = "echo") -> str:

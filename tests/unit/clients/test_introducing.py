@@ -22,7 +22,7 @@ from daemon.clients.requests.initialize import (
     instructions_for,
     not_introduced,
 )
-from daemon.facts import Switched
+from daemon.facts import SelfDescription, Switched
 from daemon.states import ServerState
 from daemon.surfaces.table import SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
@@ -98,7 +98,9 @@ CONFIG: dict[str, Any] = {"mcpServers": servers("git", "hg"), "profiles": PROFIL
 def introduced(name: str, said: dict[str, object]) -> Any:
     raw = introduction_in(msgspec.json.encode(said), said.get("serverInfo"))
     words = said.get("instructions", "")
-    return attrs.evolve(listed(name, "log"), introduction=raw, instructions=str(words).strip())
+    return attrs.evolve(
+        listed(name, "log"), said=SelfDescription(introduction=raw, instructions=str(words).strip())
+    )
 
 
 UP = after(catalog_of(CONFIG), [status("git"), status("hg"), introduced("git", SAID), listed("hg", "log")])

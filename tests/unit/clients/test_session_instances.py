@@ -15,7 +15,7 @@ import trio.testing
 from daemon.catalog.snapshot import fold
 from daemon.clients.client import LOCAL_USER
 from daemon.clients.notifications import WORKSPACE_SECONDS
-from daemon.facts import ToolsListed
+from daemon.facts import DefinitionsListed
 from daemon.model import Kind
 from daemon.ports import Holder
 from daemon.protocol import HELLO, RESOURCE_UPDATED, ROOTS_CHANGED, SESSION_KEY
@@ -299,7 +299,9 @@ async def test_a_first_call_is_judged_by_what_the_instance_lists_that_it_goes_to
     instances = divided(stage, by_workspace=True)
     client = await stage.client(nursery)
     instance = instances.of(Holder(session=None, number=0))
-    own = ToolsListed(server="alpha", incarnation=1, tools=tools_of("alpha", "echo"), quarantined={})
+    own = DefinitionsListed(
+        kind=Kind.TOOL, server="alpha", incarnation=1, definitions=tools_of("alpha", "echo")
+    )
     instance.own_catalog = partial(fold, fact=own)  # type: ignore[method-assign]
     await ask_echo(client)
     assert error_of(await client.get())["code"] == "ToolDisabled"

@@ -12,11 +12,12 @@ import trio
 from msgspec import Raw
 
 from daemon.actors.registry import Registry
-from daemon.catalog.listing import read_tools
+from daemon.catalog.listing import read_definitions
 from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
-from daemon.facts import StatusChanged, ToolsListed
+from daemon.facts import DefinitionsListed, StatusChanged
+from daemon.model import Kind
 from daemon.operators.server_changes import RefreshParams, refresh
 from daemon.operators.switch import SwitchParams, switch
 from daemon.supervision.lifecycle import ChildSpec
@@ -94,8 +95,8 @@ class Running:
 
     def list(self, server: str, *raws: Raw) -> None:
         """A server lists these tools."""
-        tools, _ = read_tools(server, list(raws))
-        self.registry.tell(ToolsListed(server=server, incarnation=1, tools=tools, quarantined={}))
+        tools, _ = read_definitions(Kind.TOOL, server, list(raws))
+        self.registry.tell(DefinitionsListed(kind=Kind.TOOL, server=server, incarnation=1, definitions=tools))
 
     @property
     def switched(self) -> frozenset[tuple[str, str]]:

@@ -11,11 +11,11 @@ import pytest
 
 from daemon.causes import Cause
 from daemon.config.redaction import Redactors
-from daemon.facts import Configured, Recalled, Summarized, Switched, ToolsListed
+from daemon.facts import Configured, DefinitionsListed, Recalled, Summarized, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
 from daemon.kit.mailbox import Watch
-from daemon.model import Era, Summary
+from daemon.model import Era, Kind, Summary
 from daemon.operators.base import DaemonFacts
 from daemon.operators.status import status_with
 from daemon.operators.status_servers import STDERR_SHOWN
@@ -307,7 +307,9 @@ async def test_no_secret_comes_in_through_what_a_server_calls_itself() -> None:
     daemon.alpha.greeting = attrs.evolve(GREETING, server_info=f"server with {CANARY}")
     stage = daemon.stage
     told = {"t": f"bad schema: {CANARY}"}
-    entry = attrs.evolve(stage.catalog.value.servers["alpha"], quarantined=told, hidden=told)
+    alpha = stage.catalog.value.servers["alpha"]
+    known = attrs.evolve(alpha.tool_list, quarantined=told, hidden=told)
+    entry = attrs.evolve(alpha, lists={Kind.TOOL: known})
     servers = {**stage.catalog.value.servers, "alpha": entry}
     stage.catalog.set(attrs.evolve(stage.catalog.value, servers=servers))
     status = daemon.status()
@@ -387,11 +389,13 @@ async def test_tools_of_an_earlier_life_are_told_from_those_listed_in_this_one()
     stage = Stage(listed=False)
     tools = tools_of("alpha", "echo")
     mark = stage.catalog.value.servers["alpha"].fingerprint
-    stage.learn(Recalled(server="alpha", fingerprint=mark, epoch=7, tools=tools))
+    stage.learn(Recalled(server="alpha", fingerprint=mark, epoch=7, lists={Kind.TOOL: tools}))
     daemon = Daemon(stage)
     assert (daemon.server()["tools"], daemon.server()["epoch"], daemon.server()["recalled"]) == (1, 7, True)
     assert daemon.server()["refreshedAt"] is None
-    stage.learn(ToolsListed(server="alpha", incarnation=1, tools=tools, quarantined={}, at=NOW - 5.00049))
+    stage.learn(
+        DefinitionsListed(kind=Kind.TOOL, server="alpha", incarnation=1, definitions=tools, at=NOW - 5.00049)
+    )
     assert (daemon.server()["epoch"], daemon.server()["recalled"]) == (7, False)
     assert daemon.server()["refreshedAt"] == pytest.approx(NOW - 5, abs=0.001)
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from daemon.catalog.listing import read_tools
+from daemon.catalog.listing import read_definitions
 from daemon.catalog.offer import Offered
+from daemon.model import Kind, Tool
 from daemon.safety.escape import HIDDEN, SELECTORS, hidden_in
 from daemon.safety.legible import NOTE, UNREADABLE, ScreenedList, legible_json, legible_tool, screened
 from tests.unit.catalog.samples import after, catalog_of, listed, recalled, servers, status, tool, tool_json
@@ -127,13 +128,16 @@ def test_it_is_known_which_tools_hide_something_wherever_it_stands(place: str) -
 def test_what_the_server_has_said_is_kept_and_its_description_says_that_something_was_hidden() -> None:
     said = tool("s", "read", description="Reads.\u202e", inputSchema={"type": "object", "x": "\u200b"})
     shown = screened([said]).usable["read"]
+    assert isinstance(shown, Tool)
     assert (shown.raw, shown.parts, shown.schema_hash) == (said.raw, said.parts, said.schema_hash)
     assert shown.description == f"Reads.\\u{{202e}}\n{NOTE}"
     assert screened([shown]).usable["read"].raw == said.raw
 
 
 def test_a_tool_without_a_description_that_hides_something_says_only_that() -> None:
-    assert screened([tool("s", "read", title="\u202e")]).usable["read"].description == NOTE
+    shown = screened([tool("s", "read", title="\u202e")]).usable["read"]
+    assert isinstance(shown, Tool)
+    assert shown.description == NOTE
 
 
 def test_the_characters_are_counted_and_a_few_of_them_named() -> None:
@@ -146,7 +150,7 @@ def test_the_characters_are_counted_and_a_few_of_them_named() -> None:
 
 @pytest.mark.parametrize("name", ["a\ufe0fb", "a\u034fb", "\u3164", "a\U000e0100"], ids=ascii)
 def test_a_name_with_hidden_characters_is_refused_and_shown_spelt_out(name: str) -> None:
-    tools, quarantined = read_tools("s", [Raw(tool_json(name)), Raw(tool_json("plain"))])
+    tools, quarantined = read_definitions(Kind.TOOL, "s", [Raw(tool_json(name)), Raw(tool_json("plain"))])
     assert not quarantined, "these pass for printable"
     looked = screened(tools)
     assert list(looked.usable) == ["plain"]
@@ -160,16 +164,16 @@ SLY = tool("git", "log", description="Logs.\u202e")
 
 
 def test_a_list_is_looked_through_when_it_enters_the_catalog() -> None:
-    bad = read_tools("git", [Raw(tool_json("a\ufe0fb"))])[0][0]
+    bad = read_definitions(Kind.TOOL, "git", [Raw(tool_json("a\ufe0fb"))])[0][0]
     catalog = after(catalog_of(CONFIG), [status("git"), listed("git", SLY, "add", bad)])
     entry = catalog.servers["git"]
-    assert entry.hidden == {"log": "1 hidden character: U+202E"}
-    assert list(entry.quarantined) == ["a\\ufe0fb"]
+    assert entry.tool_list.hidden == {"log": "1 hidden character: U+202E"}
+    assert list(entry.tool_list.quarantined) == ["a\\ufe0fb"]
     assert list(entry.tools or ()) == ["log", "add"]
 
 
 def test_the_same_list_again_is_no_change() -> None:
-    bad = read_tools("git", [Raw(tool_json("a\ufe0fb"))])[0][0]
+    bad = read_definitions(Kind.TOOL, "git", [Raw(tool_json("a\ufe0fb"))])[0][0]
     facts: list[Fact] = [status("git"), listed("git", SLY, bad)]
     catalog = after(catalog_of(CONFIG), facts)
     assert after(catalog, facts) is catalog
@@ -178,13 +182,13 @@ def test_the_same_list_again_is_no_change() -> None:
 def test_a_list_that_hides_nothing_any_more_is_not_flagged() -> None:
     catalog = after(catalog_of(CONFIG), [status("git"), listed("git", SLY), listed("git", "log")])
     entry = catalog.servers["git"]
-    assert not entry.hidden
+    assert not entry.tool_list.hidden
     assert entry.epoch == 2
 
 
 def test_what_is_remembered_is_looked_through_as_well() -> None:
     catalog = after(catalog_of(CONFIG), [recalled("git", SLY, epoch=3)])
-    assert list(catalog.servers["git"].hidden) == ["log"]
+    assert list(catalog.servers["git"].tool_list.hidden) == ["log"]
 
 
 def test_a_list_of_ours_shows_a_tool_spelt_out_and_one_that_hides_nothing_as_it_is() -> None:
@@ -192,6 +196,7 @@ def test_a_list_of_ours_shows_a_tool_spelt_out_and_one_that_hides_nothing_as_it_
     sly, plain = [
         Offered(tool=each, name=each.name, category=None, description=each.description)
         for each in looked.usable.values()
+        if isinstance(each, Tool)
     ]
     assert legible_tool(plain.listed(), plain.description) is plain.tool.raw
     renamed = plain.listed("git__add")
@@ -205,6 +210,7 @@ def test_a_list_of_ours_shows_a_tool_spelt_out_and_one_that_hides_nothing_as_it_
 
 def test_what_somebody_else_says_of_such_a_tool_is_shown() -> None:
     hiding = screened([SLY]).usable["log"]
+    assert isinstance(hiding, Tool)
     offered = Offered(tool=hiding, name="log", category=None, description="Shows the history.")
     shown = msgspec.json.decode(legible_tool(offered.listed(), offered.description))
     assert shown["description"] == "Shows the history."

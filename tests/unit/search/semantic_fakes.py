@@ -6,8 +6,10 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from daemon.catalog.entry import KnownList
 from daemon.catalog.snapshot import ServerEntry
 from daemon.facts import ServerStatus
+from daemon.model import Kind
 from daemon.states import ServerState
 from tests.unit.catalog.samples import tool
 
@@ -59,7 +61,8 @@ def entry(server: str, tools: dict[str, str] | None, description: str = "") -> S
         None if tools is None else {name: tool(server, name, description=text) for name, text in tools.items()}
     )
     status = ServerStatus(state=ServerState.READY)
-    return ServerEntry(name=server, description=description, status=status, tools=listed)
+    lists = {} if listed is None else {Kind.TOOL: KnownList(definitions=listed)}
+    return ServerEntry(name=server, description=description, status=status, lists=lists)
 
 
 def servers(**tools: dict[str, str] | None) -> dict[str, ServerEntry]:

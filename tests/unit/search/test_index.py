@@ -17,7 +17,7 @@ from tests.unit.catalog.samples import after, catalog_of, listed, servers, statu
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
-    from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+    from daemon.facts import DefinitionsListed, StatusChanged
     from daemon.model import Tool
 
 CONFIG: dict[str, Any] = {
@@ -28,7 +28,7 @@ CONFIG: dict[str, Any] = {
         "silent": {"command": "x", "description": "Weather for any city."},
     }
 }
-FACTS: list[StatusChanged | ToolsListed | ListingFailed] = [
+FACTS: list[StatusChanged | DefinitionsListed] = [
     status("git"),
     listed(
         "git",

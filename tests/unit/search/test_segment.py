@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.catalog.entry import KnownList
 from daemon.catalog.snapshot import ServerEntry
 from daemon.facts import ServerStatus
-from daemon.model import Summary
+from daemon.model import Kind, Summary
 from daemon.search.documents import DEPRECATED
 from daemon.search.language import OPPOSED, OTHERWISE, ToolAction
 from daemon.search.queries import Phrase
@@ -30,7 +31,8 @@ DROP = tool("files", "drop", description="Drops a heron.")
 def entry(*tools: Tool, description: str = "Local files.", **more: Any) -> ServerEntry:
     """A server that lists these."""
     bare = ServerEntry(name="files", description=description, status=ServerStatus(state=ServerState.READY))
-    return attrs.evolve(bare, tools={each.name: each for each in tools}, **more)
+    known = KnownList(definitions={each.name: each for each in tools})
+    return attrs.evolve(bare, lists={Kind.TOOL: known}, **more)
 
 
 def having(segment: Segment, term: str) -> dict[str, float]:
@@ -58,7 +60,7 @@ def test_a_segment_is_of_one_state_of_its_server() -> None:
     now = entry(READ)
     segment = Segment(now)
     assert segment.is_of(now)
-    assert segment.is_of(attrs.evolve(now, epoch=9, refreshed_at=9.0))
+    assert segment.is_of(attrs.evolve(now, epoch=9, begun=9.0))
     assert not segment.is_of(entry(READ))
     assert not segment.is_of(attrs.evolve(now, description="others"))
     assert not segment.is_of(attrs.evolve(now, summary=Summary(text="others")))
@@ -66,7 +68,7 @@ def test_a_segment_is_of_one_state_of_its_server() -> None:
 
 
 def test_a_server_that_never_listed_has_a_segment_without_tools() -> None:
-    segment = Segment(attrs.evolve(entry(), tools=None))
+    segment = Segment(attrs.evolve(entry(), lists={}))
     assert (len(segment), "read_file" in segment) == (0, False)
     assert segment.scores([Phrase([[("file", 1.0)]])]) == []
     assert "local" in segment.words

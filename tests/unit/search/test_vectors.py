@@ -5,6 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from daemon.catalog.entry import KnownList
+from daemon.model import Kind
 from daemon.search.vectors import BATCH, CLOSEST, MAX_TOOLS, Vectors
 from tests.unit.catalog.samples import tool
 from tests.unit.search.semantic_fakes import FakeEncoder, entry, servers
@@ -138,7 +140,9 @@ def test_texts_are_encoded_in_bounded_batches() -> None:
 
 def test_tools_beyond_the_bound_have_no_vectors() -> None:
     crowd = dict.fromkeys(map(str, range(MAX_TOOLS + 5)), tool("a", "t"))
-    vectors = Vectors(FakeEncoder()).updated({"a": attrs.evolve(entry("a", None), tools=crowd)})
+    vectors = Vectors(FakeEncoder()).updated(
+        {"a": attrs.evolve(entry("a", None), lists={Kind.TOOL: KnownList(definitions=crowd)})}
+    )
     assert len(vectors) == MAX_TOOLS
 
 

@@ -9,6 +9,7 @@ import trio
 from daemon.catalog.snapshot import fold
 from daemon.facts import Recalled, Switched
 from daemon.kit.mailbox import ActorGone, Watch
+from daemon.model import Kind
 from daemon.state.recalling import LAST_SETTLE_SECONDS, Recalling
 from daemon.state.server_notes import ServerNotes
 from tests.unit.catalog.samples import catalog_of, listed, servers
@@ -52,8 +53,8 @@ def test_a_record_is_told_when_it_is_news() -> None:
     (fact,) = bench.told
     assert isinstance(fact, Recalled)
     assert (fact.server, fact.epoch, fact.by_another) == ("a", 1, False)
-    assert fact.tools == record().tools
-    assert fact.definitions == record().definitions != {}
+    assert fact.lists == {Kind.TOOL: record().tools, **record().definitions}
+    assert len(fact.lists) > 1
 
 
 def test_switches_are_told_at_the_start_and_when_they_differ() -> None:
@@ -88,8 +89,8 @@ def test_of_an_epoch_that_the_store_gave_only_that_is_told() -> None:
     bench.recalling.epochs([record()], {"a": 9, "b": 3})
     (fact,) = bench.told
     assert isinstance(fact, Recalled)
-    assert (fact.server, fact.epoch, fact.tools, fact.by_another) == ("a", 9, None, True)
-    assert fact.definitions == {}
+    assert (fact.server, fact.epoch, fact.by_another) == ("a", 9, True)
+    assert fact.lists == {}
 
 
 async def test_it_waits_for_the_catalog_only_after_something_was_told() -> None:

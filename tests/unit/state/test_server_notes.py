@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.snapshot import fold
-from daemon.facts import Configured, DefinitionsListed, Recalled, Summarized, Switched
+from daemon.facts import Configured, DefinitionsListed, Recalled, SelfDescription, Summarized, Switched
 from daemon.model import Kind, Summary
 from daemon.state.server_notes import ServerNotes
 from daemon.states import ServerState
@@ -45,9 +45,9 @@ def test_only_what_others_would_miss_is_a_record() -> None:
     assert written(notes, catalog) == []
     catalog = fold(catalog, Summarized(server="a", summary=Summary(text="It reads.")))
     assert written(notes, catalog) == ["a"]
-    catalog = fold(catalog, attrs.evolve(listed("a", "read"), about="Reads."))
+    catalog = fold(catalog, attrs.evolve(listed("a", "read"), said=SelfDescription(about="Reads.")))
     assert written(notes, catalog) == ["a"]
-    catalog = fold(catalog, attrs.evolve(listed("a", "read", "write"), about="Reads."))
+    catalog = fold(catalog, attrs.evolve(listed("a", "read", "write"), said=SelfDescription(about="Reads.")))
     assert written(notes, catalog) == ["a"]
     catalog = fold(catalog, Switched(off=frozenset({("a", "")})))
     assert written(notes, catalog) == ["a"]
@@ -109,9 +109,8 @@ def test_a_list_beside_the_tools_is_written_when_it_differs_and_comes_back() -> 
         server="a",
         fingerprint=record.fingerprint,
         epoch=record.epoch,
-        tools=record.tools,
+        lists={Kind.TOOL: record.tools or (), **record.definitions},
         since=record.since,
-        definitions=record.definitions,
     )
     catalog = fold(catalog, fact)
     assert list(catalog.servers["a"].lists[Kind.PROMPT].definitions) == ["review"]
@@ -144,7 +143,9 @@ def test_another_daemons_list_is_not_answered_with_ours() -> None:
     theirs = attrs.evolve(ours, epoch=2, tools=tools)
     assert notes.heard(theirs)
     assert not notes.heard(theirs)
-    fact = Recalled(server="a", fingerprint=theirs.fingerprint, epoch=2, tools=tools, by_another=True)
+    fact = Recalled(
+        server="a", fingerprint=theirs.fingerprint, epoch=2, lists={Kind.TOOL: tools}, by_another=True
+    )
     catalog = fold(catalog, fact)
     assert list(catalog.servers["a"].tools or ()) == ["read"]
     assert written(notes, catalog) == []
@@ -156,7 +157,7 @@ def test_an_epoch_that_the_store_gave_is_not_asked_for_again() -> None:
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
     assert written(notes, catalog, {"a": 7}) == ["a"]
     assert written(notes, catalog) == []
-    catalog = fold(catalog, Recalled(server="a", fingerprint="", epoch=7, tools=None, by_another=True))
+    catalog = fold(catalog, Recalled(server="a", fingerprint="", epoch=7, by_another=True))
     assert catalog.servers["a"].epoch == 7
     assert written(notes, catalog) == []
 
@@ -188,7 +189,13 @@ def test_what_was_listed_at_some_time_is_not_forgotten_when_it_was_recalled() ->
     record = attrs.evolve(notes.difference(catalog).batch.servers[0], refreshed_at=77.0)
     notes, catalog = ServerNotes(), catalog_of(CONFIG)
     notes.heard(record)
-    fact = Recalled(server="a", fingerprint=record.fingerprint, epoch=1, tools=record.tools, since=record.since)
+    fact = Recalled(
+        server="a",
+        fingerprint=record.fingerprint,
+        epoch=1,
+        lists={Kind.TOOL: record.tools or ()},
+        since=record.since,
+    )
     catalog = fold(catalog, fact)
     assert written(notes, catalog) == []
     catalog = fold(catalog, Switched(off=frozenset({("a", "")})))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.facts import ListingFailed, StatusChanged, ToolsListed
+    from daemon.facts import DefinitionsListed, StatusChanged
 
 SURFACE = CategorySurface()
 
@@ -210,7 +210,7 @@ def test_a_description_of_many_lines_takes_one() -> None:
     ],
 )
 def test_the_list_of_tools_is_the_same_bytes_whatever_a_server_does(
-    fact: StatusChanged | ToolsListed | ListingFailed,
+    fact: StatusChanged | DefinitionsListed,
 ) -> None:
     assert SURFACE.list_tools(view(after(UP, [fact]))) == SURFACE.list_tools(view(UP))
     assert SURFACE.list_tools(view(UP)) == SURFACE.list_tools(attrs.evolve(view(BEFORE), now=lambda: NOW + 60))

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from daemon.catalog.snapshot import fold
-from daemon.facts import Summarized
+from daemon.facts import SelfDescription, Summarized
 from daemon.model import Summary
 from daemon.surfaces.answers import MAX_LINE
 from daemon.surfaces.summing import (
@@ -45,7 +45,7 @@ def categories_of(catalog: Catalog) -> list[str]:
 
 
 def says(about: str, catalog: Catalog = BARE) -> Catalog:
-    return fold(catalog, attrs.evolve(listed("git", LOG), about=about))
+    return fold(catalog, attrs.evolve(listed("git", LOG), said=SelfDescription(about=about)))
 
 
 def test_a_model_says_what_a_server_is_for_where_the_operator_does_not() -> None:
@@ -64,7 +64,10 @@ def test_a_server_speaks_for_itself_where_nobody_else_does() -> None:
 def test_of_a_servers_own_words_nothing_is_hidden_and_no_more_than_a_line_is_said() -> None:
     assert line_of(says("Keeps \u202e versions \u200b of files.")).isascii()
     assert line_of(says("word " * 1000)) == f"{('word ' * 16)[:79]}… Tools: log"
-    assert len(line_of(fold(BARE, attrs.evolve(listed("git"), about="word " * 1000)))) == MAX_LINE
+    assert (
+        len(line_of(fold(BARE, attrs.evolve(listed("git"), said=SelfDescription(about="word " * 1000)))))
+        == MAX_LINE
+    )
 
 
 def test_a_server_that_counts_its_starts_does_not_change_the_list_each_time() -> None:
@@ -79,7 +82,7 @@ def test_what_a_server_said_in_an_earlier_life_is_said_until_it_speaks_again() -
     config["mcpServers"]["git"]["description"] = ""
     begun = catalog_of(config)
     of = begun.servers["git"].fingerprint
-    again = fold(begun, recalled("git", LOG, of=of, about="Keeps versions of files."))
+    again = fold(begun, recalled("git", LOG, of=of, said=SelfDescription(about="Keeps versions of files.")))
     assert line_of(again) == "Keeps versions of files. Tools: log"
     assert line_of(says("Does something else.", again)) == "Does something else. Tools: log"
     assert line_of(says("", again)) == "log"

@@ -12,8 +12,8 @@ from loguru import logger
 from daemon.causes import HEALTHY, Cause, Reason
 from daemon.config.model import Server
 from daemon.config.redaction import doubtful, secrets
-from daemon.facts import ListingFailed, ToolsListed
-from daemon.model import Kind
+from daemon.facts import DefinitionsListed
+from daemon.model import Kind, Tool
 from daemon.safety.legible import screened
 from daemon.safety.redact import CUT, REASON, Redactor
 from daemon.upstreams.list_reader import EMPTY, NOTHING, QUARANTINED_NAMED, ListReader
@@ -63,8 +63,8 @@ async def test_a_server_that_has_no_tools_at_all_lists_none() -> None:
     scene.connection.failure = RemoteError(-32601, "method not found")
     assert await scene.read() == ("", HEALTHY), "it is good for something else"
     (fact,) = scene.facts
-    assert isinstance(fact, ToolsListed)
-    assert fact.tools == ()
+    assert isinstance(fact, DefinitionsListed)
+    assert fact.definitions == ()
 
 
 async def test_a_server_that_has_nothing_at_all_is_not_as_it_should_be() -> None:
@@ -88,8 +88,8 @@ async def test_what_a_server_refuses_with_is_bounded() -> None:
     assert problem.endswith(CUT)
     assert len(problem) <= 2 * REASON
     (fact,) = scene.facts
-    assert isinstance(fact, ListingFailed)
-    assert fact.reason == problem
+    assert isinstance(fact, DefinitionsListed)
+    assert fact.problem == problem
 
 
 async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
@@ -98,8 +98,9 @@ async def test_a_secret_in_a_definition_never_gets_into_the_catalog() -> None:
     scene.connection.members = {"title": "x", "description": "uses s3cret", "default": ["s3cret"]}
     assert (await scene.read())[0] == ""
     (fact,) = scene.facts
-    assert isinstance(fact, ToolsListed)
-    (tool,) = fact.tools
+    assert isinstance(fact, DefinitionsListed)
+    (tool,) = fact.definitions
+    assert isinstance(tool, Tool)
     assert (tool.name, tool.description) == ("echo", "uses [redacted]")
     assert b"s3cret" not in tool.raw
     assert fact.quarantined.keys() == {"call_[redacted]", "[redacted]"}
@@ -111,7 +112,7 @@ async def test_what_was_listed_once_can_be_taken_back() -> None:
     for tools in ([], [], ["echo"], []):
         scene.connection.tools = tools
         await scene.read()
-    told = [(len(fact.tools), fact.first) for fact in scene.facts if isinstance(fact, ToolsListed)]
+    told = [(len(fact.definitions), fact.first) for fact in scene.facts if isinstance(fact, DefinitionsListed)]
     assert told == [(0, True), (0, True), (1, True), (0, False)]
 
 
@@ -125,8 +126,8 @@ async def test_tools_whose_schemas_are_completed_are_logged_once_and_told(log: l
         'lists 2 tools without "type": "object" in its inputSchema, which MCP requires; it was added: one, two'
     ]
     fact = scene.facts[-1]
-    assert isinstance(fact, ToolsListed)
-    assert screened(fact.tools).completed == ("one", "two")
+    assert isinstance(fact, DefinitionsListed)
+    assert screened(fact.definitions).completed == ("one", "two")
 
 
 async def test_what_is_quarantined_is_logged_once_and_a_thousand_of_it_briefly(log: list[str]) -> None:
@@ -169,19 +170,20 @@ async def test_what_an_ordinary_configuration_holds_changes_no_definition(entry:
     scene.connection.members = {"inputSchema": schema}
     assert (await scene.read())[0] == ""
     (fact,) = scene.facts
-    assert isinstance(fact, ToolsListed)
-    assert [tool.name for tool in fact.tools] == scene.connection.tools
+    assert isinstance(fact, DefinitionsListed)
+    assert [tool.name for tool in fact.definitions] == scene.connection.tools
     assert not fact.quarantined
-    assert all(json.loads(tool.raw)["inputSchema"] == schema for tool in fact.tools)
+    assert all(json.loads(tool.raw)["inputSchema"] == schema for tool in fact.definitions)
 
 
 async def test_what_a_server_says_of_itself_comes_with_its_tools_and_without_secrets() -> None:
     scene = Scene()
     scene.reader.begin(4, attrs.evolve(GREETING, about="Logs in with s3cret."))
     await scene.read()
-    (fact,) = (fact for fact in scene.facts if isinstance(fact, ToolsListed))
-    assert fact.about.startswith("Logs in with ")
-    assert "s3cret" not in fact.about
+    (fact,) = (fact for fact in scene.facts if isinstance(fact, DefinitionsListed))
+    assert fact.said is not None
+    assert fact.said.about.startswith("Logs in with ")
+    assert "s3cret" not in fact.said.about
 
 
 async def test_a_server_that_has_listed_nothing_yet_is_worth_another_look() -> None:

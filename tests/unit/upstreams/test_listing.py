@@ -13,7 +13,7 @@ import trio.testing
 from daemon.causes import HEALTHY, Reason
 from daemon.config.model import Server, Timeouts
 from daemon.errors import UpstreamUnavailable
-from daemon.facts import ListingFailed, ToolsListed
+from daemon.facts import DefinitionsListed
 from daemon.safety.redact import Redactor
 from daemon.upstreams.list_reader import EMPTY
 from daemon.upstreams.server_lists import (
@@ -74,8 +74,8 @@ async def test_a_list_is_told_with_its_incarnation_and_its_time() -> None:
     scene = Scene()
     assert await scene.listing.list_now() == ""
     (fact,) = scene.facts
-    assert isinstance(fact, ToolsListed)
-    assert ([tool.name for tool in fact.tools], fact.incarnation, fact.at) == (["echo"], 3, 42.0)
+    assert isinstance(fact, DefinitionsListed)
+    assert ([tool.name for tool in fact.definitions], fact.incarnation, fact.at) == (["echo"], 3, 42.0)
 
 
 async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
@@ -85,8 +85,8 @@ async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
     scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
     await scene.start(nursery)
     (fact,) = scene.facts
-    assert isinstance(fact, ListingFailed)
-    assert "[redacted] is wrong" in fact.reason
+    assert isinstance(fact, DefinitionsListed)
+    assert "[redacted] is wrong" in fact.problem
     began = trio.current_time()
     scene.connection.failure = None
     await until(lambda: bool(scene.problems), every=0.05)

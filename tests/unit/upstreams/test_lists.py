@@ -14,11 +14,11 @@ import trio.testing
 from daemon.catalog.kinds import LISTS
 from daemon.config.model import Server, Timeouts
 from daemon.errors import NeedsAuth, UpstreamLost
-from daemon.facts import DefinitionsListed, ToolsListed
+from daemon.facts import DefinitionsListed
 from daemon.model import Era, Kind
 from daemon.safety.redact import Redactor
 from daemon.upstreams.handshake import Greeting
-from daemon.upstreams.server_lists import BESIDE_PATIENCE, RELIST_AFTER_FAILURE, ServerLists
+from daemon.upstreams.server_lists import LATER_PATIENCE, RELIST_AFTER_FAILURE, ServerLists
 from daemon.wire.requests import RemoteError
 from tests.unit.upstreams.transports.replies import TableConnection
 from tests.waiting import until
@@ -102,7 +102,7 @@ class Scene:
 async def test_all_that_is_declared_is_listed_after_the_tools(nursery: trio.Nursery) -> None:
     scene = Scene()
     await scene.start(nursery)
-    assert isinstance(scene.facts[0], ToolsListed)
+    assert isinstance(scene.facts[0], DefinitionsListed)
     assert scene.last(Kind.PROMPT) == (["p"], "")
     assert scene.last(Kind.RESOURCE) == (["x:r"], "")
     assert scene.last(Kind.TEMPLATE) == (["x:{t}"], "")
@@ -163,7 +163,7 @@ async def test_a_list_that_takes_long_holds_up_a_start_for_a_moment_and_no_other
     scene.connection.held[Kind.RESOURCE] = trio.Event()
     before = trio.current_time()
     await scene.start(nursery)
-    assert trio.current_time() - before == pytest.approx(BESIDE_PATIENCE)
+    assert trio.current_time() - before == pytest.approx(LATER_PATIENCE)
     assert scene.last(Kind.PROMPT) == (["p"], "")
     assert scene.last(Kind.TEMPLATE) == (["x:{t}"], "")
     assert scene.told(Kind.RESOURCE) == []

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from daemon.model import Kind
 from daemon.safety.redact import Redactor
-from daemon.upstreams.list_reader import UNSPEAKABLE, Warnings, looked_through, unusable
+from daemon.upstreams.list_reader import UNSPEAKABLE, Warnings, screen, unusable
 from tests.unit.catalog.samples import definition_json, tool_json
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def redactor() -> Redactor:
 def test_a_secret_is_taken_out_of_a_definition_and_quarantines_a_name(kind: Kind) -> None:
     write = tool_json if kind is Kind.TOOL else lambda name, **more: definition_json(kind, name, **more)
     raws = [Raw(write("x:plain", description="s3cret")), Raw(write("x:s3cret"))]
-    looked = looked_through(kind, "git", raws, redactor())
-    (kept,) = looked.usable
+    usable, quarantined = screen(kind, "git", raws, redactor())
+    (kept,) = usable
     assert b"s3cret" not in kept.raw
-    assert looked.quarantined == {"x:[redacted]": UNSPEAKABLE}
-    assert looked.usable.screened.hidden == {}
+    assert quarantined == {"x:[redacted]": UNSPEAKABLE}
+    assert usable.screened.hidden == {}
 
 
 def test_what_cannot_be_used_is_counted_by_its_kind() -> None:
@@ -52,7 +52,8 @@ def test_a_list_that_is_refused_again_and_again_is_logged_once_and_anew_after_a_
     warnings = Warnings("git", Kind.RESOURCE)
     for _ in range(3):
         warnings.of_problem("refused")
-    warnings.of(looked_through(Kind.RESOURCE, "git", [Raw(b"{}")], redactor()))
+    _usable, quarantined = screen(Kind.RESOURCE, "git", [Raw(b"{}")], redactor())
+    warnings.of(quarantined, ())
     warnings.of_problem("refused")
     assert log == [
         "does not list its resources: refused",

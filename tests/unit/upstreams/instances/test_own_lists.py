@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.catalog.snapshot import Catalog, begin, fold
-from daemon.facts import ListingFailed, ServerStatus, StatusChanged, ToolsListed
+from daemon.facts import DefinitionsListed, ServerStatus, StatusChanged
+from daemon.model import Kind
 from daemon.states import ServerState
 from daemon.upstreams.instances.own_lists import OwnLists
 from tests.fakes_upstream import tools_of
@@ -39,8 +40,10 @@ def registry() -> Registry:
     return Registry()
 
 
-def listed(*names: str, incarnation: int = 1) -> ToolsListed:
-    return ToolsListed(server="s", incarnation=incarnation, tools=tools_of("s", *names), quarantined={})
+def listed(*names: str, incarnation: int = 1) -> DefinitionsListed:
+    return DefinitionsListed(
+        kind=Kind.TOOL, server="s", incarnation=incarnation, definitions=tools_of("s", *names)
+    )
 
 
 def tools(catalog: Catalog) -> list[str]:
@@ -50,7 +53,7 @@ def tools(catalog: Catalog) -> list[str]:
 def test_what_an_instance_lists_counts_for_its_server_whatever_run_of_its_own_it_is(registry: Registry) -> None:
     registry.instance().tell(listed("a"))
     assert tools(registry.catalog) == ["a"]
-    assert [fact.incarnation for fact in registry.told if isinstance(fact, ToolsListed)] == [4]
+    assert [fact.incarnation for fact in registry.told if isinstance(fact, DefinitionsListed)] == [4]
 
 
 def test_instances_that_list_the_same_have_the_catalog_of_all(registry: Registry) -> None:
@@ -75,8 +78,8 @@ def test_one_that_lists_something_else_than_the_last_has_a_catalog_of_its_own(re
 def test_a_list_that_failed_takes_nothing_away(registry: Registry) -> None:
     one = registry.instance()
     one.tell(listed("a"))
-    one.tell(ListingFailed(server="s", incarnation=1, reason="refused"))
-    assert registry.catalog.servers["s"].listing_error == "refused"
+    one.tell(DefinitionsListed(kind=Kind.TOOL, server="s", incarnation=1, problem="refused"))
+    assert registry.catalog.servers["s"].tool_list.problem == "refused"
     assert tools(one.own_catalog(registry.catalog)) == ["a"]
 
 
