@@ -28,9 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from daemon.checks.findings import Finding
     from daemon.config.model import Category, Config, Server
     from daemon.config.parse import CheckedConfig
     from daemon.model import ToolKey
+
+OF_COMMAND = "the environment of this command; a daemon that systemd starts has another"
+"""Where environment variables were looked up, if no daemon's environment is known."""
 
 
 def warnings(checked: CheckedConfig, path: Path, environ: Mapping[str, str]) -> list[Fault]:
@@ -53,22 +57,39 @@ def advice(config: Config, environ: Mapping[str, str], beside: Path | None = Non
         environ: where PATH and HOME are taken from.
         beside: the configuration's directory, for paths that were meant to start there; None to skip those.
     """
-    found: list[Fault] = [*_keyless(config, environ), *_http(config)]
+    faults = [*_keyless(config, environ), *_http(config)]
     redactors = Redactors()
     redactors.learn(config)
-    for name, each in config.mcp_servers.items():
-        server, trail = each.written, below(below(ROOT, "mcpServers"), name)
-        if not server.enabled:
-            continue
-        told: list[Fault] = []
-        if server.command:
-            told += (Fault(path=below(trail, "args"), message=message) for message in programs.unwise(each))
-            if beside is not None and not server.cwd:
-                told += _astray(server, trail, beside, paths.home(environ))
+    for name, server in config.mcp_servers.items():
+        if server.enabled:
+            said, redact = _of_server(server, environ, beside), redactors.of(name)
+            faults += (attrs.evolve(fault, message=redact(fault.message)) for fault in said)
+    return faults
+
+
+def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) -> Iterator[Fault]:
+    """What is unwise in an entry, and what `mcpd doctor` says of its command or url without asking anybody."""
+    trail, known = below(below(ROOT, "mcpServers"), server.name), set[str]()
+    if server.written.command:
+        told = [Fault(path=below(trail, "args"), message=message) for message in programs.unwise(server)]
+        if beside is not None and not server.written.cwd:
+            told += _astray(server.written, trail, beside, paths.home(environ))
+        yield from told
         known = {fault.path for fault in told}
-        told += (fault for fault in _checked(each, trail, environ) if fault.path not in known)
-        found += (attrs.evolve(fault, message=redactors.of(name)(fault.message)) for fault in told)
-    return found
+    if server.type is TransportType.STDIO:
+        findings = programs.check(server, environ, environ)
+    else:
+        findings = servers.endpoint(server, connect=False)
+    for finding in findings:
+        if finding.level is not Level.NOTE and (place := f"{trail}.{finding.key}") not in known:
+            yield _fault(place, finding)
+
+
+def _fault(path: str, finding: Finding) -> Fault:
+    """A finding at its place in the file, which names the server already."""
+    what = finding.what.removeprefix(f"{finding.data.get('server')}: ")
+    words = " ".join(each for each in (what, finding.why, finding.do) if each)
+    return Fault(path=path, message=words.removesuffix("."))
 
 
 def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
@@ -82,12 +103,8 @@ def missing_key(config: Config, environ: Mapping[str, str]) -> str | None:
 
 def _keyless(config: Config, environ: Mapping[str, str]) -> Iterator[Fault]:
     if variable := missing_key(config, environ):
-        message = (
-            f"the environment variable {variable} is not set in this shell; the daemon's environment may be"
-            " another one. Where it is not set, no model is asked: set it where the daemon is started, or"
-            " write it into the file env beside the configuration"
-        )
-        yield Fault(path=below(below(ROOT, "summaries"), "apiKeyEnv"), message=message)
+        where = below(below(ROOT, "summaries"), "apiKeyEnv")
+        yield _fault(where, found("summaries-key-unset", variable=variable, where=OF_COMMAND))
 
 
 def _http(config: Config) -> Iterator[Fault]:
@@ -98,24 +115,9 @@ def _http(config: Config) -> Iterator[Fault]:
     trail = below(below(ROOT, "listen"), "http")
     host, _ = split_authority(http.address)
     if host is not None and not is_loopback(host) and not http.hosts:
-        finding = found("http-without-names")
-        yield Fault(path=below(trail, "hosts"), message=f"{finding.what} {finding.do}")
+        yield _fault(below(trail, "hosts"), found("http-without-names"))
     for finding in () if http.tls is None else listening.certificate(http.tls, time.time()):
-        here = below(below(trail, "tls"), str(finding.data["key"]))
-        yield Fault(path=here, message=f"{finding.what} {finding.do}".strip())
-
-
-def _checked(server: Server, trail: str, environ: Mapping[str, str]) -> Iterator[Fault]:
-    """What `mcpd doctor` says of its command or its url, without asking anybody."""
-    if server.type is TransportType.STDIO:
-        findings = programs.check(server, environ, environ)
-    else:
-        findings = servers.endpoint(server, connect=False)
-    for finding in findings:
-        if finding.level is not Level.NOTE:
-            what = finding.what.removeprefix(f"{server.name}: ")
-            words = " ".join(each for each in (what, finding.why, finding.do) if each)
-            yield Fault(path=f"{trail}.{finding.data['key']}", message=words.removesuffix("."))
+        yield _fault(below(below(trail, "tls"), finding.key), finding)
 
 
 def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fault]:
@@ -130,11 +132,7 @@ def _astray(server: Server, trail: str, beside: Path, home: Path) -> Iterator[Fa
         meant = word.startswith(("./", "../")) or word == command or os.path.isfile(beside / word)  # noqa: PTH113
         elsewhere = word.startswith(("/", WRITTEN))
         if word and not elsewhere and meant and not os.path.exists(home / word):  # noqa: PTH110
-            message = (
-                f"'{word}' begins in the home directory, for there is no `cwd`, and is not there. Write its"
-                ' absolute path, or "cwd": "." to begin beside this configuration'
-            )
-            yield Fault(path=place, message=message)
+            yield _fault(place, found("path-astray", word=word))
 
 
 def oversights(config: Config) -> list[Fault]:
@@ -159,27 +157,27 @@ def _undescribed(config: Config) -> Iterator[Fault]:
         if server.enabled and not server.description and name not in described
     ]
     categories = [name for name, category in config.categories.items() if not category.description]
-    for section, names, instead in (
-        ("mcpServers", servers, "the first sentence that a server says of itself, else the names of its tools"),
-        ("categories", categories, "what its tools do, as far as a line holds that"),
-    ):
-        if names:
-            trail, one = below(ROOT, section), "this server" if section == "mcpServers" else "this category"
-            # One warning for all: a configuration that was just taken over describes none of them.
-            which = f"{one} has" if len(names) == 1 else f"{_listed(names)} have"
-            yield Fault(
-                path=below(trail, names[0]) if len(names) == 1 else trail,
-                message=f"{which} no 'description': a model that looks for something is shown {instead}, and"
-                " before the first start the name alone. Say in a sentence what it is good for",
-            )
+    instead = "the first sentence that a server says of itself, else the names of its tools"
+    yield from _without_words("mcpServers", "this server", servers, instead)
+    instead = "what its tools do, as far as a line holds that"
+    yield from _without_words("categories", "this category", categories, instead)
+
+
+def _without_words(section: str, one: str, names: list[str], instead: str) -> Iterator[Fault]:
+    """One warning for all: a configuration that was just taken over describes none of them."""
+    if names:
+        alone, trail = len(names) == 1, below(ROOT, section)
+        which = f"{one} has" if alone else f"{_listed(names)} have"
+        yield _fault(
+            below(trail, names[0]) if alone else trail, found("undescribed", which=which, instead=instead)
+        )
 
 
 def _kept(config: Config) -> Iterator[Fault]:
     """What servers that are known keep for their clients, or cannot bear, if their entries do not say so."""
     for name, server in config.mcp_servers.items():
         for finding in servers.sharing(server):
-            here = f"{below(below(ROOT, 'mcpServers'), name)}.{finding.data['key']}"
-            yield Fault(path=here, message=f"{finding.what} {finding.do}".removesuffix("."))
+            yield _fault(f"{below(below(ROOT, 'mcpServers'), name)}.{finding.key}", finding)
 
 
 def _still_offered(config: Config) -> Iterator[Fault]:
@@ -196,12 +194,8 @@ def _still_offered(config: Config) -> Iterator[Fault]:
                 continue
             others = [other.name for other in config.categories.values() if _offers(other, key, servers)]
             if others:
-                yield Fault(
-                    path=below(below(here, name), "enabled"),
-                    message=f"this switches the tool off in this category only: {_listed(others)} still"
-                    f" {'has' if len(others) == 1 else 'have'} it. If nobody is to call it, switch it off"
-                    " there, too",
-                )
+                who = f"{_listed(others)} still {'has' if len(others) == 1 else 'have'}"
+                yield _fault(below(below(here, name), "enabled"), found("still-offered", who=who))
 
 
 def _key(name: str, category: Category, servers: Mapping[str, object]) -> ToolKey:

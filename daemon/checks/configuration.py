@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from daemon.checks.advice import missing_key
+from daemon.checks.advice import OF_COMMAND, missing_key
 from daemon.checks.findings import found
 from daemon.config.jsonc import ROOT, below
 from daemon.config.redaction import in_arguments, names_credential
@@ -69,7 +69,7 @@ def _where(scene: Scene) -> str:
     """Where environment variables were looked up."""
     if scene.running and scene.running.environ is not None:
         return f"the environment of the daemon, pid {scene.running.pid}"
-    return "the environment of this command; a daemon that systemd starts has another"
+    return OF_COMMAND
 
 
 def _of_the_daemon(scene: Scene, running: Running) -> Iterator[Finding]:

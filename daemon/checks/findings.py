@@ -88,47 +88,33 @@ class FindingText:
     """The words for one cause; `{name}` is replaced by the finding's data of that name."""
 
     level: Level = attrs.field(converter=Level)
+    """How serious it is; only a fault makes `mcpd doctor` exit with 1."""
     what: str
     """What was found."""
     why: str = ""
     """Why that matters, or what causes it."""
     do: str = ""
     """What to do about it."""
+    key: str = ""
+    """The key of the section or the server's entry that it is about, where that is always the same."""
 
 
-@attrs.frozen
-class Finding:
-    """One thing that a check found."""
+@attrs.frozen(kw_only=True)
+class Finding(FindingText):
+    """One thing that a check found, in words."""
 
     cause: str
     """The name of its row in the table; it stays the same when the words change."""
-    data: Mapping[str, object]
+    data: Mapping[str, object] = attrs.field(repr=False)
     """Values for the words; `server` is the name of the server concerned."""
-
-    @property
-    def level(self) -> Level:
-        """How serious it is; only a fault makes `mcpd doctor` exit with 1."""
-        return TABLE[self.cause].level
-
-    @property
-    def what(self) -> str:
-        """What was found, in words."""
-        return TABLE[self.cause].what.format_map(self.data)
-
-    @property
-    def why(self) -> str:
-        """Why that matters, or what causes it; may be empty."""
-        return TABLE[self.cause].why.format_map(self.data)
-
-    @property
-    def do(self) -> str:
-        """What to do about it; may be empty."""
-        return TABLE[self.cause].do.format_map(self.data)
 
 
 def found(cause: str, **data: object) -> Finding:
     """A finding with a cause from the table."""
-    return Finding(cause, data)
+    row = TABLE[cause]
+    what, why, do = (text.format_map(data) for text in (row.what, row.why, row.do))
+    key = str(data.get("key", row.key))
+    return Finding(cause=cause, data=data, level=row.level, what=what, why=why, do=do, key=key)
 
 
 def _table() -> dict[str, FindingText]:

@@ -223,11 +223,9 @@ def _loaded(tls: Tls, now: float) -> Iterator[Finding]:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, password="-")  # noqa: S106
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            yield found("tls-does-not-fit", key="key", cert=tls.cert, path=tls.key)
+            yield found("tls-does-not-fit", cert=tls.cert, path=tls.key)
         else:
-            yield found(
-                "tls-unusable", key="cert", cert=tls.cert, path=tls.key, problem=error.reason or "no PEM"
-            )
+            yield found("tls-unusable", cert=tls.cert, path=tls.key, problem=error.reason or "no PEM")
         return
     try:
         served = x509.load_pem_x509_certificate(Path(tls.cert).read_bytes())
@@ -236,8 +234,8 @@ def _loaded(tls: Tls, now: float) -> Iterator[Finding]:
     begin, end = served.not_valid_before_utc, served.not_valid_after_utc
     at = datetime.fromtimestamp(now, UTC)
     if at < begin:
-        yield found("tls-not-yet-valid", key="cert", path=tls.cert, date=f"{begin:%Y-%m-%d}")
+        yield found("tls-not-yet-valid", path=tls.cert, date=f"{begin:%Y-%m-%d}")
     elif at >= end:
-        yield found("tls-expired", key="cert", path=tls.cert, date=f"{end:%Y-%m-%d}")
+        yield found("tls-expired", path=tls.cert, date=f"{end:%Y-%m-%d}")
     elif (end - at).days < SOON_DAYS:
-        yield found("tls-expires-soon", key="cert", path=tls.cert, date=f"{end:%Y-%m-%d}")
+        yield found("tls-expires-soon", path=tls.cert, date=f"{end:%Y-%m-%d}")

@@ -58,20 +58,23 @@ def check(server: Server, inherited: Environ, shell: Environ, *, running: bool =
     server = server.written
     base = base_of(server, inherited)
     search = path_of(server, inherited)
-    if _is_of_a_workspace(server):
-        yield found("program-of-a-workspace", server=server.name, key="command", command=server.command)
+    command, cwd = server.command or "", server.cwd or ""
+    relative = "/" in command and not command.startswith("/")
+    of_a_workspace = found("program-of-a-workspace", server=server.name, command=command)
+    if WRITTEN in command or (relative and WRITTEN in cwd):
+        yield of_a_workspace
         return
-    if server.cwd and base == Path(server.cwd) and (problem := _unusable(base)):
-        yield found("server-directory", server=server.name, key="cwd", path=base, problem=problem)
+    if cwd and base == Path(cwd) and (problem := _unusable(base)):
+        yield found("server-directory", server=server.name, path=base, problem=problem)
         return
-    program = find(server.command or "", search, base)
-    if program.path is None and WRITTEN in search:
-        yield found("program-of-a-workspace", server=server.name, key="command", command=server.command)
-    elif program.path is not None:
+    program = find(command, search, base)
+    if program.path is not None:
         yield from _startable(server.name, program.path, search)
         yield from _script(server, base)
+    elif WRITTEN in search:
+        yield of_a_workspace
     elif program.blocked is not None:
-        yield found("program-not-executable", server=server.name, key="command", path=program.blocked)
+        yield found("program-not-executable", server=server.name, path=program.blocked)
     else:
         yield _with_arguments(server, search, base) or _missing(server, search, base, shell, running=running)
 
@@ -81,13 +84,6 @@ def named(server: Server, inherited: Environ) -> str:
     shown = server.written
     found = find(shown.command or "", path_of(shown, inherited), base_of(shown, inherited)).path
     return str(found or shown.command)
-
-
-def _is_of_a_workspace(server: Server) -> bool:
-    """Whether its program stands in the directory of a client, which nobody here knows."""
-    command = server.command or ""
-    relative = "/" in command and not command.startswith("/")
-    return WRITTEN in command or (relative and WRITTEN in (server.cwd or ""))
 
 
 def unwise(server: Server) -> list[str]:
@@ -112,13 +108,13 @@ def packages(server: Server) -> Iterator[Finding]:
             if image_of(words) is not None and not never:
                 yield found("image-downloaded", server=server.name, runner=words[0])
         elif not advised and fetches(words):
-            yield _fetched(server.name, words[0])
-
-
-def _fetched(name: str, runner: str) -> Finding:
-    if runner == "npx":
-        return found("package-asks-registry", server=name)
-    return found("package-cached" if runner == "uvx" else "package-downloaded", server=name, runner=runner)
+            name, runner = server.name, words[0]
+            if runner == "npx":
+                yield found("package-asks-registry", server=name)
+            else:
+                yield found(
+                    "package-cached" if runner == "uvx" else "package-downloaded", server=name, runner=runner
+                )
 
 
 def base_of(server: Server, inherited: Environ) -> Path:
@@ -165,44 +161,22 @@ def _with_arguments(server: Server, search: str, base: Path) -> Finding | None:
         return None
     if not args or find(command, search, base).path is None:
         return None
-    return found(
-        "program-with-arguments",
-        server=server.name,
-        key="command",
-        path=server.command,
-        command=command,
-        args=json.dumps([*args, *server.args]),
-    )
+    apart = json.dumps([*args, *server.args])
+    name, path = server.name, server.command
+    return found("program-with-arguments", server=name, path=path, command=command, args=apart)
 
 
 def _missing(server: Server, search: str, base: Path, shell: Environ, *, running: bool) -> Finding:
-    command = server.command or ""
+    command, name = server.command or "", server.name
     if "/" in command:
         path = base / command
         astray = _begins_at_home(server, path)
-        return found(
-            "program-absent-at-home" if astray else "program-absent",
-            server=server.name,
-            key="command",
-            path=path,
-        )
-    elsewhere = shutil.which(command, path=shell.get("PATH"))
-    if elsewhere:
-        return found(
-            "program-on-other-path",
-            server=server.name,
-            key="command",
-            command=command,
-            elsewhere=elsewhere,
-            search=search,
-        )
-    return found(
-        "program-not-on-path" if running else "program-not-on-path-of-shell",
-        server=server.name,
-        key="command",
-        command=command,
-        search=search,
-    )
+        return found("program-absent-at-home" if astray else "program-absent", server=name, path=path)
+    if other := shutil.which(command, path=shell.get("PATH")):
+        return found("program-on-other-path", server=name, command=command, search=search, elsewhere=other)
+    if running:
+        return found("program-not-on-path", server=name, command=command, search=search)
+    return found("program-not-on-path-of-shell", server=name, command=command, search=search)
 
 
 def _begins_at_home(server: Server, path: Path) -> bool:
@@ -222,9 +196,9 @@ def _startable(name: str, program: Path, search: str) -> Iterator[Finding]:
         return
     first = head.partition(b"\n")[0]
     if not first.startswith(b"#!"):
-        yield found("program-is-none", server=name, key="command", path=program)
+        yield found("program-is-none", server=name, path=program)
     elif first.endswith(b"\r"):
-        yield found("program-from-windows", server=name, key="command", path=program)
+        yield found("program-from-windows", server=name, path=program)
     else:
         yield from _interpreter(name, program, first[2:].decode(errors="replace").split(), search)
 
@@ -233,18 +207,11 @@ def _interpreter(name: str, program: Path, words: list[str], search: str) -> Ite
     interpreter = words[0] if words else ""
     if not _is_file(Path(interpreter)):
         named = interpreter or "its first line names none"
-        yield found("interpreter-absent", server=name, key="command", path=program, interpreter=named)
+        yield found("interpreter-absent", server=name, path=program, interpreter=named)
     elif PurePath(interpreter).name == "env":
         wanted = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
         if wanted and find(wanted, search, program.parent).path is None:
-            yield found(
-                "interpreter-not-on-path",
-                server=name,
-                key="command",
-                path=program,
-                interpreter=wanted,
-                search=search,
-            )
+            yield found("interpreter-not-on-path", server=name, path=program, interpreter=wanted, search=search)
 
 
 def _script(server: Server, base: Path) -> Iterator[Finding]:
@@ -257,6 +224,4 @@ def _script(server: Server, base: Path) -> Iterator[Finding]:
     path = base / first
     if not _is_file(path):
         astray = _begins_at_home(server, path)
-        yield found(
-            "script-absent-at-home" if astray else "script-absent", server=server.name, key="args[0]", path=path
-        )
+        yield found("script-absent-at-home" if astray else "script-absent", server=server.name, path=path)

@@ -18,7 +18,7 @@ from daemon.config.model import PORTS, WRITTEN, Share, TransportType
 from daemon.states import COMING, WELL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from daemon.checks.findings import Finding, Running, Scene
     from daemon.config.model import Server
@@ -39,23 +39,20 @@ def endpoint(server: Server, *, connect: bool) -> Iterator[Finding]:
         connect: whether to try a server on this machine; False if the daemon has told its state.
     """
     if server.type is TransportType.UNIX:
-        yield from _unix(server.name, unix_path(server.url or "")) if connect else ()
+        path = unix_path(server.url or "")
+        if connect and (problem := _refusal(path)):
+            yield found("endpoint-socket-silent", server=server.name, address=path, problem=problem)
         return
     parts = urlsplit(server.url or "")
     host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
     addresses = loopback(host)
     if addresses:
-        yield from _local(server.name, host, port, addresses) if connect else ()
-    elif parts.scheme in {"http", "ws"}:
+        problems = [_refusal(address, port) for address in addresses] if connect else [""]
+        if all(problems):
+            yield found("endpoint-silent", server=server.name, address=f"{host}:{port}", problem=problems[0])
+    elif (scheme := parts.scheme) in {"http", "ws"}:
         carried = "its headers and all calls" if server.headers else "all calls"
-        yield found(
-            "endpoint-unencrypted",
-            server=server.name,
-            key="url",
-            host=host,
-            scheme=parts.scheme,
-            carried=carried,
-        )
+        yield found("endpoint-unencrypted", server=server.name, host=host, scheme=scheme, carried=carried)
     else:
         yield found("endpoint-remote", server=server.name, host=host)
 
@@ -75,28 +72,13 @@ def unix_path(url: str) -> str:
     return url if url.startswith("/") else unquote(urlsplit(url).path)
 
 
-def _local(name: str, host: str, port: int, addresses: tuple[str, ...]) -> Iterator[Finding]:
-    problems = [problem for address in addresses if (problem := _refusal(address, port))]
-    if len(problems) == len(addresses):
-        yield found("endpoint-silent", server=name, address=f"{host}:{port}", problem=problems[0])
-
-
-def _refusal(address: str, port: int) -> str:
-    """Why a connection within this machine fails; empty if it does not."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return _tried(family, (address, port))
-
-
-def _unix(name: str, path: str) -> Iterator[Finding]:
-    if problem := _tried(socket.AF_UNIX, path):
-        yield found("endpoint-socket-silent", server=name, address=path, problem=problem)
-
-
-def _tried(family: socket.AddressFamily, address: str | tuple[str, int]) -> str:
+def _refusal(address: str, port: int | None = None) -> str:
+    """Why a connection within this machine fails, to a port or to a socket's path; empty if it does not."""
+    family = socket.AF_UNIX if port is None else socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.settimeout(CONNECT_SECONDS)
-            probe.connect(address)
+            probe.connect(address if port is None else (address, port))
     except OSError as error:
         return error.strerror or str(error)
     return ""
@@ -111,8 +93,7 @@ def check(scene: Scene) -> Iterator[Finding]:
         if not server.enabled:
             yield found("server-off", server=name)
             continue
-        what = list(_server(server, scene))
-        what += sharing(server)
+        what = [*_server(server, scene), *sharing(server)]
         yield from what
         if all(each.level is Level.NOTE for each in what):
             yield found("server-sound", server=name, reached=_reached(server, scene))
@@ -167,22 +148,15 @@ def sharing(server: Server) -> Iterator[Finding]:
     """Findings about one server, each with the `key` of its entry that it is about."""
     for each in advice(server):
         name, key, why = server.name, each.key, each.why
-        match each.value:
-            case Share() as share:
-                yield found("server-shared", server=name, key=key, why=why, share=share)
-            case int(most):
-                yield found("server-limit-too-high", server=name, key=key, why=why, most=most)
-            case words if WRITTEN not in words:
-                yield found("server-instances-meet", server=name, key=key, why=why, words=_in_quotes(words))
-            case words:
-                yield found(
-                    "server-bound-to-a-mount" if each.in_container else "server-bound-to-a-directory",
-                    server=name,
-                    key=key,
-                    why=why,
-                    words=_in_quotes(words),
-                )
-
-
-def _in_quotes(words: Sequence[str]) -> str:
-    return ", ".join(f'"{word}"' for word in words)
+        if isinstance(each.value, Share):
+            yield found("server-shared", server=name, key=key, why=why, share=each.value)
+        elif isinstance(each.value, int):
+            yield found("server-limit-too-high", server=name, key=key, why=why, most=each.value)
+        else:
+            words = ", ".join(f'"{word}"' for word in each.value)
+            if WRITTEN not in each.value:
+                yield found("server-instances-meet", server=name, key=key, why=why, words=words)
+            elif each.in_container:
+                yield found("server-bound-to-a-mount", server=name, key=key, why=why, words=words)
+            else:
+                yield found("server-bound-to-a-directory", server=name, key=key, why=why, words=words)

@@ -275,7 +275,7 @@ def test_a_key_for_summaries_that_is_not_in_the_environment_is_a_warning() -> No
     entry: dict[str, Any] = {"summaries": {"baseUrl": "http://h/v1", "model": "m", "apiKeyEnv": "THE_KEY"}}
     (found,) = advice(config_of(entry), {})
     assert found.path == "$.summaries.apiKeyEnv"
-    assert "THE_KEY is not set in this shell; the daemon's environment may be another one" in found.message
+    assert "THE_KEY (summaries.apiKeyEnv) is not set: no model is asked" in found.message
     assert advice(config_of(entry), {"THE_KEY": "k"}) == []
     assert advice(config_of({**entry, "lazy": False}), {}) == []
 

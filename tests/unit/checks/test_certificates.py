@@ -30,7 +30,7 @@ def issued(folder: Path, *, begin: datetime = NOW - DAY, end: datetime = NOW + 9
 
 def causes(tls: Tls) -> list[tuple[str, object]]:
     """Cause and key of each finding."""
-    return [(each.cause, each.data["key"]) for each in certificate(tls, NOW.timestamp())]
+    return [(each.cause, each.key) for each in certificate(tls, NOW.timestamp())]
 
 
 def test_a_good_pair_is_no_finding(tmp_path: Path) -> None:

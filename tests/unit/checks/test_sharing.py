@@ -29,7 +29,7 @@ def test_each_matter_is_a_warning_with_its_place_and_what_to_write(
     entry: dict[str, Any], causes: list[tuple[str, str]]
 ) -> None:
     found = list(check(server_of(entry)))
-    assert [(each.cause, each.data["key"]) for each in found] == causes
+    assert [(each.cause, each.key) for each in found] == causes
     assert all(each.level is Level.WARNING and each.what.startswith("s ") and each.do for each in found)
 
 
