@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon import version
-from daemon.cli.command import CommandLine, UsageError, argument, lines
-from daemon.cli.control import ask_with
+from daemon.cli.command import CommandLine, UsageError, browse, flag, has_screen, lines
+from daemon.cli.control import ask_with, note
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
 # --- version ----------------------------------------------------------------------------------------------
 
@@ -165,9 +164,6 @@ METRICS = CommandLine(
 
 # --- ui ---------------------------------------------------------------------------------------------------
 
-DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-"""Variables of which one is set where a browser can show something."""
-
 
 def _ui(options: argparse.Namespace) -> int:
     if options.end and (options.print or options.read_only):
@@ -175,21 +171,19 @@ def _ui(options: argparse.Namespace) -> int:
     answer = ask_with(options, "ui", {"readOnly": options.read_only, "end": options.end})
     if options.end:
         print(f"ended {counted(answer['ended'], 'session')} of the console")
-    elif options.print or not _opened(answer["link"], os.environ):
-        print("mcpd: the link is valid for a minute, for one browser:", file=sys.stderr)
+    elif options.print or not _opened(answer["link"]):
+        note("the link is valid for a minute, for one browser:")
         print(answer["link"])
     return 0
 
 
-def _opened(link: str, environ: Mapping[str, str]) -> bool:
+def _opened(link: str) -> bool:
     """Open a link in the browser; returns whether there is one."""
-    if not any(environ.get(each) for each in DISPLAYS):
-        print("mcpd: there is no display here: open this link in a browser on this machine", file=sys.stderr)
+    if not has_screen(os.environ):
+        note("there is no display here: open this link in a browser on this machine")
         return False
-    import webbrowser  # noqa: PLC0415 - 20 ms, needed only here
-
-    if not webbrowser.open(link):
-        print("mcpd: no browser was found: open this link in one on this machine", file=sys.stderr)
+    if not browse(link):
+        note("no browser was found: open this link in one on this machine")
         return False
     print("opened in the browser")
     return True
@@ -203,11 +197,9 @@ UI = CommandLine(
     examples=("mcpd ui", "mcpd ui --print", "mcpd ui --read-only --print", "mcpd ui --end"),
     exits={0: "done", 1: "the console is switched off"},
     arguments=(
-        argument(
-            "--print", action="store_true", help="print the link, alone on the last line, and open nothing"
-        ),
-        argument("--read-only", action="store_true", help="a link for somebody who is to change nothing"),
-        argument("--end", action="store_true", help="end all sessions of browsers, and open nothing"),
+        flag("--print", "print the link, alone on the last line, and open nothing"),
+        flag("--read-only", "a link for somebody who is to change nothing"),
+        flag("--end", "end all sessions of browsers, and open nothing"),
     ),
     json=False,
     run=_ui,

@@ -184,6 +184,21 @@ def has_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
+def has_screen(environ: Mapping[str, str]) -> bool:
+    """Whether a page that is opened can be seen: text browsers would take the terminal."""
+    return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def browse(url: str) -> bool:
+    """Open a page; returns whether there is a browser to do it."""
+    import webbrowser  # noqa: PLC0415 - 20 ms, and rarely needed
+
+    try:
+        return webbrowser.open(url)
+    except (webbrowser.Error, OSError):
+        return False
+
+
 def agreed(question: str, *, yes: bool) -> bool:
     """Whether the user agrees; without a terminal nobody is asked, which is said, and nobody agrees.
 

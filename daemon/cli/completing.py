@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import argcomplete
@@ -22,9 +23,11 @@ from daemon.host.paths import control_socket
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    Names = Callable[[argparse.Namespace], Iterator[str]]
+    Answer = Mapping[str, Any]
+    Names = tuple[str, Callable[[Answer], Iterable[str]]]
+    """What the daemon is asked, if anything, and the names in its answer."""
 
 LONGEST_SECONDS = 1.0
 """How long the daemon may take: somebody waits at a prompt, and it answers from memory in milliseconds."""
@@ -61,129 +64,90 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 def _set_completer(action: argparse.Action) -> None:
     """Give an argument what completes it, by the word that `--help` has for it."""
     word = action.metavar if isinstance(action.metavar, str) else ""
-    names = _BY_OPTION.get(action.dest) if action.option_strings else None
-    names = names or _BY_WORD.get(word)
-    if names is not None:
-        completer: Any = _Live(names)
-    elif action.choices is None and _FILES.fullmatch(word):
+    completer: Any = _BY_OPTION.get(action.dest) if action.option_strings else None
+    completer = completer or _BY_WORD.get(word)
+    if completer is None and action.choices is None and _FILES.fullmatch(word):
         completer = FilesCompleter()
-    else:
-        return
-    vars(action)["completer"] = completer
+    if completer is not None:
+        vars(action)["completer"] = completer
 
 
 class _Live:
     """Names of the running daemon's, as argcomplete asks for them."""
 
-    def __init__(self, names: Names) -> None:
-        self._names = names
+    def __init__(self, *lists: Names) -> None:
+        self._lists = lists
 
     def __call__(self, *, prefix: str, parsed_args: argparse.Namespace, **_more: object) -> list[str]:
         """The names that begin with `prefix`.
 
         Left out are those that no terminal can show: a server must not write what is run at a prompt.
         """
+        control, socket = (getattr(parsed_args, name, None) for name in ("control", "socket"))
+        path = control or str(control_socket(os.environ, socket))
+        found = list[str]()
         with suppress(DaemonUnreachable, RemoteFault):
-            found = (
-                name for name in self._names(parsed_args) if name.startswith(prefix) and visible(name) == name
-            )
-            return [name for name, _ in zip(dict.fromkeys(found), range(MOST_NAMES), strict=False)]
-        return []
+            for method, names in self._lists:
+                found += names(ask(method, {}, path=path, timeout=LONGEST_SECONDS) if method else {})
+        shown = (name for name in found if name.startswith(prefix) and visible(name) == name)
+        return list(islice(dict.fromkeys(shown), MOST_NAMES))
 
 
-def _ask(options: argparse.Namespace, method: str) -> dict[str, Any]:
-    named = getattr(options, "control", None)
-    path = named or str(control_socket(os.environ, getattr(options, "socket", None)))
-    return ask(method, {}, path=path, timeout=LONGEST_SECONDS)
-
-
-def _servers(options: argparse.Namespace) -> Iterator[str]:
-    yield from _ask(options, "status")["servers"]
-
-
-def _instances(options: argparse.Namespace) -> Iterator[str]:
-    for name, server in _ask(options, "status")["servers"].items():
+def _instances(answer: Answer) -> Iterator[str]:
+    for name, server in answer["servers"].items():
         yield name
         yield from (instance["name"] for instance in server.get("instances", ()))
 
 
-def _tools(options: argparse.Namespace) -> Iterator[str]:
-    for category in _ask(options, "tools")["categories"].values():
+def _tools(answer: Answer) -> Iterator[str]:
+    for category in answer["categories"].values():
         yield from (f"{tool['server']}/{tool['tool']}" for tool in category["tools"].values())
 
 
-def _servers_and_tools(options: argparse.Namespace) -> Iterator[str]:
-    yield from _servers(options)
-    yield from _tools(options)
-
-
-def _categories(options: argparse.Namespace) -> Iterator[str]:
-    yield from _ask(options, "tools")["categories"]
-
-
-def _prompts(options: argparse.Namespace) -> Iterator[str]:
-    for prompt in _ask(options, "prompts")["prompts"]:
-        yield f"{prompt['server']}/{prompt['name']}"
-
-
-def _resources(options: argparse.Namespace) -> Iterator[str]:
-    for resource in _ask(options, "resources")["resources"]:
-        yield resource["uri"]
-
-
-def _sessions(options: argparse.Namespace) -> Iterator[str]:
-    for session in _ask(options, "sessions")["sessions"]:
-        yield session["key"]
-
-
-def _calls(options: argparse.Namespace) -> Iterator[str]:
-    for call in _ask(options, "calls")["inFlight"]:
-        yield str(call["id"])
-
-
-def _profiles(options: argparse.Namespace) -> Iterator[str]:
-    yield from _ask(options, "status")["daemon"]["surfaces"]
-
-
-def _surfaces(_options: argparse.Namespace) -> Iterator[str]:
+def _surfaces(_answer: Answer) -> Iterator[str]:
     from daemon.surfaces.table import SURFACES  # noqa: PLC0415 - they are what a daemon imports
 
     yield from ("auto", *SURFACES)
 
 
-def _clients(_options: argparse.Namespace) -> Iterator[str]:
+def _clients(_answer: Answer) -> Iterator[str]:
     from daemon.setup.clients.known_programs import PROGRAMS  # noqa: PLC0415 - with their formats
 
     yield from PROGRAMS
 
 
-_BY_WORD: dict[str, Names] = {
-    "SERVER": _servers,
-    "SERVER|INSTANCE": _instances,
-    "SERVER/TOOL": _tools,
-    "SERVER[/TOOL]": _servers_and_tools,
-    "SERVER/NAME": _prompts,
-    "URI|SERVER/URI": _resources,
-    "SESSION": _sessions,
-    "KEY": _sessions,
-    "CLIENT": _clients,
-    "CALL": _calls,
+_SERVERS: Names = ("status", lambda answer: answer["servers"])
+_TOOLS: Names = ("tools", _tools)
+_SESSIONS = _Live(("sessions", lambda answer: (each["key"] for each in answer["sessions"])))
+
+_BY_WORD = {
+    "SERVER": _Live(_SERVERS),
+    "SERVER|INSTANCE": _Live(("status", _instances)),
+    "SERVER/TOOL": _Live(_TOOLS),
+    "SERVER[/TOOL]": _Live(_SERVERS, _TOOLS),
+    "SERVER/NAME": _Live(
+        ("prompts", lambda answer: (f"{each['server']}/{each['name']}" for each in answer["prompts"]))
+    ),
+    "URI|SERVER/URI": _Live(("resources", lambda answer: (each["uri"] for each in answer["resources"]))),
+    "SESSION": _SESSIONS,
+    "KEY": _SESSIONS,
+    "CLIENT": _Live(("", _clients)),
+    "CALL": _Live(("calls", lambda answer: (str(each["id"]) for each in answer["inFlight"]))),
 }
 """What completes an argument, by the word that `--help` shows for it (`metavar`)."""
 
-_BY_OPTION: dict[str, Names] = {
-    "profile": _profiles,
-    "surface": _surfaces,
-    "servers": _servers,
-    "category": _categories,
+_BY_OPTION = {
+    "profile": _Live(("status", lambda answer: answer["daemon"]["surfaces"])),
+    "surface": _Live(("", _surfaces)),
+    "servers": _BY_WORD["SERVER"],
+    "category": _Live(("tools", lambda answer: answer["categories"])),
 }
 """What completes the value of an option, by its name, where that says more than the word."""
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
     """The parser of one command."""
-    made: argparse.ArgumentParser = implementation(command).make_parser()
-    return made
+    return implementation(command).make_parser()  # type: ignore[no-any-return]
 
 
 def whole_parser(command: str | None) -> argparse.ArgumentParser:

@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.bridge.unreachable import OPERATORS, explain
+from daemon.cli.table import EX_CONFIG
 from daemon.host.paths import control_socket, distrust
 from daemon.kit.wording import span
 from daemon.safety.escape import visible
@@ -67,7 +68,11 @@ class DaemonHungUp(DaemonUnreachable):
         return "the daemon has stopped"
 
 
-class RemoteFault(Exception):
+class CommandFailed(Exception):
+    """Not all was done; the text says why, and what to do."""
+
+
+class RemoteFault(CommandFailed):
     """The daemon answered with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
@@ -238,14 +243,17 @@ def note(text: str, *, lines: bool = False) -> None:
 
 
 def guarded(action: Callable[[], int]) -> int:
-    """Run a command; if the daemon cannot be reached or refuses, print why and return the exit status."""
+    """Run a command; if the daemon cannot be reached or not all is done, print why; returns the exit status."""
     try:
         return action()
     except DaemonUnreachable as error:
         note(str(error), lines=True)
         return EX_UNREACHABLE
-    except RemoteFault as fault:
-        note(fault.message)
+    except CommandFailed as fault:
+        if isinstance(fault, RemoteFault) and fault.is_of_the_file:
+            note(f"{fault}\nmcpd: nothing was changed", lines=True)
+            return EX_CONFIG
+        note(str(fault))
         return EX_FAULT
 
 

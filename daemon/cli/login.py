@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
+from daemon.cli.command import browse, has_screen
 from daemon.cli.control import EX_FAULT, ask_with, note
 from daemon.cli.options import ANSWER_SECONDS
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
 
     from daemon.cli.control import Wire
 
@@ -49,7 +50,7 @@ def log_in(options: argparse.Namespace) -> int:
         options.server,
         stdin=sys.stdin if there else None,
         stderr=sys.stderr,
-        browse=_browse if not options.no_browser and has_screen(os.environ) else None,
+        opens=not options.no_browser and has_screen(os.environ),
     )
     answer = ask_with(options, "login", params, companion)
     print(document(answer) if options.json else in_words(answer))
@@ -70,21 +71,19 @@ def in_words(answer: Json) -> str:
 class LoginCompanion:
     """Shows the user the page to open, and takes the answer that is pasted (`control.Companion`)."""
 
-    def __init__(
-        self, server: str, *, stdin: TextIO | None, stderr: TextIO, browse: Callable[[str], None] | None
-    ) -> None:
+    def __init__(self, server: str, *, stdin: TextIO | None, stderr: TextIO, opens: bool) -> None:
         """Begin.
 
         Args:
             server: where the login is.
             stdin: the terminal where an answer can be pasted; None takes none.
             stderr: where everything is shown.
-            browse: opens a page; None where there is no browser.
+            opens: whether pages are opened in a browser here.
         """
         self._server = server
         self._stdin = stdin
         self._stderr = stderr
-        self._browse = browse
+        self._opens = opens
 
     def take(self, message: Json, wire: Wire) -> float:
         """Take a message of the daemon's; returns 0: the daemon keeps the time."""
@@ -103,8 +102,9 @@ class LoginCompanion:
     def _open(self, url: str, words: str, complete: object = None) -> None:
         self._say(f"{words}:\n\n  {url}\n")
         page = complete if isinstance(complete, str) else url
-        if self._browse is not None and page.startswith(("https://", "http://")):
-            self._browse(page)
+        if self._opens and page.startswith(("https://", "http://")):
+            # Some browsers return when they are closed.
+            threading.Thread(target=browse, args=(page,), daemon=True).start()
 
     def _say(self, text: str) -> None:
         print("\n".join(map(visible, text.split("\n"))), file=self._stderr, flush=True)
@@ -146,21 +146,3 @@ def _attend(wire: Wire) -> None:
             raise Over
         if not wire.has_line:
             return
-
-
-def has_screen(environ: Mapping[str, str]) -> bool:
-    """Whether a page that is opened can be seen: text browsers would take the terminal."""
-    return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-
-
-def _browse(url: str) -> None:
-    """Open a page, without waiting for the browser: some return when they are closed."""
-    import contextlib  # noqa: PLC0415 - rarely needed, as all that follows
-    import threading  # noqa: PLC0415
-    import webbrowser  # noqa: PLC0415
-
-    def open_page() -> None:
-        with contextlib.suppress(webbrowser.Error, OSError):
-            webbrowser.open(url)
-
-    threading.Thread(target=open_page, daemon=True).start()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli import EX_CONFIG
 from daemon.cli.command import CommandLine, UsageError, argument, asking, lines
 from daemon.cli.control import RemoteFault, ask_with, guarded
+from daemon.cli.table import EX_CONFIG
 from daemon.safety.escape import document, json_line, visible
 
 if TYPE_CHECKING:
@@ -213,12 +212,9 @@ def _reload(options: argparse.Namespace) -> int:
     try:
         return _ask_to_reload(options)
     except RemoteFault as fault:
-        if not fault.is_of_the_file:
+        if not (fault.is_of_the_file and options.json):
             raise
-        if options.json:
-            print(document(fault.data))
-        else:
-            print(f"mcpd: {visible(str(fault), lines=True)}\nmcpd: nothing was changed", file=sys.stderr)
+        print(document(fault.data))
         return EX_CONFIG
 
 

@@ -7,21 +7,24 @@ The daemon writes its own configuration (`operators.config_changes`). Where it m
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli import EX_CONFIG
-from daemon.cli.command import CommandLine, UsageError, argument, asking, lines, reported
-from daemon.cli.control import RemoteFault
+from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, lines, reported
+from daemon.cli.table import EX_CONFIG
+from daemon.cli.taking_effect import reloaded
 from daemon.cli.tools import tool_name
+from daemon.kit.later import later
 from daemon.kit.wording import counted, span
 from daemon.operators.report_words import RISKS
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+
+    from daemon.setup import settings
+else:
+    settings = later("daemon.setup.settings")
 
 Json = dict[str, Any]
 
@@ -32,14 +35,12 @@ MODEL_PATIENCE = 120.0
 """Seconds to wait: a model may take `summaries.timeout` to answer, which is a minute unless configured."""
 
 
-def add_config(made: argparse.ArgumentParser) -> None:
-    """Add `--config`, which writes the file without the daemon."""
-    made.add_argument(
-        "--config",
-        metavar="F",
-        type=Path,
-        help="write this configuration as you, instead of having the daemon write its own",
-    )
+_CONFIG = argument(
+    "--config",
+    metavar="F",
+    type=Path,
+    help="write this configuration as you, instead of having the daemon write its own",
+)
 
 
 def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) -> int:
@@ -49,14 +50,8 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
         ConfigError: the configuration is faulty, or would be.
         DocumentError: it cannot be read or written.
     """
-    from daemon.cli.taking_effect import reloaded  # noqa: PLC0415 - as in the other commands
-    from daemon.setup.settings import (  # noqa: PLC0415 - as in the other commands
-        Setting,
-        edited,
-    )
-
     path = options.config.absolute()
-    edit = edited(path, [Setting(trail=trail, value=value)], os.environ)
+    edit = settings.edited(path, [settings.Setting(trail=trail, value=value)], os.environ)
     edit.write()
     effect = reloaded(options, path)
     then = effect.problem or "the daemon has read it again"
@@ -64,17 +59,6 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
     (place,) = edit.places
     print(visible(f"{word} {place.key} in {place.file}; {then}"))
     return 0
-
-
-def _asked(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Have the daemon do it; 78 where the configuration is faulty."""
-    try:
-        return run(options)
-    except RemoteFault as fault:
-        if not fault.is_of_the_file:
-            raise
-        print(f"mcpd: {visible(str(fault), lines=True)}\nmcpd: nothing was changed", file=sys.stderr)
-        return EX_CONFIG
 
 
 def written(changed: dict[str, Any]) -> str:
@@ -101,7 +85,7 @@ _ask_to_describe = asking("describe", lambda options: {"tool": options.tool, "te
 def _describe(options: argparse.Namespace) -> int:
     if (options.text is None) is not options.reset:
         raise UsageError("write the description, or --reset to take it out")
-    return _asked(_ask_to_describe, options)
+    return _ask_to_describe(options)
 
 
 DESCRIBE = CommandLine(
@@ -179,7 +163,7 @@ _ask_to_switch = asking(
 
 def _lazy(options: argparse.Namespace) -> int:
     if options.config is None:
-        return _asked(_ask_to_switch, options)
+        return _ask_to_switch(options)
     if options.switch is None:
         raise UsageError("--config writes a switch: say on or off")
     trail = ("lazy",) if options.profile is None else ("profiles", options.profile, "lazy")
@@ -201,7 +185,7 @@ LAZY = CommandLine(
     arguments=(
         argument("switch", metavar="on|off", nargs="?", choices=("on", "off"), help="how it is to be"),
         argument("--profile", metavar="PROFILE", help="this profile's switch, not the master switch"),
-        add_config,
+        _CONFIG,
     ),
     seconds=PATIENCE,
     run=_lazy,
@@ -268,24 +252,10 @@ _ask_of_summaries = asking(
 
 def _summaries(options: argparse.Namespace) -> int:
     if options.config is None:
-        return _asked(_ask_of_summaries, options)
+        return _ask_of_summaries(options)
     if options.model is None:
         raise UsageError("--config writes the model: name it with --model")
     return reported(lambda: write(options, ("summaries", "model"), options.model))
-
-
-def _add_wishes(made: argparse.ArgumentParser) -> None:
-    only = made.add_mutually_exclusive_group()
-    only.add_argument("--models", action="store_true", help="list the models that the endpoint offers")
-    only.add_argument("--model", metavar="NAME", help="choose this one of them")
-    only.add_argument(
-        "--test",
-        metavar="QUESTION",
-        nargs="?",
-        const="",
-        help="put a question to the model, behind the fixed prompt; without QUESTION: one about a tool that"
-        " mcpd has made up, and whether the answer can be used",
-    )
 
 
 SUMMARIES = CommandLine(
@@ -305,7 +275,21 @@ SUMMARIES = CommandLine(
         1: "the endpoint cannot be asked, it lists no such model, or its answer cannot be used",
         EX_CONFIG: "the configuration is faulty: nothing was changed",
     },
-    arguments=(_add_wishes, add_config),
+    arguments=(
+        either(
+            flag("--models", "list the models that the endpoint offers"),
+            argument("--model", metavar="NAME", help="choose this one of them"),
+            argument(
+                "--test",
+                metavar="QUESTION",
+                nargs="?",
+                const="",
+                help="put a question to the model, behind the fixed prompt; without QUESTION: one about a tool"
+                " that mcpd has made up, and whether the answer can be used",
+            ),
+        ),
+        _CONFIG,
+    ),
     seconds=MODEL_PATIENCE,
     run=_summaries,
 )

@@ -6,13 +6,14 @@ import base64
 import binascii
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from daemon.cli.asking.companion import CallCompanion, add_conversation, converse
 from daemon.cli.asking.elicitation import Declined, Interrupted
 from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn
-from daemon.cli.control import EX_FAULT, RemoteFault, ask_with
+from daemon.cli.control import EX_FAULT, CommandFailed, RemoteFault, ask_with
 from daemon.cli.options import add_json
 from daemon.cli.tools import read_tool, tool_name
 from daemon.config.labels import split_off, split_off_uri
@@ -77,10 +78,9 @@ def _object(text: str, source: str) -> Json:
 
 
 def _value(text: str) -> Any:
-    try:
+    with suppress(ValueError):
         return json.loads(text, parse_constant=_no_number)
-    except ValueError:
-        return text
+    return text
 
 
 def _no_number(word: str) -> NoReturn:
@@ -271,15 +271,15 @@ class Part(NamedTuple):
     """Its text, or its bytes if it is binary."""
 
     @property
+    def content(self) -> bytes:
+        """What it holds, as bytes."""
+        return self.held.encode(errors="replace") if isinstance(self.held, str) else self.held
+
+    @property
     def described(self) -> str:
         """Name, type and size in one line, safe to show."""
-        size = len(self.held.encode(errors="replace")) if isinstance(self.held, str) else len(self.held)
         kind = self.kind or ("text" if isinstance(self.held, str) else "binary")
-        return visible(f"{self.uri} ({kind}, {size} bytes)")
-
-
-class Unreadable(Exception):
-    """A resource cannot be shown; the text says why, and what to do."""
+        return visible(f"{self.uri} ({kind}, {len(self.content)} bytes)")
 
 
 def _read(options: argparse.Namespace) -> int:
@@ -289,16 +289,10 @@ def _read(options: argparse.Namespace) -> int:
     result = converse(options, place["server"], "read", place)
     if options.json:
         print(document(result))
-        return 0
-    try:
-        parts = parts_of(result)
-        if options.output is None:
-            show_parts(parts, sys.stdout)
-        else:
-            write_parts(parts, options.output)
-    except Unreadable as error:
-        print(f"mcpd: {error}", file=sys.stderr)
-        return EX_FAULT
+    elif options.output is None:
+        show_parts(parts_of(result), sys.stdout)
+    else:
+        write_parts(parts_of(result), options.output)
     return 0
 
 
@@ -306,35 +300,35 @@ def parts_of(result: Json) -> list[Part]:
     """The contents of a ReadResourceResult.
 
     Raises:
-        Unreadable: it has none, or one that is neither text nor base64.
+        CommandFailed: it has none, or one that is neither text nor base64.
     """
     contents = result.get("contents")
     if not isinstance(contents, list) or not all(isinstance(each, dict) for each in contents):
-        raise Unreadable("its server has answered without contents; --json shows the answer")
-    return [_part(each) for each in contents]
-
-
-def _part(content: Json) -> Part:
-    uri, kind = str(content.get("uri", "")), content.get("mimeType")
-    held: object = content.get("text")
-    if not isinstance(held, str):
-        try:
-            held = base64.b64decode(str(content.get("blob", "?")), validate=True)
-        except (binascii.Error, ValueError):
-            raise Unreadable(f"{visible(uri)} is neither text nor base64; --json shows the answer") from None
-    return Part(uri, kind if isinstance(kind, str) else "", held)
+        raise CommandFailed("its server has answered without contents; --json shows the answer")
+    parts = []
+    for each in contents:
+        uri, kind, held = str(each.get("uri", "")), each.get("mimeType"), each.get("text")
+        if not isinstance(held, str):
+            try:
+                held = base64.b64decode(str(each.get("blob", "?")), validate=True)
+            except (binascii.Error, ValueError):
+                raise CommandFailed(f"{uri} is neither text nor base64; --json shows the answer") from None
+        parts.append(Part(uri, kind if isinstance(kind, str) else "", held))
+    return parts
 
 
 def show_parts(parts: list[Part], stream: TextIO) -> None:
     """Print contents: one as it is, several each under a line with its name.
 
     Raises:
-        Unreadable: one is binary, and the stream a terminal.
+        CommandFailed: one is binary, and the stream a terminal.
     """
     terminal = stream.isatty()
     for part in parts:
         if isinstance(part.held, bytes) and terminal:
-            raise Unreadable(f"{part.described} is binary: --output FILE writes it, `| program` passes it on")
+            raise CommandFailed(
+                f"{part.described} is binary: --output FILE writes it, `| program` passes it on"
+            )
     for part in parts:
         if len(parts) > 1:
             print(f"==> {part.described} <==", file=stream)
@@ -349,7 +343,7 @@ def show_parts(parts: list[Part], stream: TextIO) -> None:
 def _write_bytes(held: bytes, stream: TextIO) -> None:
     binary: BinaryIO | None = getattr(stream, "buffer", None)
     if binary is None:
-        raise Unreadable("this output takes no bytes: --output FILE writes them")
+        raise CommandFailed("this output takes no bytes: --output FILE writes them")
     stream.flush()
     binary.write(held)
     binary.flush()
@@ -359,15 +353,14 @@ def write_parts(parts: list[Part], path: Path) -> None:
     """Write contents to a file, further ones beside it; each is told on stderr.
 
     Raises:
-        Unreadable: a file cannot be written.
+        CommandFailed: a file cannot be written.
     """
     for number, part in enumerate(parts, 1):
         place = path if number == 1 else path.with_name(f"{path.name}.{number}")
-        held = part.held.encode(errors="replace") if isinstance(part.held, str) else part.held
         try:
-            place.write_bytes(held)
+            place.write_bytes(part.content)
         except OSError as error:
-            raise Unreadable(f"cannot write {place}: {error.strerror}") from None
+            raise CommandFailed(f"cannot write {place}: {error.strerror}") from None
         print(f"{place}: {part.described}", file=sys.stderr)
 
 

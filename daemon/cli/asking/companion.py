@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
+from daemon.cli.command import browse
 from daemon.cli.control import DaemonSilent, RemoteFault, ask_with
 from daemon.safety.escape import visible
 
@@ -256,7 +257,7 @@ class CallCompanion:
             meanwhile = asked[0].fileno(), lambda: _attend(*asked)
             if asked[0].has_line:
                 _attend(*asked)
-        return answer(self._server, params, self._person(meanwhile), _browse)
+        return answer(self._server, params, self._person(meanwhile), browse)
 
     def _person(self, meanwhile: tuple[int, Callable[[], None]] | None) -> Terminal:
         assert self._stdin is not None, "somebody is there"
@@ -287,16 +288,6 @@ def _attend(wire: Wire, request_id: object) -> None:
             wire.keep(message)
         if not wire.has_line:
             return
-
-
-def _browse(url: str) -> bool:
-    """Open a page; returns whether there is a browser to do it."""
-    import webbrowser  # noqa: PLC0415 - rarely needed
-
-    try:
-        return webbrowser.open(url)
-    except (webbrowser.Error, OSError):
-        return False
 
 
 BAR = 24

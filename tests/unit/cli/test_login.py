@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daemon.cli.command import has_screen
 from daemon.cli.local_commands import LOGIN
-from daemon.cli.login import DEVICE_CODE, LINK, has_screen, in_words
+from daemon.cli.login import DEVICE_CODE, LINK, in_words
 
 if TYPE_CHECKING:
     from pathlib import Path

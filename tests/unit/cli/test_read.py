@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.cli import implementation
-from daemon.cli.use import Part, Unreadable, parts_of, show_parts, write_parts
+from daemon.cli.control import CommandFailed
+from daemon.cli.use import Part, parts_of, show_parts, write_parts
 from tests.unit.cli.daemons import asked_for
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def test_a_terminal_gets_control_characters_spelt_out_and_no_bytes() -> None:
     terminal = Stream(terminal=True)
     show_parts(parts_of(TEXT), terminal)
     assert terminal.got() == b"a\\x1b[2J\nb\n"
-    with pytest.raises(Unreadable, match=r"x:b \(image/png, 3 bytes\) is binary: --output FILE"):
+    with pytest.raises(CommandFailed, match=r"x:b \(image/png, 3 bytes\) is binary: --output FILE"):
         show_parts(parts_of(BLOB), Stream(terminal=True))
 
 

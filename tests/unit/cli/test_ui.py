@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.cli import implementation
-from daemon.cli.about import DISPLAYS
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
@@ -19,7 +18,7 @@ LINK = "http://127.0.0.1:7337/ui/enter?once=s3cret"
 
 @pytest.fixture(autouse=True)
 def no_display(monkeypatch: pytest.MonkeyPatch) -> None:
-    for each in DISPLAYS:
+    for each in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(each, raising=False)
 
 
