@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
+from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed, is_coloured
 from daemon.cli.command import browse
-from daemon.cli.control import DaemonSilent, RemoteFault, ask_with
+from daemon.cli.control import DaemonSilent, RemoteFault, ask_with, explained
 from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
@@ -86,18 +86,15 @@ def converse(options: argparse.Namespace, server: str, method: str, params: Json
     asked = {**params, **wishes}
     for _ in range(MAX_ROUNDS):
         try:
-            answer = ask_with(options, method, asked, companion)
+            result = ask_with(options, method, asked, companion)
         except DaemonSilent as silent:
-            # Only now: nearly everything is answered.
-            from daemon.cli.control import explained  # noqa: PLC0415
-
             raise explained(options, server, silent) from None
         finally:
             companion.clear()
-        if answer.get("resultType") == "input_required":
-            asked = {**params, **wishes, **companion.inputs(answer)}
-        elif not companion.visits(pages_of(answer)):
-            return answer
+        if result.get("resultType") == "input_required":
+            asked = {**params, **wishes, **companion.inputs(result)}
+        elif not companion.visits(pages_of(result)):
+            return result
     raise RemoteFault(INVALID_REQUEST, f"server {server} has asked {MAX_ROUNDS} times, and not answered")
 
 
@@ -114,14 +111,18 @@ def _place(workspace: str | None) -> Json:
 
 def pages_of(result: Json) -> list[Json]:
     """The pages that a person is to open before a call is made again (MCP 2025-11-25); usually none."""
-    place: object = result
+    place = result
     for key in ("structuredContent", "error", "upstream"):
-        place = place.get(key) if isinstance(place, dict) else None
-    if not isinstance(place, dict) or place.get("code") != URL_REQUIRED:
+        place = _members(place.get(key))
+    if place.get("code") != URL_REQUIRED:
         return []
-    data = place.get("data")
-    pages = data.get("elicitations") if isinstance(data, dict) else None
+    pages = _members(place.get("data")).get("elicitations")
     return [each for each in pages if isinstance(each, dict)] if isinstance(pages, list) else []
+
+
+def _members(value: object) -> Json:
+    """An object of a message; without members if it is none."""
+    return value if isinstance(value, dict) else {}
 
 
 class CallCompanion:
@@ -154,11 +155,11 @@ class CallCompanion:
         self._roots = roots
         self._colour = colour
 
-    def person(self) -> Terminal | None:
-        """The person at the terminal, if there is one who can be asked."""
+    def person(self, meanwhile: tuple[int, Callable[[], None]] | None = None) -> Terminal | None:
+        """The person at the terminal, if there is one who can be asked (`Terminal.__init__`)."""
         if self._stdin is None:
             return None
-        return Terminal(self._stdin, self._stderr, colour=self._colour)
+        return Terminal(self._stdin, self._stderr, colour=self._colour, meanwhile=meanwhile)
 
     @classmethod
     def of(cls, options: argparse.Namespace, server: str) -> CallCompanion:
@@ -193,9 +194,7 @@ class CallCompanion:
 
     def take(self, message: Json, wire: Wire) -> float:
         """Take a message of the daemon's; returns the seconds for which a person was asked."""
-        method, request_id = message.get("method"), message.get("id")
-        params = message.get("params")
-        params = params if isinstance(params, dict) else {}
+        method, request_id, params = message.get("method"), message.get("id"), _members(message.get("params"))
         if request_id is None:
             if method == "notifications/progress" and self.progress is not None:
                 self.progress.show(params)
@@ -211,12 +210,10 @@ class CallCompanion:
 
     def inputs(self, wants: Json) -> Json:
         """The answers to an `input_required` result, as the members of the next request (MCP 2026-07-28)."""
-        requests = wants.get("inputRequests")
         responses = {}
-        for key, request in (requests if isinstance(requests, dict) else {}).items():
-            members = request if isinstance(request, dict) else {}
-            params = members.get("params")
-            told = self._answer(str(members.get("method")), params if isinstance(params, dict) else {}, None)
+        for key, request in _members(wants.get("inputRequests")).items():
+            asked = _members(request)
+            told = self._answer(str(asked.get("method")), _members(asked.get("params")), None)
             if "error" in told:
                 raise RemoteFault(METHOD_NOT_FOUND, f"server {self._server}: {told['error']['message']}")
             responses[key] = told["result"]
@@ -225,12 +222,13 @@ class CallCompanion:
 
     def visits(self, pages: list[Json]) -> bool:
         """Send the person to pages; whether all were agreed to, so that the call is worth another try."""
-        if not pages or self._stdin is None:
+        person = self.person()
+        if not pages or person is None:
             return False
         if any(self._elicit({**page, "mode": "url"}, None)["action"] != "accept" for page in pages):
             return False
         try:
-            self._person(None).line("Enter when you are done there: the call is made again. ")
+            person.line("Enter when you are done there: the call is made again. ")
         except Interrupted:
             return False
         return True
@@ -245,23 +243,15 @@ class CallCompanion:
         return {"error": {"code": METHOD_NOT_FOUND, "message": f"nobody at a terminal can answer {method}"}}
 
     def _elicit(self, params: Json, asked: tuple[Wire, object] | None) -> Json:
-        if self._stdin is None:
+        meanwhile = None if asked is None else (asked[0].fileno(), lambda: _attend(*asked))
+        person = self.person(meanwhile)
+        if self._stdin is None or person is None:
             return {"action": "decline"}
-        # A form needs more than most calls do, which load nothing of it.
-        from daemon.cli.asking.elicitation import answer  # noqa: PLC0415
-
         self.clear()
         forget_typed(self._stdin)
-        meanwhile = None
-        if asked is not None:
-            meanwhile = asked[0].fileno(), lambda: _attend(*asked)
-            if asked[0].has_line:
-                _attend(*asked)
-        return answer(self._server, params, self._person(meanwhile), browse)
-
-    def _person(self, meanwhile: tuple[int, Callable[[], None]] | None) -> Terminal:
-        assert self._stdin is not None, "somebody is there"
-        return Terminal(self._stdin, self._stderr, colour=self._colour, meanwhile=meanwhile)
+        if asked is not None and asked[0].has_line:
+            _attend(*asked)
+        return answer(self._server, params, person, browse)
 
 
 def _attend(wire: Wire, request_id: object) -> None:
@@ -273,14 +263,13 @@ def _attend(wire: Wire, request_id: object) -> None:
     while True:
         # It is readable, so this waits for the rest of a message at most.
         message = wire.receive(time.monotonic() + REST_SECONDS)
-        params = message.get("params")
         if "method" not in message:
             # Further questions have ended with the call.
             wire.forget_all()
             wire.keep(message)
             raise Withdrawn("the call has ended before this was answered")
-        if message["method"] == "notifications/cancelled" and isinstance(params, dict):
-            cancelled = params.get("requestId")
+        if message["method"] == "notifications/cancelled":
+            cancelled = _members(message.get("params")).get("requestId")
             if cancelled == request_id:
                 raise Withdrawn("the server no longer wants an answer")
             wire.forget(cancelled)
@@ -361,18 +350,10 @@ def _counted(done: float | None, total: float | None) -> str:
 
 
 def _cut(text: str, columns: int) -> str:
-    """A text in one line of the terminal; wide characters count as two columns."""
-    import unicodedata  # noqa: PLC0415 - only for what is not ASCII
+    """A text in one line of the terminal."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415 - only where a bar is drawn
 
-    if text.isascii():
-        return text if len(text) <= columns else text[: max(0, columns - 1)] + "…"
-    used, kept = 0, ""
-    for character in text:
-        used += 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        if used >= columns:
-            return kept + "…"
-        kept += character
-    return kept
+    return text if cell_len(text) <= columns else f"{set_cell_size(text, columns - 1).rstrip()}…"
 
 
 def _number(value: object) -> float | None:

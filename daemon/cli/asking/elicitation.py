@@ -6,7 +6,7 @@ import ipaddress
 import os
 import select
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import urlsplit
 
 from daemon.cli.asking.forms import Field, Unaskable, Unfit, fields_of, read, shown, wanted
@@ -28,23 +28,6 @@ class Declined(Exception):
 
 class Interrupted(Exception):
     """The person breaks a question off, with Ctrl-C or the end of the input."""
-
-
-class Person(Protocol):
-    """The person at the terminal."""
-
-    def say(self, text: str) -> None:
-        """Show a text, which is safe to show."""
-
-    def loud(self, text: str) -> str:
-        """A safe text as it is shown when it must not be overlooked."""
-
-    def line(self, prompt: str) -> str:
-        """Ask for a line.
-
-        Raises:
-            Interrupted: there is none.
-        """
 
 
 class Terminal:
@@ -73,33 +56,36 @@ class Terminal:
         self._meanwhile = meanwhile
 
     def say(self, text: str) -> None:
-        """Show a text (`Person.say`)."""
+        """Show a text, which is safe to show."""
         print(text, file=self._stderr, flush=True)
 
     def loud(self, text: str) -> str:
-        """The text in bold (`Person.loud`)."""
+        """A safe text as it is shown when it must not be overlooked."""
         return f"\x1b[1m{text}\x1b[0m" if self._colour else text
 
     def line(self, prompt: str) -> str:
-        """Ask for a line (`Person.line`); Ctrl-C and Ctrl-D break it off."""
+        """Ask for a line.
+
+        Raises:
+            Interrupted: Ctrl-C or Ctrl-D break it off.
+        """
         try:
             # In here: whoever presses Ctrl-C as soon as the prompt is there means the prompt.
             print(prompt, end="", file=self._stderr, flush=True)
             typed = self._read()
         except KeyboardInterrupt:
-            self.say("")
-            raise Interrupted from None
+            typed = b""
         if not typed:
             self.say("")
             raise Interrupted
         return typed.decode(errors="replace").rstrip("\r\n")
 
     def _read(self) -> bytes:
-        others = () if self._meanwhile is None else (self._meanwhile[0],)
+        other, attend = self._meanwhile or (self._stdin, lambda: None)
         while True:
-            ready, _, _ = select.select([self._stdin, *others], [], [])
-            if self._meanwhile is not None and self._meanwhile[0] in ready:
-                self._meanwhile[1]()
+            ready, _, _ = select.select([self._stdin, other], [], [])
+            if other in ready:
+                attend()
             if self._stdin in ready:
                 # A terminal in its usual mode hands over one line at a time.
                 return os.read(self._stdin, MAX_LINE)
@@ -109,10 +95,8 @@ def forget_typed(stdin: TextIO) -> None:
     """Drop what was typed before anything was asked: it is the answer to nothing."""
     import termios  # noqa: PLC0415 - only with a terminal
 
-    try:
+    with suppress(termios.error):
         termios.tcflush(stdin.fileno(), termios.TCIFLUSH)
-    except termios.error:
-        return
 
 
 def is_coloured(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -137,7 +121,7 @@ _WARNING = (
 )
 
 
-def answer(server: str, params: Json, person: Person, browse: Callable[[str], bool]) -> Json:
+def answer(server: str, params: Json, person: Terminal, browse: Callable[[str], bool]) -> Json:
     """Ask, and return the result of `elicitation/create`.
 
     Args:
@@ -159,7 +143,7 @@ def answer(server: str, params: Json, person: Person, browse: Callable[[str], bo
     return {"action": "accept", "content": content}
 
 
-def missing(schema: Json, given: Json, person: Person) -> Json:
+def missing(schema: Json, given: Json, person: Terminal) -> Json:
     """Ask for what a tool requires and was not given; what no form can ask is left to the check of the call.
 
     Args:
@@ -180,7 +164,7 @@ def missing(schema: Json, given: Json, person: Person) -> Json:
     return asked
 
 
-def _form(server: str, message: str, schema: object, person: Person) -> Json:
+def _form(server: str, message: str, schema: object, person: Terminal) -> Json:
     try:
         fields = fields_of(schema)
     except Unaskable as error:
@@ -189,20 +173,20 @@ def _form(server: str, message: str, schema: object, person: Person) -> Json:
         raise Declined from None
     person.say(f"{person.loud(visible(server))} asks: {_said(server, message)}")
     if not fields:
-        _confirm(person, f"Agree? [y/N, {DECLINE}] ", default=False)
+        if not _agrees(person, f"Agree? [y/N, {DECLINE}] ", default=False):
+            raise Declined
         return {}
     person.say(_HELP)
     while True:
-        content = {field.name: value for field in fields if (value := _ask(field, person)) is not _ABSENT}
-        titles = {field.name: field for field in fields}
+        answers = [(field, value) for field in fields if (value := _ask(field, person)) is not _ABSENT]
         person.say("")
-        for name, value in content.items():
-            person.say(f"  {visible(titles[name].title)}: {visible(shown(titles[name], value))}")
+        for field, value in answers:
+            person.say(f"  {visible(field.title)}: {visible(shown(field, value))}")
         if _agrees(person, f"Send this to {visible(server)}? [Y/n, {DECLINE}] ", default=True):
-            return content
+            return {field.name: value for field, value in answers}
 
 
-def _ask(field: Field, person: Person) -> object:
+def _ask(field: Field, person: Terminal) -> object:
     """The value of one field; `_ABSENT` if it is left out."""
     person.say("")
     optional = "" if field.required else " (optional)"
@@ -231,7 +215,7 @@ def _said(server: str, message: str) -> str:
     return _told(message.removeprefix(f"Server {server} asks: "))
 
 
-def _url(server: str, message: str, url: object, person: Person, browse: Callable[[str], bool]) -> Json:
+def _url(server: str, message: str, url: object, person: Terminal, browse: Callable[[str], bool]) -> Json:
     parts = _page(url)
     if parts is None:
         person.say(f"{visible(server)} asks: {_said(server, message)}")
@@ -288,19 +272,14 @@ def _is_here(host: str) -> bool:
         return host == "localhost"
 
 
-def _line(person: Person, prompt: str) -> str:
+def _line(person: Terminal, prompt: str) -> str:
     line = person.line(prompt)
     if line.strip() == DECLINE:
         raise Declined
     return line
 
 
-def _confirm(person: Person, prompt: str, *, default: bool) -> None:
-    if not _agrees(person, prompt, default=default):
-        raise Declined
-
-
-def _agrees(person: Person, prompt: str, *, default: bool) -> bool:
+def _agrees(person: Terminal, prompt: str, *, default: bool) -> bool:
     while True:
         word = _line(person, prompt).strip().casefold()
         if word in {"", "y", "yes", "n", "no"}:

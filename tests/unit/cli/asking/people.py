@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.cli.asking.elicitation import Interrupted
+from daemon.cli.asking.elicitation import Interrupted, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Scripted:
+class Scripted(Terminal):
     """Types its lines one after another, then Ctrl-C; keeps what it was shown."""
 
     def __init__(self, *lines: str) -> None:
