@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from daemon.cli.command import UsageError
-from daemon.cli.control import EX_FAULT, note
+from daemon.cli.control import EX_FAULT, CommandFailed, note
 from daemon.cli.taking_effect import come_up, failure, in_lines, reloaded
 from daemon.config.command_lines import completed
 from daemon.config.parse import parse
@@ -43,8 +43,7 @@ def add(options: argparse.Namespace) -> int:
     present, name = read_present(path), server.name
     if name in present.servers and not options.replace:
         instead = f"`mcpd remove {name}`, or --replace it"
-        note(f"there is a server '{name}' in {path}: {instead}; nothing was changed")
-        return EX_FAULT
+        raise CommandFailed(f"there is a server '{name}' in {path}: {instead}; nothing was changed")
     variables = Variables(known={**present.variables, **os.environ})
     server = _pinned(server)
     entry, known = _completed_entry(server, variables, path)
@@ -124,8 +123,7 @@ def remove(options: argparse.Namespace) -> int:
     name, path = options.server, (options.config or config_file(os.environ)).absolute()
     present = read_present(path)
     if name not in present.servers:
-        note(f"there is no server '{name}' in {path}{suggestion(name, present.servers)}")
-        return EX_FAULT
+        raise CommandFailed(f"there is no server '{name}' in {path}{suggestion(name, present.servers)}")
     draft = changed(present, lambda text: text.remove(present.places[name]), {}, os.environ)
     if options.dry_run:
         print(visible(draft.diff(), lines=True), end="")
@@ -139,7 +137,6 @@ def remove(options: argparse.Namespace) -> int:
         return 0
     effect = reloaded(options, path)
     if effect.asked and effect.problem:
-        note(effect.problem)
-        return EX_FAULT
+        raise CommandFailed(effect.problem)
     print(f"the daemon has stopped {name}" if effect.asked else "no daemon runs")
     return 0

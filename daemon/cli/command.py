@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.cli.control import EX_FAULT, ask_with, guarded, note
 from daemon.cli.options import ANSWER_SECONDS, add_control, add_json, parser
-from daemon.cli.table import EX_CONFIG
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class CommandLine(NamedTuple):
     rest: bool = False
     """Whether what stands after `--` is a command of its own, which `run` gets as `options.rest`."""
     changing: str | None = None
-    """For a command that changes files (`reported`): what helps where the configuration is faulty."""
+    """For a command that changes files: what helps where the configuration is faulty (`guarded`)."""
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Reads its command line."""
@@ -90,9 +89,7 @@ class CommandLine(NamedTuple):
         options = made.parse_intermixed_args(words) if self.intermixed else made.parse_args(words)
         options.rest = rest
         try:
-            if self.changing is not None:
-                return guarded(lambda: reported(lambda: self.run(options), self.changing or ""))
-            return guarded(lambda: self.run(options))
+            return guarded(lambda: self.run(options), self.changing)
         except UsageError as error:
             made.error(str(error))
 
@@ -157,26 +154,6 @@ def drawn(view: str, **more: object) -> Callable[..., str]:
 def lines(*said: str) -> str:
     """Lines with the words of servers, safe to show."""
     return "\n".join(map(visible, said))
-
-
-def reported(change: Callable[[], int], advice: str = "") -> int:
-    """Run a command that changes files, and return its exit status; what keeps it from doing so is said.
-
-    Args:
-        change: the command.
-        advice: what helps where the configuration is faulty, or would be: the end of a sentence.
-    """
-    # Here, so that `--help` does not pay for attrs.
-    from daemon.errors import ConfigError, McpdError  # noqa: PLC0415
-
-    try:
-        return change()
-    except ConfigError as error:
-        note(f"{error}\nmcpd: nothing was changed{advice}", lines=True)
-        return EX_CONFIG
-    except McpdError as error:
-        note(str(error), lines=True)
-        return EX_FAULT
 
 
 def has_terminal() -> bool:

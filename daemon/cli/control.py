@@ -22,7 +22,7 @@ from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 EX_FAULT = 1
@@ -32,6 +32,9 @@ EX_UNREACHABLE = 3
 
 MAX_ANSWER = 64 * 1024 * 1024
 """Largest answer, in bytes: a tool's result may have 16 MiB; anything beyond this is not our daemon."""
+
+REST_SECONDS = 10.0
+"""Seconds for the rest of a message whose beginning has come."""
 
 OTHER_SOCKET = "Name the socket of its clients with --socket P."
 """What to do when another program listens."""
@@ -168,6 +171,13 @@ class Wire:
             raise ValueError("a line of it is no JSON object")
         return message
 
+    def readable(self) -> Iterator[dict[str, Any]]:
+        """What has come on a connection that is readable: this waits for the rest of a message at most."""
+        while True:
+            yield self.receive(time.monotonic() + REST_SECONDS)
+            if not self.has_line:
+                return
+
     @property
     def has_line(self) -> bool:
         """Whether a whole message was received already, which no `select` would tell."""
@@ -242,19 +252,34 @@ def note(text: str, *, lines: bool = False) -> None:
     print(f"mcpd: {visible(text, lines=lines)}", file=sys.stderr, flush=True)
 
 
-def guarded(action: Callable[[], int]) -> int:
-    """Run a command; if the daemon cannot be reached or not all is done, print why; returns the exit status."""
+def guarded(action: Callable[[], int], changing: str | None = None) -> int:
+    """Run a command; if the daemon cannot be reached or not all is done, print why; returns the exit status.
+
+    Args:
+        action: the command.
+        changing: for one that changes files: what helps where the configuration is faulty.
+    """
     try:
         return action()
     except DaemonUnreachable as error:
         note(str(error), lines=True)
         return EX_UNREACHABLE
-    except CommandFailed as fault:
-        if isinstance(fault, RemoteFault) and fault.is_of_the_file:
-            note(f"{fault}\nmcpd: nothing was changed", lines=True)
-            return EX_CONFIG
-        note(str(fault))
-        return EX_FAULT
+    except CommandFailed as error:
+        is_of_the_file = isinstance(error, RemoteFault) and error.is_of_the_file
+        note(f"{error}{_UNCHANGED if is_of_the_file else ''}", lines=is_of_the_file)
+        return EX_CONFIG if is_of_the_file else EX_FAULT
+    except Exception as error:
+        from daemon.errors import ConfigError, McpdError  # noqa: PLC0415 - attrs, which most commands do without
+
+        if not isinstance(error, McpdError):
+            raise
+        is_of_the_file = isinstance(error, ConfigError)
+        unchanged = is_of_the_file and changing is not None
+        note(f"{error}{f'{_UNCHANGED}{changing}' if unchanged else ''}", lines=True)
+        return EX_CONFIG if is_of_the_file else EX_FAULT
+
+
+_UNCHANGED = "\nmcpd: nothing was changed"
 
 
 def _as_text(word: str) -> str:

@@ -11,7 +11,7 @@ import attrs
 from daemon.checks.examination import examine, told
 from daemon.checks.findings import Level, Running, Scene
 from daemon.cli.command import drawn
-from daemon.cli.control import EX_FAULT, DaemonUnreachable, RemoteFault, ask, note
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask
 from daemon.config.model import Listen
 from daemon.config.parse import load, load_with_notes
 from daemon.config.state_url import of_file, resolve
@@ -197,8 +197,7 @@ def doctor(options: argparse.Namespace) -> int:
         )
     except OSError as error:
         why = f"{error.filename or 'the system'}: {error.strerror or error}"
-        note(f"this user cannot even look around ({why}). Run it as the daemon's.")
-        return EX_FAULT
+        raise CommandFailed(f"this user cannot even look around ({why}). Run it as the daemon's.") from None
     findings = list(told(examine(scene), scene))
     counts = {level.value: sum(each["level"] == level for each in findings) for level in Level}
     if options.json:

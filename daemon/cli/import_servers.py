@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from daemon.cli.command import agreed
-from daemon.cli.control import EX_FAULT, note
+from daemon.cli.control import EX_FAULT, CommandFailed, note
 from daemon.cli.install import clients_of, say, shown, this_machine
 from daemon.cli.taking_effect import reloaded
 from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
@@ -184,8 +184,8 @@ def import_servers(options: argparse.Namespace) -> int:
     if draft is not None and options.dry_run:
         _print_diff(draft, as_json=options.json)
     elif draft is not None and planned.added:
-        if not options.yes and not _wanted(planned, present):
-            return EX_FAULT
+        if not options.yes and not agreed(f"\nAdd {these(planned)} to {present.config.path}?", yes=False):
+            raise CommandFailed("nothing was changed")
         draft.write()
         if not options.json:
             say(_written(planned, present), _taken_up(options, path))
@@ -219,14 +219,6 @@ def _print_diff(draft: Draft, *, as_json: bool) -> None:
     """The diff, beside the data where that is JSON."""
     told = draft.diff() or "nothing would change\n"
     print(f"\n{visible(told, lines=True)}", end="", file=sys.stderr if as_json else sys.stdout)
-
-
-def _wanted(planned: ImportPlan, present: Present) -> bool:
-    """Whether the user wants what the table shows."""
-    if agreed(f"\nAdd {these(planned)} to {present.config.path}?", yes=False):
-        return True
-    note("nothing was changed")
-    return False
 
 
 def these(planned: ImportPlan) -> str:

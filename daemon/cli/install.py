@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli.command import UsageError, agreed
-from daemon.cli.control import EX_FAULT
+from daemon.cli.control import EX_FAULT, CommandFailed, note
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
@@ -103,7 +103,7 @@ def change_files(
             return apply(plans(), program.name, records())
         changes = preview(plans())
     except (DocumentError, ConfigError) as error:
-        print(visible(f"mcpd: {program.title}: {error}", lines=True), file=sys.stderr)
+        note(f"{program.title}: {error}", lines=True)
         return None
     for change in changes:
         if text := difference(change.found.path, change.before, change.after, change.form):
@@ -224,14 +224,12 @@ def install(options: argparse.Namespace) -> int:
     elif absent:
         for program in absent:
             places = ", ".join(dict.fromkeys(str(place.path) for place in program.places(machine)))
-            why = f"there is none of {places}. Start it once, then try again"
-            print(f"mcpd: {program.title} is not here: {why}", file=sys.stderr)
+            note(f"{program.title} is not here: there is none of {places}. Start it once, then try again")
         return EX_FAULT
     installing = Installing(machine, _wanted(options), _known(), options.scope)
     titles = ", ".join(program.title for program in programs)
     if options.all and not options.dry_run and not agreed(f"Put mcpd into {titles}?", yes=options.yes):
-        print("mcpd: nothing was changed", file=sys.stderr)
-        return EX_FAULT
+        raise CommandFailed("nothing was changed")
     return installing.put_into(programs, dry_run=options.dry_run)
 
 

@@ -10,11 +10,11 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, forget_typed, is_coloured
 from daemon.cli.command import browse, has_screen
-from daemon.cli.control import EX_FAULT, ask_with, note
+from daemon.cli.control import CommandFailed, ask_with
 from daemon.cli.options import ANSWER_SECONDS
 from daemon.safety.escape import document, visible
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     import argparse
 
     from daemon.cli.control import Wire
-
-REST_SECONDS = 10.0
-"""Seconds for the rest of a message whose beginning has come."""
 
 SHOWN_TOOLS = 8
 """Names of tools that are printed in the end; `mcpd tools` shows all."""
@@ -56,8 +53,7 @@ def log_in(options: argparse.Namespace) -> int:
     print(document(answer) if options.json else in_words(answer))
     if answer["state"] in {"ready", "dormant"}:
         return 0
-    note(f"{answer['server']} is {answer['state']}: {answer['reason']}")
-    return EX_FAULT
+    raise CommandFailed(f"{answer['server']} is {answer['state']}: {answer['reason']}")
 
 
 def in_words(answer: Json) -> str:
@@ -68,62 +64,57 @@ def in_words(answer: Json) -> str:
     return visible(f"logged in to {answer['server']}{offers}")
 
 
-class LoginCompanion:
+class LoginCompanion(NamedTuple):
     """Shows the user the page to open, and takes the answer that is pasted (`control.Companion`)."""
 
-    def __init__(self, server: str, *, stdin: TextIO | None, stderr: TextIO, opens: bool) -> None:
-        """Begin.
-
-        Args:
-            server: where the login is.
-            stdin: the terminal where an answer can be pasted; None takes none.
-            stderr: where everything is shown.
-            opens: whether pages are opened in a browser here.
-        """
-        self._server = server
-        self._stdin = stdin
-        self._stderr = stderr
-        self._opens = opens
+    server: str
+    """Where the login is."""
+    stdin: TextIO | None
+    """The terminal where an answer can be pasted; None takes none."""
+    stderr: TextIO
+    """Where everything is shown."""
+    opens: bool
+    """Whether pages are opened in a browser here."""
 
     def take(self, message: Json, wire: Wire) -> float:
         """Take a message of the daemon's; returns 0: the daemon keeps the time."""
         params = message.get("params")
         params = params if isinstance(params, dict) else {}
         if message.get("method") == LINK:
-            self._open(str(params.get("url")), "Open this page to log in")
+            self._show(str(params.get("url")), "Open this page to log in")
             begun = time.monotonic()
             self._take_pasted(wire)
             return time.monotonic() - begun
         if message.get("method") == DEVICE_CODE:
-            self._open(str(params.get("url")), "Open this page on any device", params.get("completeUrl"))
+            self._show(str(params.get("url")), "Open this page on any device", params.get("completeUrl"))
             self._say(f"and type this code there: {params.get('code')}")
         return 0.0
 
-    def _open(self, url: str, words: str, complete: object = None) -> None:
+    def _show(self, url: str, words: str, complete: object = None) -> None:
         self._say(f"{words}:\n\n  {url}\n")
         page = complete if isinstance(complete, str) else url
-        if self._opens and page.startswith(("https://", "http://")):
+        if self.opens and page.startswith(("https://", "http://")):
             # Some browsers return when they are closed.
             threading.Thread(target=browse, args=(page,), daemon=True).start()
 
     def _say(self, text: str) -> None:
-        print("\n".join(map(visible, text.split("\n"))), file=self._stderr, flush=True)
+        print("\n".join(map(visible, text.split("\n"))), file=self.stderr, flush=True)
 
     def _take_pasted(self, wire: Wire) -> None:
         """Pass on what is pasted until the login has ended; Ctrl-C gives it up."""
-        if self._stdin is None:
+        if self.stdin is None:
             return
-        forget_typed(self._stdin)
+        forget_typed(self.stdin)
         meanwhile = wire.fileno(), lambda: _attend(wire)
-        colour = is_coloured(self._stderr, os.environ)
-        person = Terminal(self._stdin, self._stderr, colour=colour, meanwhile=meanwhile)
+        colour = is_coloured(self.stderr, os.environ)
+        person = Terminal(self.stdin, self.stderr, colour=colour, meanwhile=meanwhile)
         prompt = "If your browser runs on another machine, paste the address that it ends at: "
         try:
             while True:
                 if wire.has_line:
                     _attend(wire)
                 if pasted := person.line(prompt).strip():
-                    params = {"server": self._server, "url": pasted}
+                    params = {"server": self.server, "url": pasted}
                     wire.send({"id": _ANSWER_ID, "method": "login_answer", "params": params})
                 prompt = ""
         except Over:
@@ -138,11 +129,7 @@ def _attend(wire: Wire) -> None:
     Raises:
         Over: the login has ended; its answer is kept.
     """
-    while True:
-        # It is readable, so this waits for the rest of a message at most.
-        message = wire.receive(time.monotonic() + REST_SECONDS)
+    for message in wire.readable():
         if "method" not in message and message.get("id") != _ANSWER_ID:
             wire.keep(message)
             raise Over
-        if not wire.has_line:
-            return

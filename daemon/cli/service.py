@@ -10,7 +10,7 @@ import attrs
 
 from daemon.cli import EX_USAGE
 from daemon.cli.command import agreed, has_terminal
-from daemon.cli.control import EX_FAULT
+from daemon.cli.control import EX_FAULT, note
 from daemon.documents.files import unified_diff
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.installing import own_command
@@ -37,9 +37,7 @@ def _install(options: argparse.Namespace) -> int:
     service.reached(os.environ)
     linger = _wants_linger(options)
     if linger is None:
-        print(
-            "mcpd: without a terminal nobody can be asked: say --linger, --no-linger or --yes", file=sys.stderr
-        )
+        note("without a terminal nobody can be asked: say --linger, --no-linger or --yes")
         return EX_USAGE
     done = service.install(os.environ, plan, now=options.now, linger=linger)
     for path in done.written:

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, lines, reported
+from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, lines
 from daemon.cli.table import EX_CONFIG
 from daemon.cli.taking_effect import reloaded
 from daemon.cli.tools import tool_name
@@ -167,7 +167,7 @@ def _lazy(options: argparse.Namespace) -> int:
     if options.switch is None:
         raise UsageError("--config writes a switch: say on or off")
     trail = ("lazy",) if options.profile is None else ("profiles", options.profile, "lazy")
-    return reported(lambda: write(options, trail, options.switch == "on"))
+    return write(options, trail, options.switch == "on")
 
 
 LAZY = CommandLine(
@@ -189,6 +189,7 @@ LAZY = CommandLine(
     ),
     seconds=PATIENCE,
     run=_lazy,
+    changing="",
 )
 
 # --- summaries --------------------------------------------------------------------------------------------
@@ -255,7 +256,7 @@ def _summaries(options: argparse.Namespace) -> int:
         return _ask_of_summaries(options)
     if options.model is None:
         raise UsageError("--config writes the model: name it with --model")
-    return reported(lambda: write(options, ("summaries", "model"), options.model))
+    return write(options, ("summaries", "model"), options.model)
 
 
 SUMMARIES = CommandLine(
@@ -292,4 +293,5 @@ SUMMARIES = CommandLine(
     ),
     seconds=MODEL_PATIENCE,
     run=_summaries,
+    changing="",
 )

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.cli.command import UsageError
-from daemon.cli.table import EX_CONFIG, implementation
-from daemon.errors import ConfigError
+from daemon.cli.control import note
+from daemon.cli.table import implementation
 from daemon.host import paths
-from daemon.safety.escape import document, visible
+from daemon.safety.escape import document
 from daemon.setup.running import stopping
 from daemon.setup.running.starting import StartRequest
 from daemon.setup.running.starting import start as started
-from daemon.setup.running.stopping import NotStarted, NotStopped
+from daemon.setup.running.stopping import NotStarted
 
 if TYPE_CHECKING:
     import argparse
@@ -48,13 +47,10 @@ def start(options: argparse.Namespace) -> int:
     )
     try:
         running = started(request)
-    except ConfigError as error:
-        print(f"mcpd: {visible(str(error), lines=True)}", file=sys.stderr)
-        return EX_CONFIG
     except (NotStarted, OSError) as error:
         # Without a text: whoever asked has words of its own for that.
         if text := str(error):
-            print(f"mcpd: {visible(text, lines=True)}", file=sys.stderr)
+            note(text, lines=True)
         return error.status if isinstance(error, NotStarted) else 1
     pid = "" if running.pid is None else f", pid {running.pid}"
     said = f"mcpd: {HOW[running.how]}{pid}; clients connect to {running.socket}. Its log: `{running.log}`."
@@ -70,7 +66,7 @@ def _configuration(config: Path | None, *, tells: bool) -> Config:
 
     loaded = load(config or paths.config_file(os.environ), os.environ, SURFACES)
     for fault in (fault for server in loaded.mcp_servers.values() for fault in server.faults if tells):
-        print(visible(f"mcpd: warning: a server is not started: {fault}"), file=sys.stderr)
+        note(f"warning: a server is not started: {fault}")
     return loaded
 
 
@@ -83,11 +79,7 @@ def stop(options: argparse.Namespace) -> int:
             f" `mcpd restart {name}` starts it again"
         )
     control = Path(options.control or paths.control_socket(os.environ, options.socket))
-    try:
-        ended = stopping.stop(os.environ, control, options.timeout)
-    except NotStopped as error:
-        print(f"mcpd: {error}", file=sys.stderr)
-        return 1
+    ended = stopping.stop(os.environ, control, options.timeout)
     if ended is None:
         print(f"mcpd: no daemon runs (nobody listens on {control}).")
     else:

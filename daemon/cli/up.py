@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from daemon.cli.command import agreed, has_terminal
-from daemon.cli.control import EX_FAULT, DaemonUnreachable, note
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, note
 from daemon.cli.import_servers import table, these
 from daemon.cli.install import Installing, clients_of, is_here, say, shown, this_machine
 from daemon.cli.taking_effect import looks, reloaded
@@ -74,11 +74,10 @@ def up(options: argparse.Namespace) -> int:
     for path, names in offer.left.items():
         say(f"Not taken: {', '.join(names)} of the project, in {path} (`mcpd import` does).")
     if not installing.known.servers:
-        note("there is no server to begin with: `mcpd add` adds one, then try again")
-        return EX_FAULT
+        raise CommandFailed("there is no server to begin with: `mcpd add` adds one, then try again")
     draft = drafted(offer.present, offer.planned, os.environ)
     agreed = _asked(options, offer)
-    if agreed is None or not _started(options, offer, draft, with_service="service" in agreed):
+    if not _started(options, offer, draft, with_service="service" in agreed):
         return EX_FAULT
     changing = offer.changing if "clients" in agreed else ()
     status = installing.put_into(changing, tells_more=False)
@@ -141,20 +140,18 @@ def _service(options: argparse.Namespace, command: str) -> UnitPlan | None:
 # --- the questions ----------------------------------------------------------------------------------------
 
 
-def _asked(options: argparse.Namespace, offer: _Offer) -> set[str] | None:
-    """What of `_questions` is agreed to; None if nothing is to be done."""
+def _asked(options: argparse.Namespace, offer: _Offer) -> set[str]:
+    """What of `_questions` is agreed to; fails if nothing is to be done."""
     questions = _questions(offer)
     if questions and not options.yes and not has_terminal():
         print("\n".join(f"It would ask: {question}" for question in questions.values()))
-        note("there is no terminal to ask in: nothing was changed. --yes agrees to this")
-        return None
+        raise CommandFailed("there is no terminal to ask in: nothing was changed. --yes agrees to this")
     wanted = set[str]()
     for key, question in questions.items():
         if agreed(question, yes=options.yes):
             wanted.add(key)
         elif key == "servers":
-            note("nothing was changed")
-            return None
+            raise CommandFailed("nothing was changed")
     return wanted
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from daemon.cli.asking.elicitation import Interrupted, Terminal, answer, forget_typed, is_coloured
 from daemon.cli.command import browse
@@ -30,9 +30,6 @@ Json = dict[str, Any]
 
 MAX_ROUNDS = 20
 """How often a server of MCP 2026-07-28 may ask for more before it answers."""
-
-REST_SECONDS = 10.0
-"""Seconds for the rest of a message whose beginning has come."""
 
 METHOD_NOT_FOUND = -32601
 URL_REQUIRED = -32042
@@ -125,41 +122,27 @@ def _members(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-class CallCompanion:
+class CallCompanion(NamedTuple):
     """Takes what a server says and asks while it works (`control.Companion`)."""
 
-    def __init__(
-        self,
-        server: str,
-        *,
-        stdin: TextIO | None,
-        stderr: TextIO,
-        progress: Progress | None,
-        roots: Sequence[Path] = (),
-        colour: bool = False,
-    ) -> None:
-        """Begin.
-
-        Args:
-            server: the name of the server.
-            stdin: the terminal where questions are answered; None declines them.
-            stderr: where they are asked.
-            progress: where progress is shown; None does not ask for it.
-            roots: the directories that the server is told.
-            colour: whether `stderr` takes bold text.
-        """
-        self.progress = progress
-        self._server = server
-        self._stdin = stdin
-        self._stderr = stderr
-        self._roots = roots
-        self._colour = colour
+    server: str
+    """The name of the server."""
+    stdin: TextIO | None
+    """The terminal where questions are answered; None declines them."""
+    stderr: TextIO
+    """Where they are asked."""
+    progress: Progress | None
+    """Where progress is shown; None does not ask for it."""
+    roots: Sequence[Path] = ()
+    """The directories that the server is told."""
+    colour: bool = False
+    """Whether `stderr` takes bold text."""
 
     def person(self, meanwhile: tuple[int, Callable[[], None]] | None = None) -> Terminal | None:
         """The person at the terminal, if there is one who can be asked (`Terminal.__init__`)."""
-        if self._stdin is None:
+        if self.stdin is None:
             return None
-        return Terminal(self._stdin, self._stderr, colour=self._colour, meanwhile=meanwhile)
+        return Terminal(self.stdin, self.stderr, colour=self.colour, meanwhile=meanwhile)
 
     @classmethod
     def of(cls, options: argparse.Namespace, server: str) -> CallCompanion:
@@ -184,8 +167,8 @@ class CallCompanion:
     @property
     def capabilities(self) -> Json:
         """What the server may ask (MCP, `ClientCapabilities`)."""
-        asked = {"elicitation": ELICITATION} if self._stdin is not None else {}
-        return {**asked, **({"roots": {}} if self._roots else {})}
+        asked = {"elicitation": ELICITATION} if self.stdin is not None else {}
+        return {**asked, **({"roots": {}} if self.roots else {})}
 
     def clear(self) -> None:
         """Leave the terminal as it was."""
@@ -203,7 +186,7 @@ class CallCompanion:
         try:
             told = self._answer(str(method), params, (wire, request_id))
         except Withdrawn as reason:
-            print(f"mcpd: {reason}", file=self._stderr)
+            print(f"mcpd: {reason}", file=self.stderr)
         else:
             wire.send({"id": request_id, **told})
         return time.monotonic() - begun
@@ -215,7 +198,7 @@ class CallCompanion:
             asked = _members(request)
             told = self._answer(str(asked.get("method")), _members(asked.get("params")), None)
             if "error" in told:
-                raise RemoteFault(METHOD_NOT_FOUND, f"server {self._server}: {told['error']['message']}")
+                raise RemoteFault(METHOD_NOT_FOUND, f"server {self.server}: {told['error']['message']}")
             responses[key] = told["result"]
         state = {"requestState": wants["requestState"]} if "requestState" in wants else {}
         return {"inputResponses": responses, **state}
@@ -237,21 +220,21 @@ class CallCompanion:
         """The rest of the JSON-RPC answer to a request: its `result` or `error`."""
         if method == "elicitation/create":
             return {"result": self._elicit(params, asked)}
-        if method == "roots/list" and self._roots:
-            roots = [{"uri": path.as_uri(), "name": path.name or str(path)} for path in self._roots]
+        if method == "roots/list" and self.roots:
+            roots = [{"uri": path.as_uri(), "name": path.name or str(path)} for path in self.roots]
             return {"result": {"roots": roots}}
         return {"error": {"code": METHOD_NOT_FOUND, "message": f"nobody at a terminal can answer {method}"}}
 
     def _elicit(self, params: Json, asked: tuple[Wire, object] | None) -> Json:
         meanwhile = None if asked is None else (asked[0].fileno(), lambda: _attend(*asked))
         person = self.person(meanwhile)
-        if self._stdin is None or person is None:
+        if self.stdin is None or person is None:
             return {"action": "decline"}
         self.clear()
-        forget_typed(self._stdin)
+        forget_typed(self.stdin)
         if asked is not None and asked[0].has_line:
             _attend(*asked)
-        return answer(self._server, params, person, browse)
+        return answer(self.server, params, person, browse)
 
 
 def _attend(wire: Wire, request_id: object) -> None:
@@ -260,9 +243,7 @@ def _attend(wire: Wire, request_id: object) -> None:
     Raises:
         Withdrawn: the question is no longer wanted, or the call has ended.
     """
-    while True:
-        # It is readable, so this waits for the rest of a message at most.
-        message = wire.receive(time.monotonic() + REST_SECONDS)
+    for message in wire.readable():
         if "method" not in message:
             # Further questions have ended with the call.
             wire.forget_all()
@@ -275,8 +256,6 @@ def _attend(wire: Wire, request_id: object) -> None:
             wire.forget(cancelled)
         elif "id" in message:
             wire.keep(message)
-        if not wire.has_line:
-            return
 
 
 BAR = 24

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from daemon.cli import EX_CONFIG
-from daemon.cli.command import agreed, has_terminal, reported
-from daemon.cli.control import EX_FAULT
+from daemon.cli.command import agreed, has_terminal
+from daemon.cli.control import EX_FAULT, guarded
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError, Fault, McpdError
 from tests.unit.cli.users import Terminal
@@ -52,6 +52,6 @@ def test_what_keeps_a_command_from_changing_files_is_said(
     def fail() -> int:
         raise error
 
-    assert reported(fail, ": `mcpd check`") == status
+    assert guarded(fail, ": `mcpd check`") == status
     assert capsys.readouterr().err.endswith(told)
-    assert reported(lambda: 0) == 0
+    assert guarded(lambda: 0) == 0
