@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.kit.wording import suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 
 Json = dict[str, Any]
@@ -131,17 +132,10 @@ def _bounds(member: Mapping[str, Any], kind: str, said: str) -> Json:
     # A pattern that cannot be checked in linear time is left to the server, which checks all answers itself.
     without = {key: value for key, value in schema.items() if key != "pattern"}
     for bounds in (schema, without):
-        if _sound({"type": "array" if kind == "choices" else kind, **bounds}):
+        with suppress(ValueError, TypeError, OverflowError, RecursionError):
+            validator({"type": "array" if kind == "choices" else kind, **bounds})
             return bounds
     raise Unaskable(f"{said} has bounds that are not sound")
-
-
-def _sound(schema: Json) -> bool:
-    try:
-        validator(schema)
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return False
-    return True
 
 
 def _possible(field: Field) -> bool:
@@ -181,8 +175,8 @@ MAX_PATTERN_BYTES = 64 * 1024
 EMPTY = '""'
 """What is typed for an empty text: Enter alone takes the default."""
 
-_YES = frozenset({"y", "yes", "true", "on", "1"})
-_NO = frozenset({"n", "no", "false", "off", "0"})
+_YES = dict.fromkeys(("y", "yes", "true", "on", "1"), True)
+_NO = dict.fromkeys(("n", "no", "false", "off", "0"), False)
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
@@ -256,23 +250,25 @@ def read(field: Field, line: str) -> object:
         case "number" | "integer":
             value = _number(field, typed)
         case "boolean":
-            return _boolean(typed)
+            value = {**_YES, **_NO}.get(typed.casefold())
         case "choice":
-            return _choice(field, typed)
+            value = _choice(field, typed)
         case _:
-            return _choices(field, typed)
+            value = _choices(field, typed)
     if not fits(field, value):
-        raise Unfit(f"wanted is {wanted(field)}")
+        raise Unfit(f"wanted {'are' if field.kind == 'choices' else 'is'} {wanted(field)}")
     return value
 
 
 def fits(field: Field, value: object) -> bool:
     """Whether a value may be sent."""
+    values = {"enum": [each.value for each in field.choices]}
+    schema = {"type": field.kind, **field.schema}
     if field.kind == "choice":
-        return any(each.value == value for each in field.choices)
-    if field.kind == "choices":
-        return isinstance(value, list) and not _count_fault(field, value)
-    return validator({"type": field.kind, **field.schema}).is_valid(value)  # type: ignore[no-any-return]
+        schema = values
+    elif field.kind == "choices":
+        schema = {"type": "array", "items": values, "uniqueItems": True, **field.schema}
+    return validator(schema).is_valid(value)  # type: ignore[no-any-return]
 
 
 def validator(schema: Json) -> Any:
@@ -318,31 +314,16 @@ def _number(field: Field, typed: str) -> int | float:
     return value
 
 
-def _boolean(typed: str) -> bool:
-    word = typed.casefold()
-    if word in _YES | _NO:
-        return word in _YES
-    raise Unfit("wanted is yes or no")
-
-
 def _choice(field: Field, typed: str) -> str:
     """The choice that is named by its value, its title or, where none is a number, its number."""
-    for same in (_same, _alike):
+    for spelt in (str, str.casefold):
         for choice in field.choices:
-            if same(typed, choice.value) or same(typed, choice.title):
+            if any(spelt(typed) == spelt(text.strip() or EMPTY) for text in choice):
                 return choice.value
     if field.numbered and typed.isascii() and typed.isdigit() and 0 < int(typed[:9]) <= len(field.choices):
         return field.choices[int(typed[:9]) - 1].value
     titles = [each.title for each in field.choices]
     raise Unfit(f"there is no {typed[:50]!r}{suggestion(typed, titles, 10)}")
-
-
-def _same(typed: str, text: str) -> bool:
-    return typed == (text.strip() or EMPTY)
-
-
-def _alike(typed: str, text: str) -> bool:
-    return typed.casefold() == text.strip().casefold()
 
 
 def _choices(field: Field, typed: str) -> list[str]:
@@ -351,16 +332,4 @@ def _choices(field: Field, typed: str) -> list[str]:
         named = [_choice(field, typed)]
     except Unfit:
         named = [_choice(field, word) for part in typed.split(",") if (word := part.strip())]
-    value = list(dict.fromkeys(named))
-    if fault := _count_fault(field, value):
-        raise Unfit(fault)
-    return value
-
-
-def _count_fault(field: Field, value: Sequence[object]) -> str:
-    """What is wrong with a list of choices; empty if nothing is."""
-    known = {each.value for each in field.choices}
-    least, most = field.schema.get("minItems", 0), field.schema.get("maxItems", len(known))
-    if not all(each in known for each in value) or len(set(map(str, value))) != len(value):
-        return f"wanted are {wanted(field)}"
-    return "" if least <= len(value) <= most else f"wanted are {wanted(field)}"
+    return list(dict.fromkeys(named))
