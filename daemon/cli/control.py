@@ -247,6 +247,12 @@ def ask_with(
     return ask(method, params, path=path, timeout=timeout or options.timeout, companion=companion)
 
 
+def say(*lines: str) -> None:
+    """Print what may hold words from outside."""
+    for line in lines:
+        print(visible(line, lines=True))
+
+
 def note(text: str, *, lines: bool = False) -> None:
     """Print a remark to stderr, because programs read stdout; `lines`: it has several."""
     print(f"mcpd: {visible(text, lines=lines)}", file=sys.stderr, flush=True)

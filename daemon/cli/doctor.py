@@ -67,7 +67,7 @@ def gather(
     if running is not None:
         path = named or running.config
         config, faults, notes = _read(path, environ if running.environ is None else running.environ)
-    state = _state(environ, running, state)
+    state = state or _state(environ, running)
     listen = Listen() if config is None else config.listen
     front, control = paths.served_sockets(environ, socket, listen.socket, listen.control_socket)
     return Scene(
@@ -88,21 +88,17 @@ def gather(
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> Read:
+    """A configuration, without the servers whose entries are faulty; None if it is faulty besides."""
     try:
         read = load_with_notes(path, environ, SURFACES)
     except ConfigError as error:
-        return _sound(path, environ), error.faults, ()
+        try:
+            config = load(path, environ, SURFACES)
+        except ConfigError:
+            return None, error.faults, ()
+        sound = {name: server for name, server in config.mcp_servers.items() if not server.faults}
+        return attrs.evolve(config, mcp_servers=sound), error.faults, ()
     return read.config, (), read.notes
-
-
-def _sound(path: Path, environ: Mapping[str, str]) -> Config | None:
-    """The configuration without the servers whose entries are faulty; None if it is faulty besides."""
-    try:
-        config = load(path, environ, SURFACES)
-    except ConfigError:
-        return None
-    sound = {name: server for name, server in config.mcp_servers.items() if not server.faults}
-    return attrs.evolve(config, mcp_servers=sound)
 
 
 def _asked(config: Config | None, environ: Mapping[str, str], socket: Path | None) -> Path:
@@ -162,20 +158,15 @@ def _running(status: dict[str, Any], environ: Mapping[str, str]) -> Running:
 
 def _told(daemon: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str] | None:
     """The daemon's environment as far as it discloses it; other values are the command's, or unknown."""
-    if not daemon.get("variables"):
-        return None
-    names: list[str] = daemon["variables"]
-    return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]}
+    names: list[str] = daemon.get("variables", [])
+    return {**{name: environ.get(name, UNKNOWN) for name in names}, **daemon["environment"]} if names else None
 
 
-def _state(environ: Mapping[str, str], running: Running | None, named: Path | None) -> Path:
-    """The state directory: as named here, as the daemon says, or where a daemon would have it."""
-    if named is not None:
-        return named
-    if running is not None and running.status["daemon"].get("stateDirectory"):
-        return Path(running.status["daemon"]["stateDirectory"])
-    known = environ if running is None or running.environ is None else running.environ
-    return paths.state_dir(known)
+def _state(environ: Mapping[str, str], running: Running | None) -> Path:
+    """The state directory, as the daemon says, or where a daemon would have it."""
+    if running is not None and (told := running.status["daemon"].get("stateDirectory")):
+        return Path(told)
+    return paths.state_dir(environ if running is None or running.environ is None else running.environ)
 
 
 def _place(config: Config | None, state: Path, running: Running | None) -> StateUrl:

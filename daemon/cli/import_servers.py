@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from daemon.cli.command import agreed
-from daemon.cli.control import EX_FAULT, CommandFailed, note
-from daemon.cli.install import clients_of, say, shown, this_machine
+from daemon.cli.control import EX_FAULT, CommandFailed, note, say
+from daemon.cli.install import clients_of, shown, this_machine
 from daemon.cli.taking_effect import reloaded
 from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
 from daemon.host.paths import abbreviated, config_file

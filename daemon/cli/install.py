@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli.command import UsageError, agreed
-from daemon.cli.control import EX_FAULT, CommandFailed, note
+from daemon.cli.control import EX_FAULT, CommandFailed, note, say
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
@@ -86,12 +86,6 @@ def is_here(program: ClientProgram, machine: Machine) -> bool:
 def shown(path: Path) -> str:
     """A path as people write it."""
     return abbreviated(str(path), os.environ.get("HOME", ""))
-
-
-def say(*lines: str) -> None:
-    """Print what may hold names from files."""
-    for line in lines:
-        print(visible(line, lines=True))
 
 
 def change_files(

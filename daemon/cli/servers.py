@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument, asking, lines
+from daemon.cli.command import CommandLine, UsageError, argument, asking, flag, lines
 from daemon.cli.control import RemoteFault, ask_with, guarded
 from daemon.cli.table import EX_CONFIG
 from daemon.safety.escape import document, json_line, visible
@@ -128,7 +128,7 @@ RESTART = CommandLine(
         argument(
             "servers", metavar="SERVER|INSTANCE", nargs="*", help="their names, as `mcpd status` shows them"
         ),
-        argument("--all", action="store_true", help="every server that is switched on"),
+        flag("--all", "every server that is switched on"),
     ),
     run=_restart,
 )

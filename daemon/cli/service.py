@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.cli import EX_USAGE
-from daemon.cli.command import agreed, has_terminal
-from daemon.cli.control import EX_FAULT, note
+from daemon.cli.command import UsageError, agreed, has_terminal
+from daemon.cli.control import EX_FAULT, say
 from daemon.documents.files import unified_diff
 from daemon.safety.escape import document, visible
 from daemon.setup.clients.installing import own_command
@@ -36,14 +35,9 @@ def _install(options: argparse.Namespace) -> int:
         return 0
     service.reached(os.environ)
     linger = _wants_linger(options)
-    if linger is None:
-        note("without a terminal nobody can be asked: say --linger, --no-linger or --yes")
-        return EX_USAGE
     done = service.install(os.environ, plan, now=options.now, linger=linger)
-    for path in done.written:
-        print(f"wrote {path}")
-    for path in done.kept:
-        print(f"kept what stood there before as {path}")
+    say(*(f"wrote {path}" for path in done.written))
+    say(*(f"kept what stood there before as {path}" for path in done.kept))
     if done.ended is not None:
         print(f"ended pid {done.ended}, the daemon that ran until now")
     print(of_login)
@@ -53,14 +47,14 @@ def _install(options: argparse.Namespace) -> int:
     return 0
 
 
-def _wants_linger(options: argparse.Namespace) -> bool | None:
-    """Whether the service is to run without a login; None if nobody can be asked."""
+def _wants_linger(options: argparse.Namespace) -> bool:
+    """Whether the service is to run without a login."""
     if options.linger is not None or options.yes:
         return options.linger is not False
     if service.lingers():
         return True
     if not has_terminal():
-        return None
+        raise UsageError("without a terminal nobody can be asked: say --linger, --no-linger or --yes")
     return agreed("Run it without a login, too (from boot on, and after the last logout)?", yes=False)
 
 
@@ -76,17 +70,18 @@ def _difference(change: UnitChange) -> str:
 
 def _uninstall(_: argparse.Namespace) -> int:
     done = service.uninstall(os.environ)
-    for path in done.removed:
-        print(f"removed {path}")
-    for path in done.edited:
-        print(f"left {path}, which was edited or is not ours")
+    say(*(f"removed {path}" for path in done.removed))
+    say(*(f"left {path}, which was edited or is not ours" for path in done.edited))
     print("mcpd.service is stopped and removed." if done.removed else "There was nothing to remove.")
     return 0
 
 
 def _status(options: argparse.Namespace) -> int:
     found = service.state(os.environ, own_command(sys.argv[0]))
-    print(document(attrs.asdict(found)) if options.json else "\n".join(_in_words(found)))
+    if options.json:
+        print(document(attrs.asdict(found)))
+    else:
+        say(*_in_words(found))
     return 0 if found.installed and found.enabled and found.active else EX_FAULT
 
 
@@ -97,19 +92,18 @@ def _in_words(found: ServiceState) -> list[str]:
         return ["mcpd.service is not installed: `mcpd service install` does that."]
     enabled = "" if found.enabled else "not "
     runs = "it runs" + (f", pid {found.pid}" if found.pid else ": the first client starts it")
-    lines = [
+    ends = "It ends with the last logout: `mcpd service install --linger` changes that."
+    differing = ", ".join(found.differing)
+    return [
         f"mcpd.service is {enabled}enabled; {runs if found.active else 'it does not run'}.",
-        "It runs without a login."
-        if found.linger
-        else "It ends with the last logout: `mcpd service install --linger` changes that.",
+        "It runs without a login." if found.linger else ends,
+        *([f"PATH: {found.path}"] if found.path else ()),
+        *(
+            [f"Not as this version writes it: {differing} (`mcpd service install` does that)."]
+            if differing
+            else ()
+        ),
     ]
-    if found.path:
-        lines.append(f"PATH: {visible(found.path)}")
-    if found.differing:
-        lines.append(
-            f"Not as this version writes it: {', '.join(found.differing)} (`mcpd service install` does that)."
-        )
-    return lines
 
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.command import CommandLine, UsageError, argument, asking, either, flag, lines
+from daemon.cli.control import say
 from daemon.cli.table import EX_CONFIG
 from daemon.cli.taking_effect import reloaded
 from daemon.cli.tools import tool_name
 from daemon.kit.later import later
 from daemon.kit.wording import counted, span
 from daemon.operators.report_words import RISKS
-from daemon.safety.escape import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +57,7 @@ def write(options: argparse.Namespace, trail: tuple[str, ...], value: object) ->
     then = effect.problem or "the daemon has read it again"
     word = "written at" if edit.is_new else "stands already at"
     (place,) = edit.places
-    print(visible(f"{word} {place.key} in {place.file}; {then}"))
+    say(f"{word} {place.key} in {place.file}; {then}")
     return 0
 
 
@@ -106,7 +106,7 @@ DESCRIBE = CommandLine(
     arguments=(
         argument("tool", metavar="SERVER/TOOL", type=tool_name, help="the tool, as `mcpd tools` shows it"),
         argument("text", metavar="TEXT", nargs="?", help="what models are shown"),
-        argument("--reset", action="store_true", help="show what the server itself says again"),
+        flag("--reset", "show what the server itself says again"),
     ),
     seconds=PATIENCE,
     run=_describe,

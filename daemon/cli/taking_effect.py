@@ -94,18 +94,15 @@ def looks(options: argparse.Namespace, seconds: float) -> Iterator[Servers]:
 
 def _tools(options: argparse.Namespace, name: str) -> tuple[str, ...]:
     categories = ask_with(options, "tools", {})["categories"].values()
-    listed = [
-        item for category in categories for item in category["tools"].items() if item[1]["server"] == name
-    ]
-    return tuple(dict.fromkeys(key.removeprefix(f"{name}/") for key, _ in listed))
+    listed = [each for category in categories for each in category["tools"].items()]
+    return tuple(dict.fromkeys(key.removeprefix(f"{name}/") for key, each in listed if each["server"] == name))
 
 
 def in_lines(name: str, effect: Effect) -> str:
     """A server that is up, in three lines: its state, and its tools as far as they fit."""
     assert effect.seen is not None
     # Where categories choose tools, they may have none of it.
-    number = effect.seen["tools"]
-    state = effect.seen["state"]
+    number, state = effect.seen["tools"], effect.seen["state"]
     when = ", and is started when it is needed" if state == "dormant" else ""
     offers = f": {counted(number, 'tool')}" if number else ""
     lines, left = [f"{name} is {state}{when}{offers}"], [*effect.tools]

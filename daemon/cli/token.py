@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.command import CommandLine, UsageError, argument
-from daemon.cli.control import EX_FAULT, ask_with
-from daemon.safety.escape import document, visible
+from daemon.cli.command import CommandLine, UsageError, argument, flag
+from daemon.cli.control import CommandFailed, ask_with, note, say
+from daemon.safety.escape import document
 
 if TYPE_CHECKING:
     import argparse
 
 ACTIONS = ("show", "new", "list", "confirm", "revoke")
+
+_ACTIONS_OF = {
+    **dict.fromkeys(("profile", "console", "workspace"), ("new",)),
+    "default": ("confirm", "revoke"),
+    "json": ("list",),
+}
+"""The actions that each option goes with."""
 
 UNNAMED = "(no name)"
 """What a list calls the token without a name."""
@@ -27,37 +33,27 @@ def _check_usage(options: argparse.Namespace) -> None:
         raise UsageError(f"name the token to {action}, or write --default for the one without a name")
     if options.name is not None and action in {"show", "list"}:
         raise UsageError(f"`mcpd token {action}` takes no name")
-    for given, name, places in (
-        (options.profile, "--profile", ("new",)),
-        (options.console, "--console", ("new",)),
-        (options.workspace, "--workspace", ("new",)),
-        (options.default, "--default", ("confirm", "revoke")),
-        (options.json, "--json", ("list",)),
-    ):
-        if given and action not in places:
-            raise UsageError(f"{name} goes with `mcpd token {places[-1]}`")
+    for option, actions in _ACTIONS_OF.items():
+        if getattr(options, option) and action not in actions:
+            raise UsageError(f"--{option} goes with `mcpd token {actions[-1]}`")
 
 
 def _tell(options: argparse.Namespace, answer: dict[str, Any]) -> None:
     if options.action == "list":
         if options.json:
             print(document({"tokens": answer["tokens"], "problem": answer["problem"]}))
-            return
-        for each in answer["tokens"]:
-            print(visible(_in_words(each)))
-        if not answer["tokens"]:
-            print("There are none: `mcpd token` makes one.")
+        else:
+            say(*map(_in_words, answer["tokens"]))
+            say(*(() if answer["tokens"] else ("There are none: `mcpd token` makes one.",)))
         return
     if options.action == "new":
-        print("mcpd: keep it where its client finds it: it is not shown again", file=sys.stderr)
+        note("keep it where its client finds it: it is not shown again")
     if answer["value"] is not None:
         print(answer["value"])
     elif options.action == "confirm":
-        print(visible(f"{options.name or UNNAMED}: lets its clients in again"))
+        say(f"{options.name or UNNAMED}: lets its clients in again")
     else:
-        print(
-            visible(f"{options.name}: revoked") if options.name else "revoked; `mcpd token` shows the new one"
-        )
+        say(f"{options.name}: revoked" if options.name else "revoked; `mcpd token` shows the new one")
 
 
 def _in_words(token: dict[str, Any]) -> str:
@@ -77,18 +73,12 @@ def _day(seconds: float) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     _check_usage(options)
-    params = {
-        "action": options.action,
-        "name": options.name,
-        "profiles": options.profile,
-        "console": options.console,
-        "workspaces": options.workspace,
-    }
+    params = {"action": options.action, "name": options.name, "profiles": options.profile}
+    params |= {"console": options.console, "workspaces": options.workspace}
     answer = ask_with(options, "tokens", {key: each for key, each in params.items() if each is not None})
     _tell(options, answer)
     if answer["problem"]:
-        print(f"mcpd: {visible(answer['problem'])}", file=sys.stderr)
-        return EX_FAULT
+        raise CommandFailed(answer["problem"])
     return 0
 
 
@@ -138,10 +128,6 @@ TOKEN = CommandLine(
             " characters, ~/ for the home of the daemon's user; may be repeated, quote it for your shell"
             " (default: none)",
         ),
-        argument(
-            "--default",
-            action="store_true",
-            help="confirm the one without a name; or revoke it, and a new one takes its place",
-        ),
+        flag("--default", "confirm the one without a name; or revoke it, and a new one takes its place"),
     ),
 )

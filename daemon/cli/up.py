@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from daemon.cli.command import agreed, has_terminal
-from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, note
+from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, note, say
 from daemon.cli.import_servers import table, these
-from daemon.cli.install import Installing, clients_of, is_here, say, shown, this_machine
+from daemon.cli.install import Installing, clients_of, is_here, shown, this_machine
 from daemon.cli.taking_effect import looks, reloaded
 from daemon.cli.terminal import Screen
 from daemon.errors import McpdError
@@ -220,7 +220,7 @@ def settled(options: argparse.Namespace) -> Servers:
             coming = {name for name, server in servers.items() if server["state"] in COMING}
             for name in [each for each in servers if each not in coming | told]:
                 if servers[name]["state"] != "disabled":
-                    print(visible(f"  {name}: {_how(servers[name])}"))
+                    say(f"  {name}: {_how(servers[name])}")
             told |= servers.keys() - coming
             if not coming:
                 break

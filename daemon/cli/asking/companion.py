@@ -47,11 +47,8 @@ class Withdrawn(Exception):
 def add_conversation(parsed: argparse.ArgumentParser) -> None:
     """Add the options of commands whose server may report progress and ask something."""
     parsed.add_argument("-q", "--quiet", action="store_true", help="show no progress")
-    parsed.add_argument(
-        "--no-input",
-        action="store_true",
-        help="answer no questions of the server: they are declined, as they are without a terminal",
-    )
+    declined = "answer no questions of the server: they are declined, as they are without a terminal"
+    parsed.add_argument("--no-input", action="store_true", help=declined)
     parsed.add_argument(
         "--root",
         metavar="DIR",

@@ -40,7 +40,8 @@ def test_a_dry_run_shows_the_files_and_writes_none(
 def test_without_a_terminal_whoever_would_be_asked_must_say(
     systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["install"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["install"])
     assert "--no-linger" in capsys.readouterr().err
     assert not (systemd.folder / ".config").exists()
 
