@@ -38,24 +38,17 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
 
 
+@attrs.define(eq=False)
 class SessionInstances:
     """The instances that the requests of one session go to over one connection."""
 
-    def __init__(self, client: Client, state: SessionState, context: SessionContext) -> None:
-        """Begin without any.
-
-        Args:
-            client: the connection's client.
-            state: the session's state.
-            context: what all sessions share.
-        """
-        self._client = client
-        self._state = state
-        self._context = context
-        self.known: dict[str, tuple[Upstream, int]] = {}
-        """By server, each with the version of the workspace that it was found for."""
-        self.losses: dict[str, str] = {}
-        """Why the instance before the present one has ended, by server, until the next answer says so."""
+    _client: Client
+    _state: SessionState
+    _context: SessionContext
+    known: dict[str, tuple[Upstream, int]] = attrs.field(factory=dict, init=False)
+    """By server, each with the version of the workspace that it was found for."""
+    losses: dict[str, str] = attrs.field(factory=dict, init=False)
+    """Why the instance before the present one has ended, by server, until the next answer says so."""
 
     def of(self, upstream: Upstream) -> Upstream | None:
         """The instance of a server; None if the workspace must be found first, or the call judged again.
@@ -221,39 +214,32 @@ class Request(Struct, frozen=True, kw_only=True):
         return selection.surface if selection.client == self.client else self.surface
 
 
+@attrs.define(eq=False)
 class Attachment:
     """One session as one connection takes part in it."""
 
-    def __init__(
-        self,
-        client: Client,
-        state: SessionState,
-        context: SessionContext,
-        turn: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """Attach to a session.
+    _client: Client
+    state: SessionState
+    """The session's state."""
+    _context: SessionContext
+    _turn: Callable[[], int] = lambda: 0
+    """Returns the connection's present turn (`wire.outbox.Link.turns`)."""
+    instances: SessionInstances = attrs.field(init=False)
+    """The instances of servers that its requests go to, where clients do not share one."""
+    _shown: Shown = attrs.field(init=False)
+    _view: View | None = attrs.field(default=None, init=False)
+    """The last view that stays valid in later turns."""
+    _seen: tuple[object, ...] = attrs.field(default=(), init=False)
+    """What that view was made from."""
+    _found: tuple[int, frozenset[ToolKey]] = attrs.field(default=(0, frozenset()), init=False)
+    """The tools that searches of one turn have listed, and that turn."""
+    _preloaded: tuple[Catalog, Profile] | None = attrs.field(default=None, init=False)
+    """The catalog and the profile for which tools were last preloaded."""
 
-        Args:
-            client: the connection's client.
-            state: the session's state.
-            context: what all sessions share.
-            turn: returns the connection's present turn (`wire.outbox.Link.turns`).
-        """
-        self.state = state
-        self._client = client
-        self._context = context
-        self._turn = turn
+    def __attrs_post_init__(self) -> None:
+        """Begin with a client that was shown nothing over this connection."""
+        self.instances = SessionInstances(self._client, self.state, self._context)
         self._shown = Shown(self._shown_before)
-        self._view: View | None = None
-        """The last view that stays valid in later turns."""
-        self._seen: tuple[object, ...] = ()
-        """What that view was made from."""
-        self.instances = SessionInstances(client, state, context)
-        """The instances of servers that its requests go to, where clients do not share one."""
-        self._found: tuple[int, frozenset[ToolKey]] = 0, frozenset()
-        """The tools that searches of one turn have listed, and that turn."""
-        self._preloaded: tuple[Catalog, Profile] | None = None
-        """The catalog and the profile for which tools were last preloaded."""
 
     @property
     def selection(self) -> Selection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 
 from daemon import protocol
@@ -28,46 +29,36 @@ MAX_HELD = 256
 """Requests of one client that wait for their sessions to be recalled: as many as it may have in flight."""
 
 
+@attrs.define(eq=False)
 class Attachments:
     """All sessions that one connection takes part in: its own, and those that its requests name."""
 
-    def __init__(
-        self,
-        client: Client,
-        context: SessionContext,
-        *,
-        on_change: Callable[[], None],
-        later: Callable[..., None],
-        turn: Callable[[], int] = lambda: 0,
-        busy: Callable[[], Iterable[Attachment]] = tuple,
-    ) -> None:
-        """Begin with the session that belongs to the connection alone.
+    _client: Client
+    _context: SessionContext
+    _on_change: Callable[[], None] = attrs.field(kw_only=True)
+    """Called when what is loaded in one of the sessions changes."""
+    _later: Callable[..., None] = attrs.field(kw_only=True)
+    """Starts a task that ends with the connection."""
+    _turn: Callable[[], int] = attrs.field(default=lambda: 0, kw_only=True)
+    """Returns the connection's present turn."""
+    _busy: Callable[[], Iterable[Attachment]] = attrs.field(default=tuple, kw_only=True)
+    """Returns the attachments whose calls have no answer yet."""
+    key: str | None = attrs.field(default=None, init=False)
+    """The key of the session of requests that name none; None is the connection's own."""
+    own: Attachment = attrs.field(init=False)
+    """The session that belongs to the connection alone."""
+    direct: Attachment | None = attrs.field(init=False)
+    """The session of requests that name none, if it is the connection's own and must not be recalled first."""
+    _named: dict[str, Attachment] = attrs.field(factory=dict, init=False)
+    _held: dict[str, dict[bytes, Callable[[Attachment], None]]] = attrs.field(factory=dict, init=False)
+    _returning: str | None = attrs.field(default=None, init=False)
+    """The key that the connection's own session is stored under, until it is recalled."""
 
-        Args:
-            client: the connection's client.
-            context: what all sessions share.
-            on_change: called when what is loaded in one of the sessions changes.
-            later: starts a task that ends with the connection.
-            turn: returns the connection's present turn.
-            busy: returns the attachments whose calls have no answer yet.
-        """
-        self.key: str | None = None
-        """The key of the session of requests that name none; None is the connection's own."""
-        self._client = client
-        self._context = context
-        self._on_change = on_change
-        self._later = later
-        self._turn = turn
-        self._busy = busy
-        self._named: dict[str, Attachment] = {}
-        self._held: dict[str, dict[bytes, Callable[[Attachment], None]]] = {}
-        self._returning: str | None = None
-        """The key that the connection's own session is stored under, until it is recalled."""
-        self.own = Attachment(client, context.sessions.unnamed(), context, turn)
-        self.own.state.listen(on_change, self)
-        self.direct: Attachment | None = self.own
-        """The session of requests that name none, if it is the connection's own and does not have to be
-        recalled."""
+    def __attrs_post_init__(self) -> None:
+        """Begin with the session that belongs to the connection alone."""
+        state = self._context.sessions.unnamed()
+        self.own = self.direct = Attachment(self._client, state, self._context, self._turn)
+        state.listen(self._on_change, self)
 
     @property
     def loaded(self) -> int:

@@ -30,45 +30,40 @@ if TYPE_CHECKING:
     from daemon.model import Tool, ToolKey
 
 
+@attrs.define(eq=False)
 class SessionState:
     """What one session has loaded and was shown, kept in memory while a connection uses it."""
 
-    def __init__(self, key: str | None, *, loaded: Loaded | None = None, created_at: float = 0.0) -> None:
-        """Begin with what is known of the session.
-
-        Args:
-            key: the key that its connections, or their bridge, name it by; None belongs to one connection.
-            loaded: what it has loaded.
-            created_at: when it was first named, in seconds since the epoch.
-        """
-        self.key = key
-        self.alias: str | None = None
-        """The key that its bridge can name it by, where nothing is stored under that."""
-        self.loaded = loaded or Loaded()
-        self.created_at = created_at
-        self.client = ""
-        self.shown = Shown()
-        """What any of its connections was shown, for a client that resumes it over a new one."""
-        self.began: float | None = None
-        """When it was first named, in seconds since the epoch, if that was before it was recalled: what it was
-        shown in the meantime is not known."""
-        self.grants = Grants()
-        """What it may call without its user being asked again."""
-        self.links: dict[str, str] = {}
-        """The servers by the URIs that its results have linked to (`clients.links`), while it is in use."""
-        self.whole = True
-        """Whether everything that is stored of it is here."""
-        self.kept = False
-        """Whether the session store has it, or was told of it."""
-        self.users = 0
-        """How many connections use it."""
-        self.left = False
-        """Whether its last connection has left it: another state may have its key by now."""
-        self.tried_at = float("-inf")
-        """When it was last tried to be recalled, on trio's clock."""
-        self._judged: tuple[Catalog, Loaded] | None = None
-        """The catalog that its tools were last judged by, and the result."""
-        self._listeners: dict[object, Callable[[], None]] = {}
+    key: str | None
+    """The key that its connections, or their bridge, name it by; None belongs to one connection."""
+    loaded: Loaded = attrs.field(factory=Loaded)
+    created_at: float = 0.0
+    """When it was first named, in seconds since the epoch."""
+    alias: str | None = attrs.field(default=None, init=False)
+    """The key that its bridge can name it by, where nothing is stored under that."""
+    client: str = attrs.field(default="", init=False)
+    shown: Shown = attrs.field(factory=Shown, init=False)
+    """What any of its connections was shown, for a client that resumes it over a new one."""
+    began: float | None = attrs.field(default=None, init=False)
+    """When it was first named, in seconds since the epoch, if that was before it was recalled: what it was
+    shown in the meantime is not known."""
+    grants: Grants = attrs.field(factory=Grants, init=False)
+    """What it may call without its user being asked again."""
+    links: dict[str, str] = attrs.field(factory=dict, init=False)
+    """The servers by the URIs that its results have linked to (`clients.links`), while it is in use."""
+    whole: bool = attrs.field(default=True, init=False)
+    """Whether everything that is stored of it is here."""
+    kept: bool = attrs.field(default=False, init=False)
+    """Whether the session store has it, or was told of it."""
+    users: int = attrs.field(default=0, init=False)
+    """How many connections use it."""
+    left: bool = attrs.field(default=False, init=False)
+    """Whether its last connection has left it: another state may have its key by now."""
+    tried_at: float = attrs.field(default=float("-inf"), init=False)
+    """When it was last tried to be recalled, on trio's clock."""
+    _judged: tuple[Catalog, Loaded] | None = attrs.field(default=None, init=False)
+    """The catalog that its tools were last judged by, and the result."""
+    _listeners: dict[object, Callable[[], None]] = attrs.field(factory=dict, init=False)
 
     @property
     def named(self) -> bool:
@@ -215,49 +210,41 @@ class Memory(Protocol):
         """Return once all that other daemons wrote before now is known here, or cannot be for now."""
 
 
+@attrs.define(eq=False)
 class Sessions:
     """All sessions that a connection uses."""
 
-    def __init__(
-        self,
-        catalog: Watch[Catalog],
-        memory: Memory,
-        *,
-        wall: Callable[[], float],
-        on_loaded: Callable[[str, int], None] = lambda _source, _count: None,
-        on_invalid: Callable[[str, int], None] = lambda _status, _count: None,
-        on_left: Callable[[Hashable], None] = lambda _identity: None,
-        on_joined: Callable[[Hashable], None] = lambda _identity: None,
-    ) -> None:
-        """Begin with none.
+    _catalog: Watch[Catalog]
+    """The newest catalog, which loaded tools are judged by."""
+    _memory: Memory
+    """Stores sessions with a key."""
+    _wall: Callable[[], float] = attrs.field(kw_only=True)
+    """Seconds since the epoch."""
+    _on_loaded: Callable[[str, int], None] = attrs.field(default=lambda _source, _count: None, kw_only=True)
+    """Called when more tools are loaded, with the source and how many."""
+    _on_invalid: Callable[[str, int], None] = attrs.field(default=lambda _status, _count: None, kw_only=True)
+    """Called when loaded tools become invalid, with their status and how many."""
+    _on_left: Callable[[Hashable], None] = attrs.field(default=lambda _identity: None, kw_only=True)
+    """Called with what identifies a session whose last connection has left it."""
+    _on_joined: Callable[[Hashable], None] = attrs.field(default=lambda _identity: None, kw_only=True)
+    """Called with what identifies a session that a first connection uses."""
+    watchers: dict[object, Callable[[], None]] = attrs.field(factory=dict, init=False)
+    """Functions that are called soon after each change of the catalog, by their owners."""
+    named: dict[str, SessionState] = attrs.field(factory=dict, init=False)
+    """The sessions in use that have a key, by key."""
+    users: Counter[Hashable] = attrs.field(factory=Counter, init=False)
+    """How many connections use each session, by what identifies it (`SessionState.identity`)."""
+    own: set[SessionState] = attrs.field(factory=set, init=False)
+    """The sessions in use that belong to one connection each."""
+    recalls: dict[str, trio.Event] = attrs.field(factory=dict, init=False)
+    """Set once it is over, by the key that is being recalled."""
+    grants: SessionGrants = attrs.field(init=False)
+    _left: dict[str, Shown] = attrs.field(factory=dict, init=False)
 
-        Args:
-            catalog: the newest catalog, which loaded tools are judged by.
-            memory: stores sessions with a key.
-            wall: seconds since the epoch.
-            on_loaded: called when more tools are loaded, with the source and how many.
-            on_invalid: called when loaded tools become invalid, with their status and how many.
-            on_left: called with what identifies a session whose last connection has left it.
-            on_joined: called with what identifies a session that a first connection uses.
-        """
-        self.watchers: dict[object, Callable[[], None]] = {}
-        """Functions that are called soon after each change of the catalog, by their owners."""
-        self._catalog = catalog
-        self._memory = memory
-        self._wall = wall
-        self._on_loaded = on_loaded
-        self._on_invalid = on_invalid
-        self._on_left, self._on_joined = on_left, on_joined
-        self.named: dict[str, SessionState] = {}
-        """The sessions in use that have a key, by key."""
-        self.users: Counter[Hashable] = Counter()
-        """How many connections use each session, by what identifies it (`SessionState.identity`)."""
-        self.own: set[SessionState] = set()
-        """The sessions in use that belong to one connection each."""
-        self.recalls: dict[str, trio.Event] = {}
-        """Set once it is over, by the key that is being recalled."""
-        self._left: dict[str, Shown] = {}
-        self.grants = SessionGrants(lambda key: self.named[key].grants if key in self.named else None)
+    def __attrs_post_init__(self) -> None:
+        """Begin with none."""
+        named = self.named
+        self.grants = SessionGrants(lambda key: named[key].grants if key in named else None)
 
     def in_use(self) -> list[tuple[SessionRecord, int]]:
         """The named sessions that are here whole, each with the number of its connections."""

@@ -16,19 +16,51 @@ import trio
 from loguru import logger
 
 from daemon.actors.warden import Warden
-from daemon.clients.waits import drain
 from daemon.counting.summary import most_called
+from daemon.errors import UpstreamLost
 from daemon.history.event import Event, EventKind
 from daemon.host.notify import SERVING, Readiness, feed_watchdog, stopping
 from daemon.tree.wiring import Wiring
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from daemon.actors.session import Session
     from daemon.config.model import Config
     from daemon.history.event import Detail
     from daemon.surroundings import Surroundings
+    from daemon.upstreams.access import UpstreamAccess
+
+DRAIN_SECONDS = 0.5
+"""Seconds that calls in flight have to finish before the daemon answers them with an error."""
+
+POLL_SECONDS = 0.02
+"""Seconds between checks of the calls in flight during the drain: 25 in all."""
 
 STOP_SECONDS = 4.0
 """Seconds that all servers together have to stop; with the drain and the kill under the promised 5 s."""
+
+
+async def drain(sessions: Collection[Session], servers: Mapping[str, UpstreamAccess]) -> None:
+    """Let calls in flight finish for `DRAIN_SECONDS`, then answer the rest with an error.
+
+    Bridges get back what was sent to no server: once at the beginning, and what came until they had read that.
+    """
+    _give_back(sessions)
+    with trio.move_on_after(DRAIN_SECONDS):
+        while any(session.in_flight for session in sessions):  # noqa: ASYNC110
+            await trio.sleep(POLL_SECONDS)
+    _give_back(sessions)
+    for server in servers.values():
+        server.close_line()
+    gone = UpstreamLost("mcpd is shutting down (reconnect); whether the call ran is unknown")
+    for session in list(sessions):
+        session.lose_calls(gone)
+
+
+def _give_back(sessions: Collection[Session]) -> None:
+    for session in list(sessions):
+        session.give_back()
 
 
 class Tree(Wiring):
@@ -133,4 +165,4 @@ class Tree(Wiring):
         if self.http is not None:
             await self.http.drain()
         self.client_door.stop_accepting()
-        await drain(self.front.sessions, self.servers.actors)
+        await drain(self.front.sessions.values(), self.servers.actors)

@@ -16,13 +16,12 @@ import trio
 import trio.testing
 
 from daemon.causes import Cause
-from daemon.clients.waits import DRAIN_SECONDS
 from daemon.config.parse import Plan
 from daemon.config.redaction import secrets
 from daemon.host.notify import feed_watchdog
 from daemon.operators.base import Refused
 from daemon.states import ServerState
-from daemon.tree.running import STOP_SECONDS
+from daemon.tree.running import DRAIN_SECONDS, STOP_SECONDS
 from tests.fakes_upstream import described, error_of
 from tests.houses import ECHO, STUBBORN, House, house, is_alive
 from tests.unit.config.reading import config_of

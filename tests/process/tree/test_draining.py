@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import attrs
 import trio
 import trio.testing
 
-from daemon.clients.waits import DRAIN_SECONDS, drain
 from daemon.errors import CallError, UpstreamLost
+from daemon.tree.running import DRAIN_SECONDS, drain
+
+if TYPE_CHECKING:
+    from daemon.actors.session import Session
+    from daemon.upstreams.access import UpstreamAccess
 
 
 @attrs.define
@@ -31,8 +37,12 @@ class Server:
         self.is_closed = True
 
 
+def session(client: Client) -> Session:
+    return cast("Session", client)
+
+
 async def test_nobody_is_waited_for_who_has_no_call(autojump_clock: trio.testing.MockClock) -> None:
-    await drain({1: Client()}, {})
+    await drain([session(Client())], {})
     assert trio.current_time() == 0
 
 
@@ -45,7 +55,7 @@ async def test_calls_have_a_moment_to_finish(autojump_clock: trio.testing.MockCl
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(finish)
-        await drain({1: client}, {})
+        await drain([session(client)], {})
         assert trio.current_time() < DRAIN_SECONDS
 
 
@@ -53,7 +63,7 @@ async def test_a_call_that_takes_longer_is_answered_and_nothing_is_sent_after_it
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     client, server = Client(in_flight=1), Server()
-    await drain({1: client}, {"s": server})
+    await drain([session(client)], {"s": cast("UpstreamAccess", server)})
     assert trio.current_time() == DRAIN_SECONDS
     assert server.is_closed
     assert isinstance(client.lost[0], UpstreamLost)
