@@ -17,8 +17,7 @@ from daemon.errors import ConfigError
 from daemon.host import paths
 from daemon.setup.clients.found import find
 from daemon.setup.clients.importing import ConfiguredServers
-from daemon.setup.clients.known_programs import PROGRAMS
-from daemon.setup.clients.programs import OWN_NAME, Machine
+from daemon.setup.clients.programs import OWN_NAME, PROGRAMS, Machine
 from daemon.setup.clients.records import Records
 from daemon.setup.clients.rules import held_rules, listed
 from daemon.setup.drafts import read_present

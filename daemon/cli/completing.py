@@ -111,7 +111,7 @@ def _surfaces(_answer: Answer) -> Iterator[str]:
 
 
 def _clients(_answer: Answer) -> Iterator[str]:
-    from daemon.setup.clients.known_programs import PROGRAMS  # noqa: PLC0415 - with their formats
+    from daemon.setup.clients.programs import PROGRAMS  # noqa: PLC0415 - with their formats
 
     yield from PROGRAMS
 

@@ -19,8 +19,7 @@ from daemon.safety.escape import visible
 from daemon.setup.clients.file_plans import apply, difference, install_plans, preview, uninstall_plans
 from daemon.setup.clients.importing import ConfiguredServers
 from daemon.setup.clients.installing import Installation, own_command
-from daemon.setup.clients.known_programs import PROGRAMS, named
-from daemon.setup.clients.programs import Machine
+from daemon.setup.clients.programs import PROGRAMS, Machine, named
 from daemon.setup.clients.records import Records
 from daemon.setup.clients.rules import held_rules, keeping, listed
 from daemon.setup.drafts import read_present

@@ -52,7 +52,7 @@ def _wait(name: str, seconds: float, meaning: str) -> AddArgument:
 
 
 def _clients(made: argparse.ArgumentParser) -> None:
-    from daemon.setup.clients.known_programs import PROGRAMS  # noqa: PLC0415 - with their formats
+    from daemon.setup.clients.programs import PROGRAMS  # noqa: PLC0415 - with their formats
 
     made.add_argument("client", metavar="CLIENT", nargs="*", help=f"one of {', '.join(PROGRAMS)}")
     made.add_argument("--all", action="store_true", help="every client that is here")

@@ -1,25 +1,43 @@
-"""What mcpd knows of a client: where it keeps its servers, and in which shape."""
+"""The clients that mcpd knows (programs.toml): where each keeps servers and rules, and how it writes them."""
 
 from __future__ import annotations
 
+import json
+import os.path
 import re
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
+import msgspec
+
+from daemon.documents.files import DocumentError, look
+from daemon.documents.formats import Format
+from daemon.kit.wording import quoted, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from daemon.documents.formats import Format
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 OWN_NAME = "mcpd"
 """The name that mcpd has among a client's servers."""
 
+ADMINISTRATED = Path("/etc")
+"""What the administrator of a machine says stands below."""
 
-def _no_rules(_machine: Machine) -> list[RulePlace]:
-    return []
+MOST_FILES = 64
+"""Most files taken of a folder with one file for each server: more than anyone has servers."""
+
+MOST_AGENTS = 1000
+"""Most agents of a directory whose files are read: ten times what large collections of them have."""
+
+MOST_DIRECTORIES = 1000
+"""Most directories of a client's that are looked into, the latest: more than anyone works in."""
+
+_FORMS = {".toml": Format.TOML, ".yaml": Format.YAML, ".yml": Format.YAML}
+_DIRECTORIES = "{directories}"
+_NAMED_DIRECTORY = re.compile(r"\{(\w+):([^}]*)\}")
 
 
 @attrs.frozen(kw_only=True)
@@ -101,24 +119,6 @@ Known: TypeAlias = "Callable[[ClientPlace, str, object], str | None]"
 it; None if mcpd does not have it."""
 
 
-@attrs.frozen(kw_only=True)
-class ClientProgram:
-    """A client."""
-
-    name: str
-    """As commands name it: `claude-code`."""
-    title: str
-    """As people know it: Claude Code."""
-    source: str
-    """The page of its documentation that says where it keeps its servers."""
-    places: Callable[[Machine], list[ClientPlace]]
-    """Where that is on a machine, whether or not the files are there; the first is where mcpd is put."""
-    aliases: tuple[str, ...] = ()
-    """Other names that commands understand."""
-    rules: Callable[[Machine], list[RulePlace]] = _no_rules
-    """Where its rules about tools stand, of the files that are there; servers' entries may have some, too."""
-
-
 Entry = dict[str, Any]
 
 _OF_CONTINUE = r"\$\{\{\s*(?:secrets|inputs)\.([\w.-]+)\s*\}\}"
@@ -194,26 +194,194 @@ def _gemini(entry: Mapping[str, Any]) -> Entry:
 _NAMED = r"\$\{[A-Za-z_]\w*(?::-[^}]*)?\}"
 _OF_EDITORS = r"env:\w+|workspaceFolder(?:Basename)?|workspaceRoot|userHome|pathSeparator|/"
 
-MCP_SERVERS = Shape(read=dict, write=_plain)
-"""`mcpServers` of Claude Desktop, LM Studio, Junie and others; Codex writes the same in TOML."""
-CURSOR = Shape(read=dict, write=_plain, refers=rf"\$\{{(?:{_OF_EDITORS})\}}")
-WINDSURF = Shape(read=dict, write=_plain, refers=r"\$\{(?:env:\w+|file:[^}]+)\}")
-CLAUDE_CODE = Shape(read=dict, write=_typed, refers=_NAMED)
-"""The same with a `type`, as VS Code has it, too."""
-VSCODE = Shape(
-    read=dict,
-    write=_typed,
-    refers=rf"\$\{{(?:{_OF_EDITORS}|(?:input|config|command|workspaceFolder):[^}}]+)\}}",
-)
-ZED = Shape(read=_zed, write=_plain)
-OPENCODE = Shape(
-    read=_opencode,
-    write=lambda command, args: {"type": "local", "command": [command, *args]},
-    refers=r"\{(?:env|file):[^{}]+\}",
-    milliseconds=True,
-)
-GEMINI = Shape(read=_gemini, write=_plain, refers=rf"{_NAMED}|\$[A-Z]\w*", milliseconds=True)
-GOOSE = Shape(read=_goose, write=_goose_entry, refers=rf"{_NAMED}|\$[A-Z]\w*", milliseconds=False)
-CONTINUE = Shape(read=_continue, write=_continue_entry, refers=_OF_CONTINUE, milliseconds=True)
-CONTINUE_JSON = attrs.evolve(CONTINUE, write=_plain)
-"""Continue's files in JSON, which are those of other clients."""
+SHAPES: dict[str, Shape] = {
+    # `mcpServers` of Claude Desktop, LM Studio, Junie and others; Codex writes the same in TOML.
+    "": Shape(read=dict, write=_plain),
+    "cursor": Shape(read=dict, write=_plain, refers=rf"\$\{{(?:{_OF_EDITORS})\}}"),
+    "windsurf": Shape(read=dict, write=_plain, refers=r"\$\{(?:env:\w+|file:[^}]+)\}"),
+    # The same with a `type`, as VS Code has it, too.
+    "claude-code": Shape(read=dict, write=_typed, refers=_NAMED),
+    "vscode": Shape(
+        read=dict,
+        write=_typed,
+        refers=rf"\$\{{(?:{_OF_EDITORS}|(?:input|config|command|workspaceFolder):[^}}]+)\}}",
+    ),
+    "zed": Shape(read=_zed, write=_plain),
+    "opencode": Shape(
+        read=_opencode,
+        write=lambda command, args: {"type": "local", "command": [command, *args]},
+        refers=r"\{(?:env|file):[^{}]+\}",
+        milliseconds=True,
+    ),
+    "gemini": Shape(read=_gemini, write=_plain, refers=rf"{_NAMED}|\$[A-Z]\w*", milliseconds=True),
+    "goose": Shape(read=_goose, write=_goose_entry, refers=rf"{_NAMED}|\$[A-Z]\w*", milliseconds=False),
+    "continue": Shape(read=_continue, write=_continue_entry, refers=_OF_CONTINUE, milliseconds=True),
+    # Continue's files in JSON, which are those of other clients.
+    "continue-json": Shape(read=_continue, write=_plain, refers=_OF_CONTINUE, milliseconds=True),
+}
+"""How clients write a server, by the names that the table has for it."""
+
+
+class PlaceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files in which a client keeps servers (`ClientPlace`)."""
+
+    paths: tuple[str, ...]
+    scope: str
+    trail: tuple[str, ...] = ("mcpServers",)
+    shape: str | None = None
+    """One of `SHAPES`; None: the client's."""
+    listed: bool = False
+
+
+class RuleRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files with a client's rules (`RulePlace`); trails are written `a/b`."""
+
+    paths: tuple[str, ...]
+    called: tuple[str, ...]
+    trails: tuple[str, ...] = ()
+    """Where rules stand that forbid, or have the client ask."""
+    allowing: tuple[str, ...] = ()
+    """Where rules stand that only allow."""
+    named: tuple[str, ...] = ()
+    """Where names of servers stand."""
+    bare: tuple[str, ...] = ()
+    """Where a name without a server may be any tool that is not the client's own."""
+
+    def places(self, path: Path, own: frozenset[str]) -> Iterator[RulePlace]:
+        """The lists of rules in one of the files."""
+        for trail in (*self.trails, *self.allowing, *self.named, *self.bare):
+            yield RulePlace(
+                path=path,
+                form=_form(path),
+                trail=tuple(trail.split("/")),
+                called=("{}",) if trail in self.named else self.called,
+                allows=trail in self.allowing,
+                own=own if trail in self.bare else frozenset(),
+            )
+
+
+class ClientProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A client."""
+
+    name: str
+    """As commands name it: `claude-code`."""
+    title: str
+    """As people know it: Claude Code."""
+    source: str
+    """The page of its documentation that says where it keeps its servers."""
+    kept: tuple[PlaceRow, ...] = msgspec.field(name="places")
+    aliases: tuple[str, ...] = ()
+    """Other names that commands understand."""
+    shape: str = ""
+    """How it writes a server: one of `SHAPES`."""
+    ruled: tuple[RuleRow, ...] = msgspec.field(name="rules", default=())
+    own_tools: tuple[str, ...] = ()
+    """Its own tools, where a rule may name a tool alone."""
+
+    def places(self, machine: Machine) -> list[ClientPlace]:
+        """Where its servers stand, whether or not the files are there; the first is where mcpd is put."""
+        return [
+            ClientPlace(
+                path=path,
+                form=_form(path),
+                trail=trail,
+                scope=row.scope,
+                shape=SHAPES[self.shape if row.shape is None else row.shape],
+                listed=row.listed,
+            )
+            for row in self.kept
+            for trail in _trails(row.trail, machine)
+            for path in _files(row.paths, machine)
+        ]
+
+    def rules(self, machine: Machine) -> list[RulePlace]:
+        """Where its rules about tools stand, of the files that are there; entries may have some, too."""
+        # A directory that is closed to us holds no rules for us, either.
+        return [
+            place
+            for row in self.ruled
+            for path in dict.fromkeys(_files(row.paths, machine))
+            if os.path.isfile(path)  # noqa: PTH113 - as above
+            for place in row.places(path, frozenset(self.own_tools))
+        ]
+
+
+def _form(path: Path) -> Format:
+    return _FORMS.get(path.suffix, Format.JSON)
+
+
+def _trails(trail: tuple[str, ...], machine: Machine) -> list[tuple[str, ...]]:
+    places = _directories(machine) if _DIRECTORIES in trail else [""]
+    return [tuple(place if step == _DIRECTORIES else step for step in trail) for place in places]
+
+
+def _files(written: tuple[str, ...], machine: Machine) -> list[Path]:
+    """The files that a row of the table names, those that are there first."""
+    found = [path for each in written for path in _located(each, machine)]
+    return sorted(found, key=lambda path: not os.path.isfile(path))  # noqa: PTH113 - as above
+
+
+def _located(written: str, machine: Machine) -> list[Path]:
+    first, _, rest = written.partition("/")
+    if moved := _NAMED_DIRECTORY.fullmatch(first):
+        named = machine.environ.get(moved[1], "")
+        bases = [machine.home / (named if named.startswith("/") else moved[2])]
+    elif first == _DIRECTORIES:
+        bases = [Path(each) for each in _directories(machine)]
+    elif first == ".":
+        bases = [machine.directory] if machine.directory != machine.home else []
+    else:
+        bases = [ADMINISTRATED if first == "{etc}" else machine.home]
+    if "*" not in rest:
+        return [base / rest for base in bases]
+    most = MOST_AGENTS if "**" in rest else MOST_FILES
+    try:
+        return [path for base in bases for path in sorted(base.glob(rest))[:most]]
+    except OSError:
+        return []
+
+
+def _directories(machine: Machine) -> list[str]:
+    """The directory that the user works in, and those in which Claude Code has been started."""
+    [path] = _located("{CLAUDE_CONFIG_DIR:}/.claude.json", machine)
+    try:
+        known = _projects(look(path).text() or "{}")
+    except DocumentError:  # which is said where its servers are read
+        known = ()
+    return list(dict.fromkeys([str(machine.directory), *known]))
+
+
+@lru_cache(maxsize=1)
+def _projects(text: str) -> tuple[str, ...]:
+    # It is the client's own memory, too, of some MiB, and to find comments in it takes half a second.
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return ()
+    known = value.get("projects") if isinstance(value, dict) else None
+    return (
+        tuple(each for each in known if each.startswith("/"))[-MOST_DIRECTORIES:]
+        if isinstance(known, dict)
+        else ()
+    )
+
+
+_TABLE = msgspec.toml.decode(
+    Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, tuple[ClientProgram, ...]]
+)["client"]
+
+PROGRAMS: dict[str, ClientProgram] = {program.name: program for program in _TABLE}
+"""All clients, by name."""
+
+_NAMES = {alias: program for program in _TABLE for alias in (program.name, *program.aliases)}
+
+
+def named(name: str) -> ClientProgram:
+    """The client of a name or an alias.
+
+    Raises:
+        LookupError: there is none; the text says so, with the closest names.
+    """
+    if found := _NAMES.get(name.lower().replace("_", "-").replace(" ", "-")):
+        return found
+    raise LookupError(f"no client is called {quoted(name)}{suggestion(name, _NAMES)}")

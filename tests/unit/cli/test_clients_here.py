@@ -11,7 +11,7 @@ from daemon.cli.local_commands import INSTALL
 from daemon.documents.files import FoundFile
 from daemon.documents.formats import Format
 from daemon.setup.clients.file_plans import FileChange
-from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:

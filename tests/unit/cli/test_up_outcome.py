@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.up import settled, summary, titles
 from daemon.setup.clients.found import find
-from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

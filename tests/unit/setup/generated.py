@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 from daemon.documents.formats import Format
-from daemon.setup.clients.known_programs import PROGRAMS
-from daemon.setup.clients.programs import Machine
+from daemon.setup.clients.programs import PROGRAMS, Machine
 from tests.unit.documents.test_json_document import sprinkled
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.setup.clients.found import find
 from daemon.setup.clients.importing import plan
-from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS
 from daemon.setup.drafts import Draft, changed, drafted, read_present
 from tests.unit.setup.machines import machine
 

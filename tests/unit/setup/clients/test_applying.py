@@ -13,7 +13,7 @@ import tomlkit
 from daemon.documents import files
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
-from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS
 from tests.unit.setup.installs import EVERYTHING, MCPD, Installs
 from tests.unit.setup.machines import machine
 

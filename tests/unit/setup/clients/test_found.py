@@ -12,7 +12,7 @@ import pytest
 from daemon.documents.files import FoundFile, look
 from daemon.setup.clients import found
 from daemon.setup.clients.found import find
-from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:

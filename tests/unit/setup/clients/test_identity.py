@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.setup.clients.importing import ConfiguredServers, identity
-from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS
 from tests.unit.setup.generated import MACHINE
 
 

@@ -11,7 +11,7 @@ import pytest
 from daemon.config.parse import parse
 from daemon.setup.clients.found import find
 from daemon.setup.clients.importing import ConfiguredServers, ImportPlan, plan
-from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:

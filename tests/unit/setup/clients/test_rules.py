@@ -12,7 +12,7 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.setup.clients.importing import ConfiguredServers
 from daemon.setup.clients.installing import Installation
-from daemon.setup.clients.known_programs import PROGRAMS
+from daemon.setup.clients.programs import PROGRAMS
 from daemon.setup.clients.records import Records
 from daemon.setup.clients.rules import ToolRule, held_rules, keeping
 from tests.unit.setup.machines import machine
@@ -222,7 +222,7 @@ def test_the_rules_of_the_administrator_are_found(
     of_system: dict[str, str],
     wanted: list[str],
 ) -> None:
-    monkeypatch.setattr("daemon.setup.clients.known_programs.ADMINISTRATED", tmp_path / "etc")
+    monkeypatch.setattr("daemon.setup.clients.programs.ADMINISTRATED", tmp_path / "etc")
     for name, said in of_system.items():
         path = tmp_path / "etc" / name
         path.parent.mkdir(parents=True, exist_ok=True)

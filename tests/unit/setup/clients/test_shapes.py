@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.config.translation import translated
-from daemon.setup.clients.known_programs import PROGRAMS
-from daemon.setup.clients.programs import CONTINUE, GEMINI, GOOSE, OPENCODE, ZED, Machine, NotTaken
+from daemon.setup.clients.programs import PROGRAMS, SHAPES, Machine, NotTaken
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,15 +18,19 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("shape", "entry", "read"),
     [
-        (OPENCODE, {"type": "local", "command": ["npx", "x"]}, {"type": "local", "command": ["npx", "x"]}),
         (
-            CONTINUE,
+            SHAPES["opencode"],
+            {"type": "local", "command": ["npx", "x"]},
+            {"type": "local", "command": ["npx", "x"]},
+        ),
+        (
+            SHAPES["continue"],
             {"url": "https://h", "env": {"A": "${{ secrets.T }}"}},
             {"url": "https://h", "env": {"A": "${T}"}},
         ),
-        (GEMINI, {"url": "https://h/sse"}, {"type": "sse", "url": "https://h/sse"}),
-        (GEMINI, {"url": "https://h/mcp", "type": "http"}, {"type": "http", "url": "https://h/mcp"}),
-        (GEMINI, {"httpUrl": "https://h/mcp"}, {"httpUrl": "https://h/mcp"}),
+        (SHAPES["gemini"], {"url": "https://h/sse"}, {"type": "sse", "url": "https://h/sse"}),
+        (SHAPES["gemini"], {"url": "https://h/mcp", "type": "http"}, {"type": "http", "url": "https://h/mcp"}),
+        (SHAPES["gemini"], {"httpUrl": "https://h/mcp"}, {"httpUrl": "https://h/mcp"}),
     ],
 )
 def test_what_only_the_client_means_so_is_read_as_it_means_it(
@@ -41,10 +44,10 @@ def test_what_only_the_client_means_so_is_read_as_it_means_it(
 @pytest.mark.parametrize(
     ("shape", "entry", "why"),
     [
-        (GOOSE, {"type": "builtin", "name": "developer"}, "part of Goose"),
-        (ZED, {"settings": {}, "enabled": True}, "extension of Zed's"),
-        (CONTINUE, {"uses": "anthropic/memory-mcp"}, "block of Continue's hub"),
-        (OPENCODE, {"enabled": False}, "switches a server"),
+        (SHAPES["goose"], {"type": "builtin", "name": "developer"}, "part of Goose"),
+        (SHAPES["zed"], {"settings": {}, "enabled": True}, "extension of Zed's"),
+        (SHAPES["continue"], {"uses": "anthropic/memory-mcp"}, "block of Continue's hub"),
+        (SHAPES["opencode"], {"enabled": False}, "switches a server"),
     ],
 )
 def test_what_nobody_else_can_run_is_not_taken(shape: Shape, entry: dict[str, Any], why: str) -> None:

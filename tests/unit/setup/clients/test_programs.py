@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.setup.clients.known_programs import PROGRAMS, named
-from daemon.setup.clients.programs import Machine
+from daemon.setup.clients.programs import PROGRAMS, Machine, named
 from tests.unit.setup.machines import CLIENTS, ORIGINS, machine
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "setup.md"
