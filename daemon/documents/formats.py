@@ -6,12 +6,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from daemon.documents.json_document import JsonDocument
-from daemon.documents.toml_document import TomlDocument
-from daemon.documents.yaml_document import YamlDocument
+from daemon.kit.later import later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+
+    from daemon.documents.toml_document import TomlDocument
+    from daemon.documents.yaml_document import YamlDocument
+else:  # 60 ms and 4 MB, needed only for clients that write such files
+    TomlDocument = later("daemon.documents.toml_document", "TomlDocument")
+    YamlDocument = later("daemon.documents.yaml_document", "YamlDocument")
 
 
 class Format(StrEnum):

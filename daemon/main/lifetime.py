@@ -33,6 +33,9 @@ SWITCH_SECONDS = 0.0005
 """How long a worker thread keeps the interpreter while the event loop waits for it; Python's default is ten
 times as long. Each system call of the loop releases the interpreter, and one tool call makes six of them."""
 
+FIRST_LIST_SECONDS = 0.3
+"""How long the client for which the daemon was started has the interpreter to itself, for its first lists."""
+
 HEAP_SECONDS = 2.0
 """Interval between looks at the free end of the heap, which is used again while large answers keep coming."""
 
@@ -119,6 +122,7 @@ class _Life:
         full collection, during which no client is served, would look at 60,000 objects each time.
         """
         await self._tree.serving.wait()
+        await trio.sleep(FIRST_LIST_SECONDS)
         try:
             await trio.to_thread.run_sync(load_due)
         except Exception as error:  # noqa: BLE001 - as in `_look`
