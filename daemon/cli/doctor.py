@@ -12,7 +12,7 @@ from daemon.checks.examination import examine, told
 from daemon.checks.findings import Level, Running, Scene
 from daemon.cli.command import drawn
 from daemon.cli.control import EX_FAULT, CommandFailed, DaemonUnreachable, RemoteFault, ask
-from daemon.config.model import Listen
+from daemon.config.listen import Listen
 from daemon.config.parse import load, load_with_notes
 from daemon.config.state_url import of_file, resolve
 from daemon.errors import ConfigError

@@ -18,7 +18,7 @@ from daemon.catalog.loaded import OTHERS
 from daemon.clients.rates import is_metered
 from daemon.clients.server_requests import NOTHING
 from daemon.clients.workspace import OwnWorkspace
-from daemon.config.model import DEFAULT_PROFILE
+from daemon.config.listen import DEFAULT_PROFILE
 from daemon.config.names import read_reference
 from daemon.kit.mailbox import keep_latest
 from daemon.surfaces.answers import choices, quoted

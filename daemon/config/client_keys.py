@@ -79,7 +79,7 @@ class ClientKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def client_keys() -> ClientKeys:
+def table() -> ClientKeys:
     """The table, read once: a configuration with no keys but mcpd's does not need it."""
     return read_table("client_keys", ClientKeys)
 
@@ -87,13 +87,13 @@ def client_keys() -> ClientKeys:
 @cache
 def keys_of_servers() -> Mapping[str, ClientKey]:
     """What each client's key of a server means, by the key as `fold` has it."""
-    return {fold(key): meant for meant in client_keys().server for key in meant.keys}
+    return {fold(key): meant for meant in table().server for key in meant.keys}
 
 
 @cache
 def keys_beside_servers() -> Mapping[str, str]:
     """What is said of each key beside the servers in clients' files."""
-    return {key: each.said for each in client_keys().beside for key in each.keys}
+    return {key: each.said for each in table().beside for key in each.keys}
 
 
 def fold(key: str) -> str:

@@ -16,17 +16,14 @@ from urllib.parse import urlsplit
 import attrs
 
 from daemon.config import state_url
-from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, AccessToken, HttpListen, Listen, MetricsAddress, Tls
+from daemon.config.listen import DEFAULT_PROFILE, MAX_PORT, Listen, MetricsAddress
 from daemon.config.tuning import (
     AnswerTokens,
-    Capacity,
     Count,
     Duration,
     Limits,
-    Patience,
     ProfileLimits,
     Restart,
-    RestartType,
     Rule,
     Seconds,
     ServerLimits,
@@ -255,44 +252,6 @@ class OAuth:
     device: bool = False
     """true: a code that is typed on any device (RFC 8628), where the authorization server offers it."""
 
-
-__all__ = [
-    "DEFAULT_PROFILE",
-    "MAX_PORT",
-    "WORKSPACE",
-    "AccessToken",
-    "Capacity",
-    "Category",
-    "Config",
-    "Count",
-    "Duration",
-    "HttpListen",
-    "Instance",
-    "Limits",
-    "Listen",
-    "LoginPlace",
-    "Metrics",
-    "OAuth",
-    "Override",
-    "Patience",
-    "PermissionRule",
-    "Profile",
-    "Restart",
-    "RestartType",
-    "SchemaForm",
-    "Search",
-    "Seconds",
-    "Server",
-    "ServerLimits",
-    "Share",
-    "StartMode",
-    "State",
-    "Summaries",
-    "Timeouts",
-    "Tls",
-    "ToolSelection",
-    "TransportType",
-]
 
 DEFAULT_SURFACE = "auto"
 """What a profile has that names no surface: the one that fits the client (`surfaces.table`)."""

@@ -15,22 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from daemon.config.client_keys import client_keys
+from daemon.config import client_keys
 from daemon.config.expand import Sources, expand_http, expand_server, read_file, with_env_file
 from daemon.config.files import EnvFile, ProfileFiles, at_once, open_to_others, read_beside, read_env_beside
 from daemon.config.jsonc import ROOT, below, decode, outward, placed
-from daemon.config.listen import Tls
-from daemon.config.model import (
-    DEFAULT_PROFILE,
-    WORKSPACE,
-    Category,
-    Config,
-    Profile,
-    Server,
-    Share,
-    StartMode,
-    TransportType,
-)
+from daemon.config.listen import DEFAULT_PROFILE, Tls
+from daemon.config.model import WORKSPACE, Category, Config, Profile, Server, Share, StartMode, TransportType
 from daemon.config.names import SERVER_NAME
 from daemon.config.structure import expected, keys, read
 from daemon.config.translation import Normalized, normalized
@@ -379,7 +369,7 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
             found |= more
         kind = raw.get("type", infer_type(raw))
         if isinstance(kind, str) and kind not in set(TransportType):
-            kind = client_keys().types.get(kind, kind)
+            kind = client_keys.table().types.get(kind, kind)
         raw = {**raw, "type": kind}
     server = read(Server, raw, trail, faults, name=name)
     if server is None or not isinstance(raw, dict):

@@ -18,7 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
-from daemon.config.client_keys import SECTIONS, client_keys, keys_beside_servers
+from daemon.config import client_keys
 from daemon.config.model import DEFAULT_SURFACE, Config, Server, TransportType
 from daemon.config.names import TITLE_LENGTH
 from daemon.config.translation import LOCAL, REMOTE
@@ -66,10 +66,12 @@ def render(surfaces: Sequence[str]) -> str:
 
 def _take_clients_words(config: Schema, server: Schema) -> None:
     """Let through what other clients write and mcpd understands: editors must not mark it as wrong."""
-    config |= {key: {"description": "Understood as `mcpServers`."} for key in SECTIONS}
-    for key, said in keys_beside_servers().items():
+    config |= {key: {"description": "Understood as `mcpServers`."} for key in client_keys.SECTIONS}
+    for key, said in client_keys.keys_beside_servers().items():
         config[key] = {"description": f"{said[0].upper()}{said[1:]}."}
-    server |= {key: {"description": meant.sentence} for meant in client_keys().server for key in meant.keys}
+    server |= {
+        key: {"description": meant.sentence} for meant in client_keys.table().server for key in meant.keys
+    }
     words = {"type": ["string", "number", "boolean"]}
     server["command"]["type"] = ["string", "array", "object", "null"]
     server["args"]["items"] = words
@@ -112,7 +114,7 @@ def _of(kind: Any, definitions: Schema) -> Schema:
     elif attrs.has(kind):
         schema = _reference(kind, definitions)
     elif issubclass(kind, StrEnum):
-        spellings = client_keys().types if kind is TransportType else ()
+        spellings = client_keys.table().types if kind is TransportType else ()
         schema = {"enum": [*(member.value for member in kind), *spellings]}
     else:
         schema = {"type": _PRIMITIVES[kind]}

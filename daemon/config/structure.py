@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 import attrs
 from cattrs import Converter
 
-from daemon.config.client_keys import client_keys, fold, keys_of_servers
+from daemon.config import client_keys
 from daemon.config.jsonc import below, echoes
 from daemon.config.model import OAuth, Server
 from daemon.config.tuning import AtLeast, AtMost, MoreThan, OrText, Rule
@@ -42,9 +42,9 @@ class Misfit(ValueError):
 
 def unknown_key(cls: type, key: str, known: Iterable[str]) -> str:
     """The fault for a key that `cls` does not have."""
-    if cls is Server and (meant := keys_of_servers().get(fold(key))):
+    if cls is Server and (meant := client_keys.keys_of_servers().get(client_keys.fold(key))):
         return f"this value of {quoted(key)} cannot be understood. {meant.sentence}"
-    advice = client_keys().instead.get(cls.__name__, {}).get(key)
+    advice = client_keys.table().instead.get(cls.__name__, {}).get(key)
     return f"unknown key {quoted(key)}" + (f": {advice}" if advice else suggestion(key, known))
 
 

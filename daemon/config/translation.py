@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config import model
-from daemon.config.client_keys import (
-    SECTIONS,
-    ClientKey,
-    as_text,
-    client_keys,
-    command_line,
-    fold,
-    is_plain,
-    keys_beside_servers,
-    keys_of_servers,
-    referring,
-    shaped,
-)
+from daemon.config import client_keys, model
 from daemon.config.jsonc import ROOT, below, is_within
 from daemon.config.names import CLIENT_PREFIX, SERVER_NAME, slug
 from daemon.config.structure import keys
@@ -104,7 +91,7 @@ class _Work:
 
     def take(self, key: str) -> None:
         """Take over one key of the entry as it was written; unknown ones, and mcpd's own, stay."""
-        meant = None if key in _OURS else keys_of_servers().get(fold(key))
+        meant = None if key in _OURS else client_keys.keys_of_servers().get(client_keys.fold(key))
         if key in _OURS:
             self._own(key)
         elif meant is None:
@@ -148,7 +135,7 @@ class _Work:
                 if self._add(key, inner, each):
                     self.take(inner)
         else:
-            if fold(key) == "httpurl" and not {"type", "transport"} & self.entry.keys():
+            if client_keys.fold(key) == "httpurl" and not {"type", "transport"} & self.entry.keys():
                 self.entry["type"] = "http"
             self._become(key, ours, value)
             if ours == "type":
@@ -179,7 +166,7 @@ class _Work:
         self.entry[inner] = value
         return True
 
-    def _limit(self, key: str, meant: ClientKey) -> None:
+    def _limit(self, key: str, meant: client_keys.ClientKey) -> None:
         value, timeouts = self.entry[key], self.entry.get("timeouts", {})
         # OpenCode's is for the list of tools: 5 s of it would be too short for calls.
         ours = "list" if self._is_opencodes and key == "timeout" else meant.limits
@@ -205,8 +192,8 @@ class _Work:
         self._note(key, f"understood as `timeouts.{ours}`{said}", becomes=f"timeouts.{ours}")
 
     def _shape(self, key: str) -> None:
-        value, folded = self.entry[key], fold(key)
-        made = shaped(folded, value)
+        value, folded = self.entry[key], client_keys.fold(key)
+        made = client_keys.shaped(folded, value)
         if made is None:
             return  # its type is wrong: it stays, and is reported as a key that is not known
         ours, new = made
@@ -216,10 +203,10 @@ class _Work:
 
     def _oauth(self, value: dict[str, Any], key: str) -> dict[str, Any]:
         """The object with the spellings of mcpd."""
-        spellings = {fold(theirs): ours for theirs, ours in client_keys().oauth.items()}
+        spellings = {client_keys.fold(theirs): ours for theirs, ours in client_keys.table().oauth.items()}
         found: dict[str, Any] = {}
         for name, each in value.items():
-            ours = spellings.get(fold(name), name)
+            ours = spellings.get(client_keys.fold(name), name)
             ours = name if ours in value else ours
             found[ours] = each.split() if ours == "scopes" and isinstance(each, str) else each
             if ours != name:
@@ -237,7 +224,7 @@ class _Work:
                 self._add("command", "command" if key == "path" else key, each)
             self.command()
             return
-        words = value if isinstance(value, list) else command_line(value)
+        words = value if isinstance(value, list) else client_keys.command_line(value)
         if words and isinstance(words[0], str):
             self.entry |= {"command": words[0], "args": [*words[1:], *args]}
             self._note("command", "understood as `command` and the first of `args`")
@@ -253,9 +240,13 @@ class _Work:
             if not isinstance(value, kind):
                 continue
             items = dict(enumerate(value, 1)) if isinstance(value, list) else value
-            odd = [f"number {at}" if kind is list else str(at) for at, each in items.items() if is_plain(each)]
+            odd = [
+                f"number {at}" if kind is list else str(at)
+                for at, each in items.items()
+                if client_keys.is_plain(each)
+            ]
             if odd:
-                plain = {at: as_text(each) for at, each in items.items()}
+                plain = {at: client_keys.as_text(each) for at, each in items.items()}
                 self.entry[key] = list(plain.values()) if kind is list else plain
                 self._note(key, f"taken as text: {', '.join(odd)}")
 
@@ -271,7 +262,7 @@ class _Work:
         for key in _TEXTS:
             if key in self.entry:
                 seen: list[str] = []
-                self.entry[key] = referring(self.entry[key], seen)
+                self.entry[key] = client_keys.referring(self.entry[key], seen)
                 if seen:
                     self._note(key, f"understood as references: {', '.join(dict.fromkeys(seen))}")
 
@@ -332,8 +323,8 @@ def normalized(raw: Mapping[str, Any]) -> Normalized:
     """A decoded configuration, as any client may have written it, in mcpd's shape. Faults stay in it."""
     normal = Normalized(dict(raw))
     for key in [key for key in raw if key not in keys(model.Config)]:
-        said = "ignored: a comment" if key.startswith(_COMMENT) else keys_beside_servers().get(key)
-        if key in SECTIONS:
+        said = "ignored: a comment" if key.startswith(_COMMENT) else client_keys.keys_beside_servers().get(key)
+        if key in client_keys.SECTIONS:
             _move_section(normal, key)
         elif said is not None:
             del normal.sections[key]

@@ -20,7 +20,6 @@ from daemon.config.model import (
     WORKSPACE,
     OAuth,
     Server,
-    ServerLimits,
     Share,
     StartMode,
     TransportType,
@@ -35,6 +34,7 @@ from daemon.config.names import (
     title_is_sound,
     tool_name_is_sound,
 )
+from daemon.config.tuning import ServerLimits
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 

@@ -21,8 +21,8 @@ from daemon import version
 from daemon.config.expand import ENV_FILE
 from daemon.config.files import files_beside
 from daemon.config.jsonc import ROOT
-from daemon.config.listen import DEFAULT_HTTP_ADDRESS, HttpListen, wrong_address
-from daemon.config.model import DEFAULT_PROFILE, LoginPlace
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, DEFAULT_PROFILE, HttpListen, wrong_address
+from daemon.config.model import LoginPlace
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve

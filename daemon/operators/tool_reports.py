@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from daemon.config.model import DEFAULT_PROFILE
+from daemon.config.listen import DEFAULT_PROFILE
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.history.event import EventKind
 from daemon.history.query import EventQuery

@@ -30,8 +30,7 @@ from daemon.upstreams.attribution import Admitted, Apart, Attribution, SizeLimit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from daemon.config.model import ServerLimits
-    from daemon.config.tuning import Timeouts
+    from daemon.config.tuning import ServerLimits, Timeouts
     from daemon.ports import CallToSend, UpstreamConnection
     from daemon.wire.requests import Exchange
 

@@ -28,7 +28,7 @@ from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER
 from daemon.wire.requests import HttpRefusal, RemoteError
 
 if TYPE_CHECKING:
-    from daemon.config.model import Timeouts
+    from daemon.config.tuning import Timeouts
     from daemon.ports import UpstreamConnection
 
 OTHERS = ("prompts", "resources")

@@ -15,7 +15,7 @@ from daemon.wire.requests import RemoteError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.config.model import Timeouts
+    from daemon.config.tuning import Timeouts
     from daemon.ports import UpstreamConnection
 
 

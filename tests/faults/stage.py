@@ -24,7 +24,8 @@ import trio
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
 from daemon.clients.audience import ConnectedClients
-from daemon.config.model import Config, Restart, Server, ServerLimits, StartMode, Timeouts
+from daemon.config.model import Config, Server, StartMode
+from daemon.config.tuning import Restart, ServerLimits, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.processes.children import Children
 from daemon.protocol import ASKED_OF_CLIENTS

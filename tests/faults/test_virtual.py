@@ -16,7 +16,8 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.config.model import Restart, Server, Timeouts, TransportType
+from daemon.config.model import Server, TransportType
+from daemon.config.tuning import Restart, Timeouts
 from daemon.errors import CallError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.states import SERVING, ServerState
 from daemon.wire.websocket import GOODBYE_SECONDS

@@ -13,7 +13,7 @@ import msgspec
 from daemon.catalog.categories import Member
 from daemon.catalog.loaded import is_anonymous, judge_in
 from daemon.catalog.permissions import annotations_of
-from daemon.config.model import DEFAULT_PROFILE
+from daemon.config.listen import DEFAULT_PROFILE
 from daemon.console.page import (
     ConsoleAction,
     ConsolePage,

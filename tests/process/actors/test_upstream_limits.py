@@ -10,7 +10,8 @@ import trio
 
 from daemon.actors.warden import Warden, too_much
 from daemon.causes import Cause, Reason
-from daemon.config.model import Server, ServerLimits, Timeouts, TransportType
+from daemon.config.model import Server, TransportType
+from daemon.config.tuning import ServerLimits, Timeouts
 from daemon.errors import Overloaded, RequestTooLarge, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.states import ServerState
 from tests.faults.stage import recording, scripted, stage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.config.model import DEFAULT_PROFILE
+from daemon.config.listen import DEFAULT_PROFILE
 from daemon.model import Kind
 from daemon.states import ServerState
 from daemon.surfaces.base import View

@@ -5,44 +5,44 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from daemon.config import listen, model
-from daemon.config.client_keys import SECTIONS, client_keys, fold, keys_beside_servers, keys_of_servers
-from daemon.config.model import Config, OAuth, Server, Timeouts, TransportType
+from daemon.config import client_keys, listen, model
+from daemon.config.model import Config, OAuth, Server, TransportType
 from daemon.config.structure import keys
+from daemon.config.tuning import Timeouts
 
-KEYS = [key for meant in client_keys().server for key in meant.keys]
+KEYS = [key for meant in client_keys.table().server for key in meant.keys]
 
 
 def test_no_key_stands_there_twice_and_none_is_ours() -> None:
-    folded = [fold(key) for key in KEYS]
+    folded = [client_keys.fold(key) for key in KEYS]
     assert len(folded) == len(set(folded))
     assert not set(folded) & {key.lower() for key in keys(Server)} - {"envfile"}
-    assert not {*SECTIONS, *keys_beside_servers()} & set(keys(Config))
+    assert not {*client_keys.SECTIONS, *client_keys.keys_beside_servers()} & set(keys(Config))
 
 
 def test_what_a_key_becomes_is_a_key_of_ours() -> None:
-    table = client_keys()
-    assert {meant.becomes for meant in table.server} - {""} <= set(keys(Server))
-    assert {meant.limits for meant in table.server} - {""} <= set(keys(Timeouts))
-    assert set(table.oauth.values()) <= set(keys(OAuth))
-    assert set(table.types.values()) <= set(TransportType)
+    client_keys.table = client_keys.table()
+    assert {meant.becomes for meant in client_keys.table.server} - {""} <= set(keys(Server))
+    assert {meant.limits for meant in client_keys.table.server} - {""} <= set(keys(Timeouts))
+    assert set(client_keys.table.oauth.values()) <= set(keys(OAuth))
+    assert set(client_keys.table.types.values()) <= set(TransportType)
 
 
 def test_a_key_means_one_thing() -> None:
-    for meant in client_keys().server:
+    for meant in client_keys.table().server:
         said = [meant.becomes, meant.limits, meant.shaped, meant.lost, meant.ignored]
         assert len(list(filter(None, said))) == 1, meant.keys
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_each_key_is_explained_in_a_sentence(key: str) -> None:
-    said = keys_of_servers()[fold(key)].sentence
+    said = client_keys.keys_of_servers()[client_keys.fold(key)].sentence
     assert said[0].isupper()
     assert said.endswith(".")
 
 
-@pytest.mark.parametrize("name", client_keys().instead)
+@pytest.mark.parametrize("name", client_keys.table().instead)
 def test_no_key_of_ours_is_listed_as_one_that_is_not_there(name: str) -> None:
     cls = {**vars(listen), **vars(model)}[name]
     assert attrs.has(cls)
-    assert not set(client_keys().instead[name]) & set(keys(cls))
+    assert not set(client_keys.table().instead[name]) & set(keys(cls))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.client_keys import client_keys, command_line, fold, referring, shaped
+from daemon.config.client_keys import command_line, fold, referring, shaped, table
 
-SHAPED = [fold(key) for meant in client_keys().server if meant.shaped for key in meant.keys]
+SHAPED = [fold(key) for meant in table().server if meant.shaped for key in meant.keys]
 
 
 @pytest.mark.parametrize("key", SHAPED)

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from daemon.config.model import Restart, ServerLimits, Timeouts
+from daemon.config.tuning import Restart, ServerLimits, Timeouts
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 

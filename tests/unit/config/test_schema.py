@@ -9,8 +9,7 @@ import attrs
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from daemon.config import model, tuning
-from daemon.config.client_keys import client_keys
+from daemon.config import client_keys, model, tuning
 from daemon.config.model import Config, Instance, Server
 from daemon.config.schema import json_schema, render
 from daemon.config.structure import keys
@@ -47,7 +46,7 @@ def test_the_schema_is_a_schema() -> None:
 def test_every_class_of_the_model_is_described_key_by_key(cls: type) -> None:
     definition = json_schema(list(SURFACES))["$defs"][cls.__name__]
     assert list(definition["properties"]) == keys(cls) + (
-        [key for meant in client_keys().server for key in meant.keys] if cls is Server else []
+        [key for meant in client_keys.table().server for key in meant.keys] if cls is Server else []
     )
     assert all(entry["description"] for entry in definition["properties"].values())
     assert definition["additionalProperties"] is False

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.client_keys import client_keys
+from daemon.config import client_keys
 from daemon.config.model import Server
 from daemon.config.structure import keys
 from daemon.config.translation import translated
@@ -136,7 +136,9 @@ JSON = st.recursive(
     max_leaves=6,
 )
 ENTRIES = st.dictionaries(
-    st.sampled_from([*(key for meant in client_keys().server for key in meant.keys), *keys(Server), "oauth"])
+    st.sampled_from(
+        [*(key for meant in client_keys.table().server for key in meant.keys), *keys(Server), "oauth"]
+    )
     | st.text(max_size=6),
     JSON,
     max_size=8,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.causes import Reason
-from daemon.config.model import Restart, RestartType
+from daemon.config.tuning import Restart, RestartType
 from daemon.states import ServerState
 from daemon.supervision.backoff import Backoff, Ending, Run, Streak, is_stable, judge, wants_restart
 

@@ -8,7 +8,8 @@ import msgspec
 import trio
 import trio.testing
 
-from daemon.config.model import Server, Timeouts
+from daemon.config.model import Server
+from daemon.config.tuning import Timeouts
 from daemon.upstreams.admission import Admission, keep_expiring
 from daemon.upstreams.transports.raw import RawConnection
 from daemon.wire.outbox import Outbox

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.model import ServerLimits
+from daemon.config.tuning import ServerLimits
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamLost, UpstreamUnavailable
 from daemon.ports import CallToSend, OwnCall
 from daemon.protocol import ASKED_OF_CLIENTS, CLIENT_CAPABILITIES

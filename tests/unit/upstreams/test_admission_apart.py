@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from daemon.config.model import ServerLimits
+from daemon.config.tuning import ServerLimits
 from daemon.errors import Overloaded
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.attribution import Apart

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
-from daemon.config.model import Timeouts
+from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamTimeout
 from daemon.model import Era
 from daemon.upstreams.keepalive import Keepalive

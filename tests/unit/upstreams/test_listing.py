@@ -11,7 +11,8 @@ import trio
 import trio.testing
 
 from daemon.causes import HEALTHY, Reason
-from daemon.config.model import Server, Timeouts
+from daemon.config.model import Server
+from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import DefinitionsListed
 from daemon.safety.redact import Redactor

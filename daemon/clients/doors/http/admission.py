@@ -19,8 +19,8 @@ from loguru import logger
 
 from daemon.clients.doors.http.asgi import is_own_page
 from daemon.clients.doors.http.exchange import Refusal
-from daemon.config.listen import is_loopback, numeric, split_authority
-from daemon.config.model import DEFAULT_PROFILE, PORTS
+from daemon.config.listen import DEFAULT_PROFILE, is_loopback, numeric, split_authority
+from daemon.config.model import PORTS
 from daemon.kit.wording import quoted
 from daemon.safety.escape import visible
 

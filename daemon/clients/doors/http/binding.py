@@ -10,8 +10,7 @@ import os
 import socket
 from pathlib import Path
 
-from daemon.config.listen import DEFAULT_HTTP_ADDRESS, numeric, split_authority
-from daemon.config.model import MAX_PORT
+from daemon.config.listen import DEFAULT_HTTP_ADDRESS, MAX_PORT, numeric, split_authority
 from daemon.errors import ConfigError, Fault
 from daemon.kit.wording import quoted
 from daemon.processes import proc

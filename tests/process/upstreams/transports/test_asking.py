@@ -18,7 +18,8 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed
 
-from daemon.config.model import ServerLimits, TransportType
+from daemon.config.model import TransportType
+from daemon.config.tuning import ServerLimits
 from daemon.model import Era
 from daemon.upstreams.admission import Admission
 from daemon.upstreams.attribution import Apart

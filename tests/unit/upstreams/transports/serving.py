@@ -16,7 +16,8 @@ from mcp.server.lowlevel import Server as SdkServer
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
-from daemon.config.model import Server, ServerLimits, Timeouts, TransportType
+from daemon.config.model import Server, TransportType
+from daemon.config.tuning import ServerLimits, Timeouts
 from daemon.model import Era, Kind
 from daemon.processes.children import Children
 from daemon.protocol import ASKED_OF_CLIENTS, IDENTITY, LOG_MESSAGE, MODERN_VERSION
