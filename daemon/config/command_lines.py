@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import shlex
 from functools import cache
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -86,7 +86,7 @@ def started(words: Sequence[str], depth: int = 0) -> Iterator[Words]:
         yield (name, *rest)
         return
     for each in inner:
-        yield from started(_behind_assignments(each), depth + 1)
+        yield from started(list(dropwhile(_ASSIGNED.fullmatch, each)), depth + 1)
 
 
 def behind_options(words: Sequence[str], valued: Collection[str]) -> Sequence[str]:
@@ -97,11 +97,6 @@ def behind_options(words: Sequence[str], valued: Collection[str]) -> Sequence[st
             return words[at + 1 :]
         at += 2 if words[at] in valued else 1
     return words[at:]
-
-
-def _behind_assignments(words: Sequence[str]) -> Sequence[str]:
-    first = next((at for at, word in enumerate(words) if not _ASSIGNED.fullmatch(word)), len(words))
-    return words[first:]
 
 
 def _behind_env(words: Sequence[str]) -> Sequence[str]:

@@ -129,7 +129,7 @@ ENV_FILE = "env"
 
 _FORMS = "write ${VAR}, ${VAR:-default}, ${file:PATH} or ${credential:NAME}; $${ is a literal ${"
 
-_EXPANDED = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth")
+SERVER_KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "oauth")
 """The keys of a server in which references are looked up."""
 
 _OF_HOME = ("command", "args", "cwd")
@@ -138,7 +138,7 @@ _OF_HOME = ("command", "args", "cwd")
 _OF_WORKSPACES = ("command", "args", "env", "cwd")
 """Those in which ${workspace} may stand: what a process is started with."""
 
-_EXPANDED_OF_HTTP = ("tokens", "tls")
+HTTP_KEYS = ("tokens", "tls")
 """Those of `listen.http`."""
 
 
@@ -213,8 +213,9 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded
         if from_outside:
             substituted.append(value)
         body = (match["body"] or "").removeprefix("env:")
-        apart = _is_kept_apart(body, sources)
-        if body and (apart or names_credential(body.partition(":")[0]) or not is_setting(value)):
+        name = body.partition(":")[0]
+        apart = name in _KEPT_APART or (name in sources.kept and name not in sources.environ)
+        if body and (apart or names_credential(name) or not is_setting(value)):
             credentials.append(value)
         if apart:
             credentials.extend(text for _, text in nested(value))
@@ -227,12 +228,6 @@ def expand(text: str, sources: Sources, *, workspaces: bool = False) -> Expanded
         credentials=tuple(credentials),
         problems=tuple(problems),
     )
-
-
-def _is_kept_apart(body: str, sources: Sources) -> bool:
-    """Whether a reference is to a place that holds only secrets."""
-    name = body.partition(":")[0]
-    return name in _KEPT_APART or (name in sources.kept and name not in sources.environ)
 
 
 def _look_up(match: re.Match[str], sources: Sources) -> tuple[str, bool]:
@@ -327,10 +322,6 @@ def _input(name: str, sources: Sources) -> str:
     )
 
 
-def _env(body: str, sources: Sources) -> str:
-    return _variable(body, sources)[0]
-
-
 _WORKSPACES = {"workspace", "workspaceFolder", "workspaceRoot"}
 """Clients' words for the directory that a client works in."""
 
@@ -352,35 +343,25 @@ _LOOK_UPS: Mapping[str, Callable[[str, Sources], str]] = {
     "file": _file,
     "credential": _credential,
     "input": _input,
-    "env": _env,
+    "env": lambda body, sources: _variable(body, sources)[0],
 }
 
 
 _KEPT_APART = frozenset({"file", "credential"})
-"""Kinds of references to places that hold only secrets."""
+"""Kinds of references to places that hold only secrets, as the file `env` does."""
 
 
-def expand_server(
-    raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
+def expand_entry(
+    raw: Mapping[str, Any],
+    trail: str,
+    sources: Sources,
+    faults: list[Fault],
+    keys: Collection[str] = SERVER_KEYS,
 ) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
-    """A server's entry with its references resolved, their values, and which of those are credentials.
+    """An entry with the references in some keys resolved, their values, and which of those are credentials.
 
     Values may have any type here; `structure` reports wrong ones later.
     """
-    return _expand_keys(raw, _EXPANDED, trail, sources, faults)
-
-
-def expand_http(
-    raw: Mapping[str, Any], trail: str, sources: Sources, faults: list[Fault]
-) -> tuple[dict[str, Any], frozenset[str]]:
-    """The section `listen.http` with its references resolved, and their values."""
-    expanded, found, _ = _expand_keys(raw, _EXPANDED_OF_HTTP, trail, sources, faults)
-    return expanded, found
-
-
-def _expand_keys(
-    raw: Mapping[str, Any], keys: Collection[str], trail: str, sources: Sources, faults: list[Fault]
-) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
     found: set[str] = set()
     credentials: set[str] = set()
 

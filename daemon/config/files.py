@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.config.expand import ENV_FILE, read_env, read_file
-from daemon.config.jsonc import ROOT, below, decode, placed
+from daemon.config.jsonc import ROOT, below, decode, is_within, placed
 from daemon.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -172,9 +172,9 @@ class ProfileFiles:
     def _placed(self, fault: Fault) -> Fault:
         for name in self.profiles:
             trail = below(below(ROOT, "profiles"), name)
-            rest = fault.path.removeprefix(trail)
-            if fault.path.startswith(trail) and rest[:1] in {"", ".", "["}:
-                (within,) = placed([attrs.evolve(fault, path=f"{ROOT}{rest}")], self.texts[name])
+            if is_within(fault.path, trail):
+                inner = attrs.evolve(fault, path=f"{ROOT}{fault.path.removeprefix(trail)}")
+                (within,) = placed([inner], self.texts[name])
                 return attrs.evolve(within, path=f"{_place(name)} {within.path}")
         return fault
 
@@ -228,24 +228,20 @@ def _read(path: Path, found: ProfileFiles) -> None:
             return
         content = _content(path)
         if content is None:
-            found.faults.append(
-                Fault(path=place, message="this is no regular file: put the profile's own here")
-            )
+            message = "this is no regular file: put the profile's own here"
+        elif len(content) > MAX_BYTES:
+            message = f"larger than {MAX_BYTES // 1024} KiB: this is no profile"
+        else:
+            found.put(path, content.decode())
             return
-        if len(content) > MAX_BYTES:
-            found.faults.append(
-                Fault(path=place, message=f"larger than {MAX_BYTES // 1024} KiB: this is no profile")
-            )
-            return
-        text = content.decode()
-        found.put(path, text)
     except OSError as error:
-        found.faults.append(Fault(path=place, message=f"cannot be read: {error.strerror}"))
+        message = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:
-        found.faults.append(Fault(path=place, message="this is not UTF-8: save the file as UTF-8"))
+        message = "this is not UTF-8: save the file as UTF-8"
     except ConfigError as error:
-        odd = list(error.faults)
-        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in odd]
+        found.faults += [attrs.evolve(fault, path=f"{place} {fault.path}") for fault in error.faults]
+        return
+    found.faults.append(Fault(path=place, message=message))
 
 
 def _content(path: Path) -> bytes | None:

@@ -119,8 +119,10 @@ def _regex_problem(pattern: str) -> str:
     except UnicodeEncodeError:
         return "this regex holds half a character (an unpaired surrogate)"
     except re2.error as error:
+        text = error.args[0] if error.args else error
+        plain = text.decode(errors="replace") if isinstance(text, bytes) else text
         return (
-            f"this regex does not compile: {_plain(error)}. Lookaround, back-references and counts"
+            f"this regex does not compile: {plain}. Lookaround, back-references and counts"
             " over 1,000 are not supported (RE2)"
         )
     return ""
@@ -142,8 +144,3 @@ def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     return re2.compile(pattern[1:-1], options)
-
-
-def _plain(error: Exception) -> str:
-    text = error.args[0] if error.args else error
-    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from daemon.config import client_keys
-from daemon.config.expand import Sources, expand_http, expand_server, read_file, with_env_file
+from daemon.config.expand import HTTP_KEYS, Sources, expand_entry, read_file, with_env_file
 from daemon.config.files import EnvFile, ProfileFiles, at_once, open_to_others, read_beside, read_env_beside
 from daemon.config.jsonc import ROOT, below, decode, outward, placed
 from daemon.config.listen import DEFAULT_PROFILE, Tls
@@ -313,7 +313,9 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     categories = _read_all(Category, raw, "categories", faults)
     profiles = {DEFAULT_PROFILE: Profile(name=DEFAULT_PROFILE), **_read_all(Profile, raw, "profiles", faults)}
     rest = {key: value for key, value in raw.items() if key not in {*_SECTIONS, "$schema"}}
-    for name in [name for name, value in rest.items() if name not in keys(Config) and _is_server(value)]:
+    for name in [name for name in rest if name not in keys(Config)]:
+        if not isinstance(rest[name], dict) or rest[name].keys().isdisjoint({"command", "url"}):
+            continue
         written = f'this is a server: write it within "mcpServers": {{"{name[:MAX_QUOTED]}": {{...}}}}'
         faults.append(Fault(path=below(ROOT, name), message=written))
         del rest[name]
@@ -321,20 +323,16 @@ def _read_config(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     return attrs.evolve(config, mcp_servers=servers, categories=categories, profiles=profiles)
 
 
-def _is_server(value: object) -> bool:
-    return isinstance(value, dict) and not value.keys().isdisjoint({"command", "url"})
-
-
 def _read_rest(raw: Raw, sources: Sources, faults: list[Fault]) -> Config:
     """What stands beside servers, categories and profiles."""
     listen, found = raw.get("listen"), frozenset[str]()
     if isinstance(listen, dict) and isinstance(listen.get("http"), dict):
         trail = below(below(ROOT, "listen"), "http")
-        expanded, found = expand_http(listen["http"], trail, sources, faults)
+        expanded, found, _ = expand_entry(listen["http"], trail, sources, faults, HTTP_KEYS)
         raw = {**raw, "listen": {**listen, "http": expanded}}
     if isinstance(raw.get("state"), dict):
         # The password of a database comes from outside, as that of a server does; `state_url` redacts it.
-        state, _, _ = expand_server(raw["state"], below(ROOT, "state"), sources, faults)
+        state, _, _ = expand_entry(raw["state"], below(ROOT, "state"), sources, faults)
         raw = {**raw, "state": state}
     config = _with_key(read(Config, raw, ROOT, faults) or Config(), sources)
     http = config.listen.http
@@ -364,7 +362,7 @@ def _read_server(name: str, raw: object, sources: Sources, faults: list[Fault]) 
     if isinstance(raw, dict):
         # A disabled server may refer to variables that are not set yet.
         if raw.get("enabled") is not False:
-            raw, found, credentials = expand_server(raw, trail, sources, faults)
+            raw, found, credentials = expand_entry(raw, trail, sources, faults)
             raw, more = with_env_file(raw, trail, sources, faults)
             found |= more
         kind = raw.get("type", infer_type(raw))

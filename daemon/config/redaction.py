@@ -23,7 +23,6 @@ from daemon.safety.shapes import SHORTEST, nested, tokens
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from daemon.config.listen import AccessToken
     from daemon.config.model import Config, Server
 
 
@@ -317,11 +316,7 @@ def _of_daemon(config: Config) -> Iterator[tuple[str, bool]]:
     yield from _judged(passwords(config.state.url or ""), named=True)
     tokens = config.listen.http.tokens if config.listen.http else None
     # However it looks: it opens the daemon, and is too long to be in a text by chance.
-    yield from ((value, False) for value in ([tokens] if isinstance(tokens, str) else _values(tokens)))
-
-
-def _values(tokens: Iterable[AccessToken] | None) -> list[str]:
-    return [token.value for token in tokens or ()]
+    yield from [(tokens, False)] if isinstance(tokens, str) else ((each.value, False) for each in tokens or ())
 
 
 def _of_server(server: Server) -> Iterator[tuple[str, bool]]:

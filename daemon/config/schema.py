@@ -93,7 +93,7 @@ def _object(cls: type, definitions: Schema) -> Schema:
             properties[key]["propertyNames"] = _KEYS[field.name]
         if field.default is attrs.NOTHING:
             required.append(key)
-        elif not _inferred(cls, field.name):
+        elif (cls, key) != (Server, "type"):  # it is inferred from other keys
             properties[key] |= _default(field.default)
     schema: Schema = {"title": cls.__name__, "description": inspect.getdoc(cls), "type": "object"}
     schema |= {"properties": properties, "additionalProperties": False}
@@ -148,11 +148,6 @@ def _bounded(schema: Schema, bounds: tuple[Any, ...]) -> Schema:
             case OrText(pattern=pattern):
                 schema = {"anyOf": [schema, {"type": "string", "pattern": f"^(?:{pattern})$"}]}
     return schema
-
-
-def _inferred(cls: type, name: str) -> bool:
-    """Whether an absent key is inferred from others instead of taking the field's default."""
-    return cls is Server and name == "type"
 
 
 def _default(value: Any) -> Schema:

@@ -364,7 +364,9 @@ def reference_problems(
         if message is not None:
             yield here, message
         elif key in seen:
-            yield here, _repeated(name, seen[key])
+            earlier = seen[key]
+            what = "stands here twice" if name == earlier else f"is the same tool as {quoted(earlier)}"
+            yield here, f"{quoted(name)} {what}: keep one of them"
         else:
             seen[key] = name
 
@@ -380,12 +382,6 @@ def _wrong_reference(
     if not tool_name_is_sound(reference.tool):
         return "a tool's name is 1 to 128 bytes of printable characters"
     return None
-
-
-def _repeated(name: str, earlier: str) -> str:
-    if name == earlier:
-        return f"{quoted(name)} stands here twice: keep one of them"
-    return f"{quoted(name)} is the same tool as {quoted(earlier)}: keep one of them"
 
 
 def _unknown_server(name: str, servers: Collection[str]) -> str:

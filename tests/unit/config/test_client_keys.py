@@ -21,11 +21,11 @@ def test_no_key_stands_there_twice_and_none_is_ours() -> None:
 
 
 def test_what_a_key_becomes_is_a_key_of_ours() -> None:
-    client_keys.table = client_keys.table()
-    assert {meant.becomes for meant in client_keys.table.server} - {""} <= set(keys(Server))
-    assert {meant.limits for meant in client_keys.table.server} - {""} <= set(keys(Timeouts))
-    assert set(client_keys.table.oauth.values()) <= set(keys(OAuth))
-    assert set(client_keys.table.types.values()) <= set(TransportType)
+    table = client_keys.table()
+    assert {meant.becomes for meant in table.server} - {""} <= set(keys(Server))
+    assert {meant.limits for meant in table.server} - {""} <= set(keys(Timeouts))
+    assert set(table.oauth.values()) <= set(keys(OAuth))
+    assert set(table.types.values()) <= set(TransportType)
 
 
 def test_a_key_means_one_thing() -> None:

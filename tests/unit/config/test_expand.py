@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.config.expand import MAX_FILE, Sources, expand, expand_server, read_file
+from daemon.config.expand import MAX_FILE, Sources, expand, expand_entry, read_file
 from daemon.config.model import WORKSPACE
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_what_a_reference_stands_for_is_a_credential_by_its_kind_its_name_or_its
 def test_a_path_that_no_file_can_have_is_a_fault_of_its_place(path: str) -> None:
     faults: list[Fault] = []
     sources = Sources(environ={}, base=Path("/"), read_file=read_file)
-    expand_server({"command": "x", "env": {"A": f"${{file:{path}}}"}}, "$.s", sources, faults)
+    expand_entry({"command": "x", "env": {"A": f"${{file:{path}}}"}}, "$.s", sources, faults)
     (fault,) = faults
     assert fault.path == "$.s.env.A"
     assert "holds a NUL or half a character" in fault.message
@@ -158,7 +158,7 @@ def test_each_problem_has_the_path_of_its_text() -> None:
         "description": "${G}",
         "timeouts": {"call": "${H}"},
     }
-    expand_server(raw, "$.s", SOURCES, faults)
+    expand_entry(raw, "$.s", SOURCES, faults)
     assert [fault.path for fault in faults] == [
         "$.s.command",
         "$.s.args[1]",
@@ -172,7 +172,7 @@ def test_each_problem_has_the_path_of_its_text() -> None:
 def test_values_of_the_wrong_type_are_left_to_others() -> None:
     faults: list[Fault] = []
     raw = {"command": 3, "args": "${TOKEN}", "env": None}
-    assert expand_server(raw, "$.s", SOURCES, faults) == (
+    assert expand_entry(raw, "$.s", SOURCES, faults) == (
         {"command": 3, "args": "s3cr3t", "env": None},
         frozenset({"s3cr3t"}),
         frozenset({"s3cr3t"}),
