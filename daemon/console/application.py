@@ -22,7 +22,7 @@ from starlette.routing import Match, Route
 
 from daemon.console.access import Notice, cookie_in, refuse_foreign, refuse_foreign_form, secured, set_cookie
 from daemon.console.live import Snapshot
-from daemon.console.page import Fragment, Viewer
+from daemon.console.page import Viewer, part
 from daemon.console.rendering import Rendering, sent, sent_in_json
 from daemon.console.table import ACTIONS, PAGES
 from daemon.errors import McpdError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from daemon.console.access import ConsoleSession, ConsoleSessions
     from daemon.console.live import LiveView, Views
-    from daemon.console.page import ConsoleAction, ConsolePage
+    from daemon.console.page import ConsoleAction, ConsolePage, Fragment
     from daemon.operators.base import OperatorContext
 
     Tell = Callable[[str], Awaitable[None]]
@@ -346,8 +346,8 @@ def _masthead(context: OperatorContext) -> Fragment:
     """How many servers are of use, as `mcpd status` counts them, and how many are switched off."""
     servers = context.catalog.servers.values()
     off = sum(entry.disabled for entry in servers)
-    values = {"available": sum(entry.of_use for entry in servers), "total": len(servers), "off": off}
-    return Fragment(id="servers-available", template="masthead.html", values=values)
+    available = sum(entry.of_use for entry in servers)
+    return part("servers-available", "masthead", available=available, total=len(servers), off=off)
 
 
 class LiveStreams:

@@ -23,9 +23,7 @@ from daemon.kit.mailbox import Watch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from daemon.console.page import Fragment
-
-    Holders = Mapping[str, Sequence[Fragment]]
+    from daemon.console.page import Fragment, Holders
 
 EVERY_SECONDS = 1.0
 """Seconds between two computations of a view: as often as a person reads. Where only calls are made, which may

@@ -7,7 +7,7 @@ made of them and nothing about what changes when (`live`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 import attrs
@@ -75,6 +75,15 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     in seconds, belongs in here; give a time, which the template shows with `since`."""
 
 
+Holders: TypeAlias = "Mapping[str, Sequence[Fragment]]"
+"""The fragments of a page in order, by the id of the element that holds them."""
+
+
+def part(name: str, template: str = "", /, **values: object) -> Fragment:
+    """The fragment with an id and these values; its template, without `.html`, is named as it unless given."""
+    return Fragment(id=name, template=f"{template or name.replace('-', '_')}.html", values=values)
+
+
 @attrs.frozen(kw_only=True)
 class ConsolePage:
     """A page of the console."""
@@ -86,7 +95,7 @@ class ConsolePage:
     template: str
     """The template of what stands around its fragments, relative to `templates/`; extends `layout.html`. Where
     `fragments("ID")` stands in it, those of the holder with that id are drawn, inside an element with it."""
-    fragments: Callable[[Viewer], Awaitable[Mapping[str, Sequence[Fragment]]]]
+    fragments: Callable[[Viewer], Awaitable[Holders]]
     """Its fragments in order, by the id of the element that holds them. Raises `McpdError` if there is none."""
     calls_every: float | None = 5.0
     """Seconds between two computations while calls are made and nothing else happens, so that those who look

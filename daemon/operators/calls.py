@@ -248,7 +248,7 @@ class CancelParams(msgspec.Struct):
     """The number that `calls` shows it by."""
 
 
-async def cancel(context: OperatorContext, params: CancelParams) -> dict[str, object]:
+async def cancel(context: OperatorContext, params: CancelParams) -> dict[str, CallInFlight]:
     """End a call: its server is told (MCP, cancellation), its client gets an error, nothing is sent again.
 
     Raises:

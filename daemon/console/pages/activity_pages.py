@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daemon.console.page import (
     ConsoleAction,
     ConsolePage,
-    Fragment,
     element_id,
+    part,
     steady,
     with_query,
 )
@@ -20,13 +20,13 @@ from daemon.errors import InvalidArguments
 from daemon.history.event import MAY_BE_BAD, Event, EventKind
 from daemon.history.wording import NAMED
 from daemon.kit.wording import DAY
-from daemon.operators.calls import CALLS, CANCEL, CallsParams, CancelParams
+from daemon.operators.calls import CallsParams, CancelParams, calls, cancel
 from daemon.operators.events import condensed, recent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from daemon.console.page import Viewer
+    from daemon.console.page import Fragment, Holders, Viewer
     from daemon.operators.base import OperatorContext
 
 
@@ -41,7 +41,7 @@ LONGEST_NUMBER = 6
 """Digits of a page's number: there are no such pages, and Python refuses to read a number of thousands."""
 
 
-async def _calls_shown(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _calls_shown(viewer: Viewer) -> Holders:
     wanted = {name: viewer.query.get(name, "") for name in ("server", "session", "errors")}
     number = _page_number(viewer.query.get("page", ""))
     params = CallsParams(
@@ -50,37 +50,42 @@ async def _calls_shown(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         errorsOnly=bool(wanted["errors"]),
         limit=KEPT,
     )
-    report: Any = await CALLS.run(viewer.context, params)
+    report = await calls(viewer.context, params)
     ended = report["recent"][::-1]
     shown = ended[(number - 1) * SHOWN : number * SHOWN]
     pages = min(LAST_PAGE, max(1, -(-len(ended) // SHOWN)))
     return {
-        "calls-filter": [_calls_filter(viewer, wanted)],
+        "calls-filter": [
+            part("calls-wanted", "calls_filter", servers=[*viewer.context.catalog.servers], **wanted)
+        ],
         "calls-notes": [
-            Fragment(
-                id="calls-summary",
-                template="calls_summary.html",
-                values={
-                    "waiting": len(report["inFlight"]) + report["inFlightMore"],
-                    "ended": len(ended),
-                    "failed": sum(each["outcome"] != "ok" for each in ended),
-                    "filtered": any(wanted.values()),
-                    "kept": KEPT,
-                },
+            part(
+                "calls-summary",
+                waiting=len(report["inFlight"]) + report["inFlightMore"],
+                ended=len(ended),
+                failed=sum(each["outcome"] != "ok" for each in ended),
+                filtered=any(wanted.values()),
+                kept=KEPT,
             )
         ],
-        "in-flight": [_under_way(each, may_change=viewer.may_change) for each in report["inFlight"][:SHOWN]],
-        "ended": [_ended(each) for each in shown],
+        "in-flight": [
+            part(
+                f"waiting-{each['id']}",
+                "calls_waiting",
+                call=steady(each, "ageSeconds"),
+                may_change=viewer.may_change,
+            )
+            for each in report["inFlight"][:SHOWN]
+        ],
+        "ended": [part(f"call-{each['number']}", "calls_row", call=each) for each in shown],
         "calls-pages": [
-            Fragment(
-                id="calls-pager",
-                template="calls_pages.html",
-                values={
-                    "number": number,
-                    "pages": pages,
-                    "newer": with_query("/calls", **wanted, page=number - 1) if number > 1 else "",
-                    "older": with_query("/calls", **wanted, page=number + 1) if number < pages else "",
-                },
+            part(
+                "calls-pager",
+                "calls_pages",
+                number=number,
+                pages=pages,
+                newer=with_query("/calls", **wanted, page=number - 1) if number > 1 else "",
+                older=with_query("/calls", **wanted, page=number + 1) if number < pages else "",
             )
         ],
     }
@@ -100,27 +105,11 @@ def _page_number(written: str) -> int:
     return min(max(int(written), 1), LAST_PAGE) if sound else 1
 
 
-def _calls_filter(viewer: Viewer, wanted: Mapping[str, str]) -> Fragment:
-    servers = [*viewer.context.catalog.servers]
-    return Fragment(id="calls-wanted", template="calls_filter.html", values={"servers": servers, **wanted})
-
-
-def _under_way(call: Mapping[str, Any], *, may_change: bool) -> Fragment:
-    values = {"call": steady(call, "ageSeconds"), "may_change": may_change}
-    return Fragment(id=element_id("waiting", str(call["id"])), template="calls_waiting.html", values=values)
-
-
-def _ended(call: Mapping[str, Any]) -> Fragment:
-    element = element_id("call", str(call["number"]))
-    return Fragment(id=element, template="calls_row.html", values={"call": call})
-
-
 async def _cancel(viewer: Viewer, _fields: Mapping[str, str]) -> str:
     written = viewer.path.get("id", "")
     if not (written.isascii() and written.isdecimal() and len(written) <= 18):  # noqa: PLR2004 - digits of an int64
         raise InvalidArguments("a call is named by its number")
-    report: Any = await CANCEL.run(viewer.context, CancelParams(id=int(written)))
-    call = report["call"]
+    call = (await cancel(viewer.context, CancelParams(id=int(written))))["call"]
     where = f"{call['server']}/{call['tool']}" if call["server"] else call["tool"]
     return f"Call {call['id']} of {where} is cancelled; its client is told."
 
@@ -152,12 +141,11 @@ _KINDS: Mapping[str, frozenset[EventKind]] = {
 """What can be chosen, and which kinds of events that are."""
 
 
-async def _events_shown(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _events_shown(viewer: Viewer) -> Holders:
     wanted = {name: viewer.query.get(name, "") for name in ("server", "session", "what", "since", "until")}
     if wanted["what"] not in _KINDS:
         raise InvalidArguments(f"what is wanted is one of {', '.join(filter(None, _KINDS))}, or nothing")
     only_bad = wanted["what"] == "wrong"
-    most = LOOKED_AT
     found = await recent(
         viewer.context,
         server=wanted["server"] or None,
@@ -165,23 +153,26 @@ async def _events_shown(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
         since=_moment(wanted["since"], 0.0),
         until=_moment(wanted["until"], math.inf),
         kinds=_KINDS[wanted["what"]],
-        limit=most,
+        limit=LOOKED_AT,
     )
     fitting = [event for event in reversed(condensed(found)) if event.is_bad or not only_bad]
-    rest = fitting[EVENTS_SHOWN:] or (found[:1] if len(found) == most else [])
+    rest = fitting[EVENTS_SHOWN:] or (found[:1] if len(found) == LOOKED_AT else [])
     return {
         "events-filter": [_events_filter(viewer, wanted)],
-        "events": [_row(viewer.context, event) for event in fitting[:EVENTS_SHOWN]],
+        "events": [
+            part(
+                element_id("event", event.life, str(event.number)), "events_row", **told(viewer.context, event)
+            )
+            for event in fitting[:EVENTS_SHOWN]
+        ],
         "events-pages": [
-            Fragment(
-                id="events-pager",
-                template="events_pages.html",
-                values={
-                    "none": not fitting,
-                    "zone": time.strftime("%Z"),
-                    "newest": with_query("/events", **{**wanted, "until": ""}) if wanted["until"] else "",
-                    "older": with_query("/events", **{**wanted, "until": repr(rest[0].at)}) if rest else "",
-                },
+            part(
+                "events-pager",
+                "events_pages",
+                none=not fitting,
+                zone=time.strftime("%Z"),
+                newest=with_query("/events", **{**wanted, "until": ""}) if wanted["until"] else "",
+                older=with_query("/events", **{**wanted, "until": repr(rest[0].at)}) if rest else "",
             )
         ],
     }
@@ -200,14 +191,11 @@ async def changes(context: OperatorContext) -> Fragment:
         kinds=_KINDS["tools"],
         limit=CHANGES + 1,
     )
-    return Fragment(
-        id="tools-changes",
-        template="tools_changes.html",
-        values={
-            "days": CHANGED_DAYS,
-            "changes": [told(context, event) for event in found[::-1][:CHANGES]],
-            "more": with_query("/events", what="tools") if len(found) > CHANGES else "",
-        },
+    return part(
+        "tools-changes",
+        days=CHANGED_DAYS,
+        changes=[told(context, event) for event in found[::-1][:CHANGES]],
+        more=with_query("/events", what="tools") if len(found) > CHANGES else "",
     )
 
 
@@ -252,9 +240,7 @@ def _events_filter(viewer: Viewer, wanted: Mapping[str, str]) -> Fragment:
     if wanted["server"] and wanted["server"] not in servers:
         servers.append(wanted["server"])  # One that is gone has a history, too.
     fields = {name: _field(wanted[name]) for name in ("since", "until")}
-    return Fragment(
-        id="events-wanted", template="events_filter.html", values={**wanted, **fields, "servers": servers}
-    )
+    return part("events-wanted", "events_filter", servers=servers, **{**wanted, **fields})
 
 
 def _field(text: str) -> str:
@@ -264,8 +250,3 @@ def _field(text: str) -> str:
         return "" if math.isnan(at) else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
     except (ValueError, OverflowError, OSError):
         return ""
-
-
-def _row(context: OperatorContext, event: Event) -> Fragment:
-    element = element_id("event", event.life, str(event.number))
-    return Fragment(id=element, template="events_row.html", values=told(context, event))

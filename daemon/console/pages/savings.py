@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.console.charts import Chart, Quantity, bars, lines
-from daemon.console.page import ConsolePage, Fragment, element_id, session_page
+from daemon.console.page import ConsolePage, element_id, part, session_page
 from daemon.counting.summary import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED, in_all
 from daemon.counting.tally import OTHER, tokens_in
 from daemon.kit.wording import BYTES_PER_TOKEN, DAY, HOUR, MINUTE
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from daemon.console.page import Viewer
+    from daemon.console.page import Fragment, Holders, Viewer
     from daemon.operators.base import OperatorContext
 
 
@@ -56,7 +56,7 @@ Counts = dict[str, list[float | None]]
 """What was counted in each part, by name; None: nothing was running that could count."""
 
 
-async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _fragments(viewer: Viewer) -> Holders:
     context = viewer.context
     word = viewer.query.get("span", USUAL)
     word = word if word in SPANS else USUAL
@@ -67,18 +67,16 @@ async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
     drawn = {name: draw(moments, counts, span) for name, draw in _CHARTS.items()}
     return {
         "savings-spans": [
-            Fragment(
-                id="savings-span",
-                template="savings_spans.html",
-                values={"now": word, "spans": [(each, about.title) for each, about in SPANS.items()]},
+            part(
+                "savings-span",
+                "savings_spans",
+                now=word,
+                spans=[(each, about.title) for each, about in SPANS.items()],
             )
         ],
-        "savings-sums": [Fragment(id="savings-sum", template="savings_sums.html", values=_sums(context))],
+        "savings-sums": [part("savings-sum", "savings_sums", **_sums(context))],
         "savings-charts": [
-            Fragment(
-                id=f"chart-of-{name}", template="savings_chart.html", values={"name": name, "chart": chart}
-            )
-            for name, chart in drawn.items()
+            part(f"chart-of-{name}", "savings_chart", name=name, chart=chart) for name, chart in drawn.items()
         ],
         "savings-surfaces": _surfaces(context),
         "savings-clients": _clients(counted),
@@ -231,15 +229,13 @@ def _clients(counted: Hours) -> list[Fragment]:
                 sums[at] += sum(count for _at, count in hours)
     known = sorted(found.items(), key=lambda each: each[1][1] - each[1][0])
     return [
-        Fragment(
-            id=element_id("client", name),
-            template="savings_client.html",
-            values={
-                "element": element_id("client", name),
-                "name": "" if name == OTHER else name,
-                "spared": spared,
-                "instead": instead,
-            },
+        part(
+            element_id("client", name),
+            "savings_client",
+            element=element_id("client", name),
+            name="" if name == OTHER else name,
+            spared=spared,
+            instead=instead,
         )
         for name, (spared, instead) in known[:CLIENTS]
     ]
@@ -264,4 +260,4 @@ def _connections(context: OperatorContext) -> list[Fragment]:
 
 
 def _row(element: str, values: Mapping[str, object]) -> Fragment:
-    return Fragment(id=element, template="savings_row.html", values={"element": element, **values})
+    return part(element, "savings_row", element=element, **values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,8 +16,8 @@ from daemon.console.charts import TELLING, Band, Chart, Quantity, bands, known, 
 from daemon.console.page import (
     ConsoleAction,
     ConsolePage,
-    Fragment,
     element_id,
+    part,
     steady,
     with_query,
 )
@@ -24,12 +25,13 @@ from daemon.history.event import EventKind
 from daemon.kit.wording import counted
 from daemon.operators.calls import in_flight
 from daemon.operators.events import LOOKED_AT, for_people, recent
-from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT, LoginAnswerParams, LoginParams, LogoutParams
-from daemon.operators.logs import LOGS, LogsParams
-from daemon.operators.server_changes import REFRESH, RESTART, RefreshParams, RestartParams
+from daemon.operators.login import LoginAnswerParams, LoginParams, LogoutParams, login, login_answer, logout
+from daemon.operators.logs import LogsParams, logs
+from daemon.operators.report_words import oddities
+from daemon.operators.server_changes import RefreshParams, RestartParams, refresh, restart
 from daemon.operators.status import failures
 from daemon.operators.status_servers import next_try, server_status
-from daemon.operators.switch import SWITCH, SwitchParams
+from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark
 from daemon.states import WELL, WORST_FIRST, ServerState
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from daemon.console.page import Viewer
+    from daemon.console.page import Fragment, Holders, Viewer
     from daemon.operators.base import OperatorContext
 
 
@@ -54,7 +56,7 @@ _PASSING = ("nextRetryInMs", "pings", "stderr", "rssBytes", "idleMs")
 """What of a server's status differs at each look, or is shown elsewhere."""
 
 
-def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int]) -> dict[str, Any]:
+def server_facts(context: OperatorContext, name: str, memory: Mapping[int, int]) -> Any:
     """What the list of servers and the page of a server have in common: its status, steadied.
 
     Args:
@@ -104,25 +106,22 @@ STEP = 60
 _RANK = {state: rank for rank, state in enumerate(WORST_FIRST)}
 
 
-async def _of_all(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _of_all(viewer: Viewer) -> Holders:
     context = viewer.context
     names = shown(context, viewer.query)
     memory = await memory_now(context)
     # As of now: a reload may have removed some meanwhile.
     rows = [
-        Fragment(
-            id=element_id("server", name),
-            template="servers_row.html",
-            values={"server": _in_row(server_facts(context, name, memory)), "may_change": viewer.may_change},
+        part(
+            element_id("server", name),
+            "servers_row",
+            server=server_facts(context, name, memory),
+            may_change=viewer.may_change,
         )
         for name in names
         if name in context.catalog.servers
     ]
     return {"servers-summary": [_summary(context, viewer.query, len(rows))], "servers": rows}
-
-
-def _in_row(server: Mapping[str, Any]) -> dict[str, Any]:
-    return {**server, "instances": len(server["instances"])}
 
 
 SERVERS = ConsolePage(path="/servers", title="Servers", template="servers.html", fragments=_of_all)
@@ -150,25 +149,23 @@ def shown(context: OperatorContext, query: Mapping[str, str]) -> list[str]:
 def _summary(context: OperatorContext, query: Mapping[str, str], count: int) -> Fragment:
     states = Counter(entry.status.state for entry in context.catalog.servers.values())
     kept = {"q": query.get("q", ""), "sort": query.get("sort", "")}
-    return Fragment(
-        id="summary",
-        template="servers_summary.html",
-        values={
-            "states": [
-                {
-                    "state": str(state),
-                    "count": states[state],
-                    "address": with_query("/servers", **kept, only=str(state)),
-                    "current": query.get("only") == state,
-                }
-                for state in WORST_FIRST
-                if states[state]
-            ],
-            "all": {"address": with_query("/servers", **kept), "current": not query.get("only")},
-            "count": count,
-            "total": sum(states.values()),
-            "minutes": MINUTES,
-        },
+    return part(
+        "summary",
+        "servers_summary",
+        states=[
+            {
+                "state": str(state),
+                "count": states[state],
+                "address": with_query("/servers", **kept, only=str(state)),
+                "current": query.get("only") == state,
+            }
+            for state in WORST_FIRST
+            if states[state]
+        ],
+        all={"address": with_query("/servers", **kept), "current": not query.get("only")},
+        count=count,
+        total=sum(states.values()),
+        minutes=MINUTES,
     )
 
 
@@ -238,39 +235,38 @@ def _mebibytes(size: int | None) -> float | None:
 
 async def _restart(viewer: Viewer, fields: Mapping[str, str]) -> str:
     name = fields.get("instance") or viewer.path["server"]
-    return _state(name, await RESTART.run(viewer.context, RestartParams(name)), done="restarted")
+    return _state(name, await restart(viewer.context, RestartParams(name)), done="restarted")
 
 
 async def _refresh(viewer: Viewer, fields: Mapping[str, str]) -> str:
     name = fields.get("instance") or viewer.path["server"]
-    told = await REFRESH.run(viewer.context, RefreshParams(name))
-    assert isinstance(told, dict)
+    told: Any = await refresh(viewer.context, RefreshParams(name))
     return " ".join(_news(each, seen) for each, seen in told["servers"].items())
 
 
-async def _enable(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    return await _switch(viewer, off=False)
-
-
-async def _disable(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    return await _switch(viewer, off=True)
+async def _switch(viewer: Viewer, _fields: Mapping[str, str], *, off: bool) -> str:
+    name = viewer.path["server"]
+    told = await switch(viewer.context, SwitchParams(name, off))
+    note = f" {told['note']}." if told["note"] else ""
+    if off and told["state"] == ServerState.DISABLED:
+        return f"{name} is switched off.{note}"
+    return f"{_state(name, told, done='switched off' if off else 'switched on')}{note}"
 
 
 async def _start_login(viewer: Viewer, fields: Mapping[str, str]) -> str:
     params = LoginParams(viewer.path["server"], device=bool(fields.get("device")), wait=False)
-    await LOGIN.run(viewer.context, params)
+    await login(viewer.context, params)
     return f"A login to {viewer.path['server']} is under way: open the page that is shown here."
 
 
 async def _login_answer(viewer: Viewer, fields: Mapping[str, str]) -> str:
     params = LoginAnswerParams(viewer.path["server"], fields.get("url", "").strip())
-    await LOGIN_ANSWER.run(viewer.context, params)
+    await login_answer(viewer.context, params)
     return "The address was handed to the login; its outcome shows here."
 
 
 async def _logout(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    told = await LOGOUT.run(viewer.context, LogoutParams(viewer.path["server"]))
-    assert isinstance(told, dict)
+    told = await logout(viewer.context, LogoutParams(viewer.path["server"]))
     what = "Logged out" if told["existed"] else "There was no login to end"
     return f"{what}. {_state(viewer.path['server'], told)}"
 
@@ -278,32 +274,19 @@ async def _logout(viewer: Viewer, _fields: Mapping[str, str]) -> str:
 SERVER_ACTIONS = (
     ConsoleAction(path="/servers/{server}/restart", act=_restart),
     ConsoleAction(path="/servers/{server}/refresh", act=_refresh),
-    ConsoleAction(path="/servers/{server}/enable", act=_enable),
-    ConsoleAction(path="/servers/{server}/disable", act=_disable),
+    ConsoleAction(path="/servers/{server}/enable", act=partial(_switch, off=False)),
+    ConsoleAction(path="/servers/{server}/disable", act=partial(_switch, off=True)),
     ConsoleAction(path="/servers/{server}/login", act=_start_login),
     ConsoleAction(path="/servers/{server}/login-answer", act=_login_answer),
     ConsoleAction(path="/servers/{server}/logout", act=_logout),
 )
 
 
-async def _switch(viewer: Viewer, *, off: bool) -> str:
-    name = viewer.path["server"]
-    told = await SWITCH.run(viewer.context, SwitchParams(name, off))
-    assert isinstance(told, dict)
-    note = f" {told['note']}." if told["note"] else ""
-    if off and told.get("state") == ServerState.DISABLED:
-        return f"{name} is switched off.{note}"
-    return f"{_state(name, told, done='switched off' if off else 'switched on')}{note}"
-
-
-def _state(name: str, told: object, *, done: str = "") -> str:
+def _state(name: str, told: Mapping[str, Any], *, done: str = "") -> str:
     """A sentence about the state that a command has reported."""
-    assert isinstance(told, dict)
     reason = f": {told['reason']}" if told.get("reason") else ""
     state = told.get("state") or "gone"
-    if not done:
-        return f"{name} is {state}{reason}."
-    return f"{name} was {done} and is {state}{reason}."
+    return f"{name} {f'was {done} and ' if done else ''}is {state}{reason}."
 
 
 def _news(name: str, seen: Mapping[str, Any]) -> str:
@@ -330,36 +313,27 @@ _IDLE_SECONDS = 10
 """When an instance was last used is shown to ten seconds, or it would seem to change all the time."""
 
 
-async def _of_server(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _of_server(viewer: Viewer) -> Holders:
     context, name = viewer.context, viewer.path["server"]
     if name not in context.catalog.servers:
         raise context.unknown(name)
     seen = server_facts(context, name, await memory_now(context))
     events = await recent(context, server=name, limit=EVENTS * LOOKED_AT)
     history = for_people(events, EVENTS)
-    facts = {"server": steady(seen, "instances"), "may_change": viewer.may_change}
-    parts: dict[str, Mapping[str, object]] = {
-        "overview": facts,
-        "login": {
-            **facts,
-            "has_login": context.config.mcp_servers[name].login is not None,
-            "login": _login(viewer, name),
-        },
-        "charts": {"charts": await server_charts(context, name)},
-        "history": {"events": history[::-1], "zone": time.strftime("%Z")},
-        "numbers": facts,
-        "calls": {
-            "calls": [steady(each, "ageSeconds") for each in in_flight(context, name)[:CALLS]],
-            "errors": failures(context, name),
-        },
-        "instances": {**facts, "instances": seen["instances"]},
-        "stderr": {"sources": await _stderr(context, name)},
-        "lists": facts,
-    }
+    facts: dict[str, Any] = {"server": steady(seen, "instances"), "may_change": viewer.may_change}
+    has_login = context.config.mcp_servers[name].login is not None
+    calls = [steady(each, "ageSeconds") for each in in_flight(context, name)[:CALLS]]
     return {
         "server": [
-            Fragment(id=f"server-{part}", template=f"server_{part}.html", values=values)
-            for part, values in parts.items()
+            part("server-overview", **facts),
+            part("server-login", has_login=has_login, login=_login(viewer, name), **facts),
+            part("server-charts", charts=await server_charts(context, name)),
+            part("server-history", events=history[::-1], zone=time.strftime("%Z")),
+            part("server-numbers", **facts),
+            part("server-calls", calls=calls, errors=failures(context, name)),
+            part("server-instances", instances=seen["instances"], **facts),
+            part("server-stderr", sources=await _stderr(context, name)),
+            part("server-lists", remarks=list(oddities(seen)), **facts),
         ]
     }
 
@@ -398,14 +372,6 @@ async def _stderr(context: OperatorContext, name: str) -> list[dict[str, Any]]:
     """The last lines of each that runs of a server, by its own name."""
     if not any(server_of(each) == name for each in context.actors):
         return []
-    report: Any = await LOGS.run(context, LogsParams(server=name, last=LOG_LINES))
+    report: Any = await logs(context, LogsParams(server=name, last=LOG_LINES))
     sources = report.get("instances") or ({name: report} if "lines" in report else {})
-    return [
-        {
-            "name": source,
-            "lines": [
-                {"at": line.get("at"), "run": line.get("run"), "text": line["text"]} for line in page["lines"]
-            ],
-        }
-        for source, page in sources.items()
-    ]
+    return [{"name": source, "lines": page["lines"]} for source, page in sources.items()]

@@ -8,20 +8,19 @@ from daemon.config.labels import server_of
 from daemon.console.page import (
     ConsoleAction,
     ConsolePage,
-    Fragment,
     element_id,
+    part,
     steady,
 )
 from daemon.errors import McpdError
 from daemon.operators.report_words import session_name
-from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD, AllowParams, MoveParams, UnloadParams
-from daemon.operators.sessions import SESSIONS, SessionsParams, connection_status
+from daemon.operators.session_changes import AllowParams, MoveParams, UnloadParams, allow, move, unload
+from daemon.operators.sessions import SessionsParams, connection_status, sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from daemon.clients.context import SessionStatistics
-    from daemon.console.page import Viewer
+    from daemon.console.page import Holders, Viewer
     from daemon.operators.base import OperatorContext
 
 
@@ -29,40 +28,33 @@ SHOWN = 200
 """Most connections, and most sessions, that are shown."""
 
 
-async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _fragments(viewer: Viewer) -> Holders:
     live = viewer.context.clients.statistics()
-    report: Any = await SESSIONS.run(viewer.context, SessionsParams())
+    report: Any = await sessions(viewer.context, SessionsParams())
     kept = [each for each in report["sessions"] if each["key"] is not None]
     return {
-        "connections": [_connection(each) for each in live[:SHOWN]],
-        "kept": [_kept(each) for each in kept[:SHOWN]],
+        "connections": [
+            part(f"connection-{each.number}", "sessions_connection", connection=connection_status(each))
+            for each in live[:SHOWN]
+        ],
+        "kept": [
+            part(element_id("session", each["key"]), "sessions_row", session=_steady(each))
+            for each in kept[:SHOWN]
+        ],
         "sessions-notes": [
-            Fragment(
-                id="notes",
-                template="sessions_notes.html",
-                values={
-                    "connections": len(live),
-                    "kept": len(kept),
-                    "more": bool(report.get("more")) or max(len(live), len(kept)) > SHOWN,
-                    "incomplete": report.get("incomplete", ""),
-                },
+            part(
+                "notes",
+                "sessions_notes",
+                connections=len(live),
+                kept=len(kept),
+                more=bool(report.get("more")) or max(len(live), len(kept)) > SHOWN,
+                incomplete=report.get("incomplete", ""),
             )
         ],
     }
 
 
 SESSIONS_PAGE = ConsolePage(path="/sessions", title="Sessions", template="sessions.html", fragments=_fragments)
-
-
-def _connection(session: SessionStatistics) -> Fragment:
-    element = element_id("connection", str(session.number))
-    values = {"connection": connection_status(session)}
-    return Fragment(id=element, template="sessions_connection.html", values=values)
-
-
-def _kept(report: Mapping[str, Any]) -> Fragment:
-    values = {"session": _steady(report)}
-    return Fragment(id=element_id("session", report["key"]), template="sessions_row.html", values=values)
 
 
 def _steady(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,24 +67,23 @@ _STEP = 60
 """Until when something is allowed is shown to one minute, or it would seem to change all the time."""
 
 
-async def _session_fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _session_fragments(viewer: Viewer) -> Holders:
     context, name = viewer.context, viewer.path["session"]
-    report: Any = await SESSIONS.run(context, SessionsParams(name))
+    report: Any = await sessions(context, SessionsParams(name))
     name = session_name(report)
     live = [each for each in context.clients.statistics() if (each.key or f"#{each.number}") == name]
-    facts = {"name": name, "may_change": viewer.may_change}
-    overview = {
-        **facts,
-        "session": steady(_steady(report), "loaded"),
-        "connections": [_with_instances(context, connection_status(each)) for each in live],
-        "profiles": list(context.config.profiles),
-    }
-    loaded = {**facts, "loaded": [steady(each, "age") for each in report["loaded"]]}
-    grants = {**facts, **await _grants(context, name)}
+    facts: dict[str, Any] = {"name": name, "may_change": viewer.may_change}
     return {
         "session": [
-            Fragment(id=f"session-{part}", template=f"session_{part}.html", values=values)
-            for part, values in (("overview", overview), ("loaded", loaded), ("grants", grants))
+            part(
+                "session-overview",
+                session=steady(_steady(report), "loaded"),
+                connections=[_with_instances(context, connection_status(each)) for each in live],
+                profiles=list(context.config.profiles),
+                **facts,
+            ),
+            part("session-loaded", loaded=[steady(each, "age") for each in report["loaded"]], **facts),
+            part("session-grants", grants=await _grants(context, name), **facts),
         ]
     }
 
@@ -109,7 +100,7 @@ SESSION_PAGE = ConsolePage(
 
 async def _unload(viewer: Viewer, fields: Mapping[str, str]) -> str:
     params = UnloadParams(viewer.path["session"], fields.get("tool") or None)
-    told: Any = await UNLOAD.run(viewer.context, params)
+    told: Any = await unload(viewer.context, params)
     names = ", ".join(told["unloaded"]) or "Nothing"
     note = f" {told['note']}." if told["note"] else ""
     return f"{names} {'is' if len(told['unloaded']) <= 1 else 'are'} not loaded any more.{note}"
@@ -117,14 +108,14 @@ async def _unload(viewer: Viewer, fields: Mapping[str, str]) -> str:
 
 async def _move(viewer: Viewer, fields: Mapping[str, str]) -> str:
     params = MoveParams(viewer.path["session"], fields.get("profile", ""))
-    told: Any = await MOVE.run(viewer.context, params)
+    told: Any = await move(viewer.context, params)
     who = "Who comes next" if not told["moved"] else "The session"
     return f"{who} has profile {told['profile']} now."
 
 
 async def _revoke(viewer: Viewer, fields: Mapping[str, str]) -> str:
     params = AllowParams(viewer.path["session"], fields.get("tool") or None, revoke=True)
-    told: Any = await ALLOW.run(viewer.context, params)
+    told: Any = await allow(viewer.context, params)
     return f"The user is asked again about: {', '.join(told['changed']) or 'nothing'}."
 
 
@@ -142,19 +133,17 @@ def _with_instances(context: OperatorContext, connection: Mapping[str, Any]) -> 
     return {**connection, "instances": instances}
 
 
-async def _grants(context: OperatorContext, name: str) -> dict[str, Any]:
+async def _grants(context: OperatorContext, name: str) -> list[dict[str, Any]]:
     try:
-        told: Any = await ALLOW.run(context, AllowParams(name))
+        told: Any = await allow(context, AllowParams(name))
     except McpdError:  # it has ended meanwhile, or is only kept
-        return {"grants": []}
-    now = context.wall()
-    return {
-        "grants": [
-            {
-                "tool": each["tool"],
-                "by": each["by"],
-                "until": None if each["seconds"] is None else round((now + each["seconds"]) / _STEP) * _STEP,
-            }
-            for each in told["allowed"]
-        ]
-    }
+        return []
+    return [
+        {
+            **steady(each, "seconds"),
+            "until": None
+            if each["seconds"] is None
+            else round((context.wall() + each["seconds"]) / _STEP) * _STEP,
+        }
+        for each in told["allowed"]
+    ]

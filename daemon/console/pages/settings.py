@@ -11,13 +11,13 @@ from daemon.config.files import files_beside
 from daemon.config.listen import without_values
 from daemon.config.model import DEFAULT_SURFACE
 from daemon.config.parse import load_with_notes
-from daemon.console.page import ConsoleAction, ConsolePage, Fragment, element_id
+from daemon.console.page import ConsoleAction, ConsolePage, element_id, part
 from daemon.errors import ConfigError, InvalidArguments
 from daemon.kit.wording import counted, span
 from daemon.operators.base import NoParams
-from daemon.operators.config_changes import LAZY, SUMMARIES, LazyParams, SummariesParams
+from daemon.operators.config_changes import LazyParams, SummariesParams, lazy, summaries
 from daemon.operators.report_words import RISKS
-from daemon.operators.server_changes import RELOAD
+from daemon.operators.server_changes import reload
 from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from daemon.config.model import Profile
     from daemon.config.parse import CheckedConfig
-    from daemon.console.page import Viewer
+    from daemon.console.page import Fragment, Holders, Viewer
     from daemon.errors import Fault
     from daemon.operators.base import DaemonFacts, OperatorContext
 
@@ -46,17 +46,13 @@ _SHOWS = {
 }
 
 
-async def _fragments(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _fragments(viewer: Viewer) -> Holders:
     context, may_change = viewer.context, viewer.may_change
-    switches: Any = await LAZY.run(context, LazyParams())
-    model: Any = await SUMMARIES.run(context, SummariesParams()) if context.summary_model is not None else {}
+    switches: Any = await lazy(context, LazyParams())
+    model: Any = await summaries(context, SummariesParams()) if context.summary_model is not None else {}
     return {
         "settings-master": [
-            Fragment(
-                id="master-switch",
-                template="settings_master.html",
-                values={"on": switches["lazy"], "risks": RISKS, "may_change": may_change},
-            )
+            part("master-switch", "settings_master", on=switches["lazy"], risks=RISKS, may_change=may_change)
         ],
         "settings-profiles": [
             _profile(name, told, context, master=switches["lazy"], may_change=may_change)
@@ -76,22 +72,16 @@ SETTINGS_PAGE = ConsolePage(
 def _profile(
     name: str, told: Mapping[str, Any], context: OperatorContext, *, master: bool, may_change: bool
 ) -> Fragment:
-    element = element_id("profile", name)
-    values = {
-        "element": element,
-        "name": name,
-        "on": told["on"],
-        "master": master,
-        "surface": told["surface"],
-        "shows": _SHOWS.get(told["surface"], ""),
-        "idle": _idle(context.config.profiles.get(name), told["surface"]),
-        "configured": told["configured"],
-        "categories": told["categories"],
-        "description": told["description"] or "",
-        "sessions": told["sessions"],
-        "may_change": may_change,
-    }
-    return Fragment(id=element, template="settings_profile.html", values=values)
+    return part(
+        element_id("profile", name),
+        "settings_profile",
+        **told,
+        name=name,
+        master=master,
+        shows=_SHOWS.get(told["surface"], ""),
+        idle=_idle(context.config.profiles.get(name), told["surface"]),
+        may_change=may_change,
+    )
 
 
 def _idle(profile: Profile | None, surface: str) -> str:
@@ -106,16 +96,17 @@ def _idle(profile: Profile | None, surface: str) -> str:
 def _summaries(context: OperatorContext, model: Mapping[str, Any], *, may_change: bool) -> Fragment:
     asked = None if context.summary_model is None else context.summary_model()
     state = model.get("state")
-    values = {
-        "state": state,
-        "last_error": context.redact((state or {}).get("last_error", "")),
-        "prompt": model.get("prompt", ""),
-        "sends": model.get("sends", ""),
-        "offered": None if asked is None or asked.offered is None else list(asked.offered),
-        "tested": None if asked is None else asked.tested,
-        "may_change": may_change,
-    }
-    return Fragment(id="summaries", template="settings_summaries.html", values=values)
+    return part(
+        "summaries",
+        "settings_summaries",
+        state=state,
+        last_error=context.redact((state or {}).get("last_error", "")),
+        prompt=model.get("prompt", ""),
+        sends=model.get("sends", ""),
+        offered=None if asked is None or asked.offered is None else list(asked.offered),
+        tested=None if asked is None else asked.tested,
+        may_change=may_change,
+    )
 
 
 def _machine(context: OperatorContext) -> Fragment:
@@ -125,24 +116,18 @@ def _machine(context: OperatorContext) -> Fragment:
         name: {"open": each["open"], "places": each["places"], "refused": sum(each["refused"].values())}
         for name, each in context.clients.connections().items()
     }
-    values = {
-        "version": facts.version,
-        "pid": facts.pid,
-        "started_at": facts.started_at,
-        "socket": facts.socket,
-        "control_socket": facts.control_socket,
-        "state": facts.state,
-        "log": facts.log,
-        "persistence": str(persistence.state),
-        "reason": context.redact(persistence.reason),
-        "where": context.redact(persistence.where),
-        "waiting": persistence.waiting,
-        "doors": doors,
-        "http": None if http is None else http.address,
-        "tokens": _tokens(context),
-        "token_problem": "" if context.access is None else context.access.problem,
-    }
-    return Fragment(id="machine", template="settings_machine.html", values=values)
+    return part(
+        "machine",
+        "settings_machine",
+        facts=facts,
+        persistence=persistence,
+        reason=context.redact(persistence.reason),
+        where=context.redact(persistence.where),
+        doors=doors,
+        http=None if http is None else http.address,
+        tokens=_tokens(context),
+        token_problem="" if context.access is None else context.access.problem,
+    )
 
 
 def _tokens(context: OperatorContext) -> list[dict[str, object]]:
@@ -156,13 +141,14 @@ def _tokens(context: OperatorContext) -> list[dict[str, object]]:
 async def _file(context: OperatorContext, *, may_change: bool) -> Fragment:
     path = Path(context.facts.directory or ".", context.facts.config)
     told = await trio.to_thread.run_sync(_check, path, context.facts)
-    values = {
-        "path": context.facts.config,
+    return part(
+        "file",
+        "settings_file",
+        path=context.facts.config,
         **{kind: [context.redact(str(each)) for each in said[:MAX_NOTES]] for kind, said in told.items()},
-        "watched": context.config.watch,
-        "may_change": may_change,
-    }
-    return Fragment(id="file", template="settings_file.html", values=values)
+        watched=context.config.watch,
+        may_change=may_change,
+    )
 
 
 _read: dict[Path, tuple[object, CheckedConfig]] = {}
@@ -201,13 +187,13 @@ async def _throw(viewer: Viewer, fields: Mapping[str, str]) -> str:
     on, profile = fields.get("on", ""), _word(fields.get("profile", "")) or None
     if on not in {"on", "off"}:
         raise InvalidArguments("a switch is thrown on or off")
-    report: Any = await LAZY.run(viewer.context, LazyParams(on=on == "on", profile=profile))
+    report: Any = await lazy(viewer.context, LazyParams(on=on == "on", profile=profile))
     what = "Loading on demand" if profile is None else f"Loading on demand of profile {profile}"
     return _noted(f"{what} is switched {on}", report["changed"], report["note"])
 
 
 async def _list_models(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    report: Any = await SUMMARIES.run(viewer.context, SummariesParams(models=True))
+    report: Any = await summaries(viewer.context, SummariesParams(models=True))
     return f"The endpoint offers {counted(len(report['models']), 'model')}."
 
 
@@ -215,18 +201,18 @@ async def _choose_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
     model = _word(fields.get("model", ""))
     if not model:
         raise InvalidArguments("choose a model")
-    report: Any = await SUMMARIES.run(viewer.context, SummariesParams(model=model))
+    report: Any = await summaries(viewer.context, SummariesParams(model=model))
     return _noted(f"{model} writes summaries from now on", report["changed"])
 
 
 async def _test_model(viewer: Viewer, fields: Mapping[str, str]) -> str:
-    report: Any = await SUMMARIES.run(viewer.context, SummariesParams(test=fields.get("question", "").strip()))
+    report: Any = await summaries(viewer.context, SummariesParams(test=fields.get("question", "").strip()))
     test = report["test"]
     return f"The model has answered in {span(test['seconds'])}: its answer stands below."
 
 
 async def _reload(viewer: Viewer, _fields: Mapping[str, str]) -> str:
-    report: Any = await RELOAD.run(viewer.context, NoParams())
+    report: Any = await reload(viewer.context, NoParams())
     names = ("added", "removed", "enabled", "disabled", "restarted", "changed", "sections")
     done = [f"{name}: {', '.join(report[name])}" for name in names if report[name]]
     again = report["needsRestartOfDaemon"]

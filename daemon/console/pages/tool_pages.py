@@ -17,27 +17,27 @@ from daemon.config.listen import DEFAULT_PROFILE
 from daemon.console.page import (
     ConsoleAction,
     ConsolePage,
-    Fragment,
     element_id,
+    part,
     with_query,
 )
 from daemon.console.pages.activity_pages import changes
 from daemon.errors import InvalidArguments, McpdError, UnknownCategory
 from daemon.kit.wording import counted
-from daemon.operators.config_changes import DESCRIBE, LONGEST, DescribeParams, described
+from daemon.operators.config_changes import LONGEST, DescribeParams, describe, described
 from daemon.operators.schema_words import arguments_of
 from daemon.operators.sessions import MAX_LISTED
-from daemon.operators.switch import SWITCH, SwitchParams
-from daemon.operators.tool_reports import SEARCH, TOOL, SearchParams, ToolParams
+from daemon.operators.switch import SwitchParams, switch
+from daemon.operators.tool_reports import SearchParams, ToolParams, search, tool
 from daemon.safety.escape import document
 from daemon.surfaces.answers import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from daemon.catalog.loaded import LoadedTool
     from daemon.catalog.snapshot import Catalog
-    from daemon.console.page import Viewer
+    from daemon.console.page import Fragment, Holders, Viewer
     from daemon.model import Tool, ToolKey
     from daemon.operators.base import OperatorContext
 
@@ -58,25 +58,18 @@ WIDTH = 160
 """Characters of a description in a list; the tool's page has all."""
 
 
-async def _of_list(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _of_list(viewer: Viewer) -> Holders:
     context, query = viewer.context, viewer.query
     words, category, server = (query.get(name, "") for name in ("q", "category", "server"))
-    shown: dict[str, Any]
+    rows, notes, before, after = list[dict[str, Any]](), list[str](), "", ""
     if words:
-        shown = await _found(viewer, words, category or None)
+        rows, notes = await _found(viewer, words, category or None)
     elif category or server:
-        shown = _listed(viewer, category, server, _number(query.get("page")))
-    else:
-        shown = {"title": "", "rows": [], "notes": [], "before": "", "after": ""}
+        rows, notes, before, after = _listed(viewer, category, server, _number(query.get("page")))
     return {
         "categories": [] if words or category or server else [_categories(context), await changes(context)],
-        "tools-notes": [
-            Fragment(id="notes", template="tools_notes.html", values={**shown, "rows": len(shown["rows"])})
-        ],
-        "tools": [
-            Fragment(id=element_id("tool", row["server"], row["tool"]), template="tools_row.html", values=row)
-            for row in shown["rows"]
-        ],
+        "tools-notes": [part("notes", "tools_notes", notes=notes, before=before, after=after)],
+        "tools": [part(element_id("tool", row["server"], row["tool"]), "tools_row", **row) for row in rows],
     }
 
 
@@ -99,7 +92,7 @@ async def _switch(viewer: Viewer, fields: Mapping[str, str]) -> str:
     name = fields.get("disable") or fields.get("enable") or ""
     if "/" not in name:
         raise InvalidArguments("name the tool, as SERVER/TOOL")
-    told: Any = await SWITCH.run(viewer.context, SwitchParams(name, off))
+    told: Any = await switch(viewer.context, SwitchParams(name, off))
     note = f" {told['note']}." if told["note"] else ""
     return f"{told['server']}/{told['tool']} is switched {'off' if off else 'on'}.{note}"
 
@@ -126,10 +119,10 @@ def why_off(catalog: Catalog, key: ToolKey) -> str:
 
 def _categories(context: OperatorContext) -> Fragment:
     catalog = context.catalog
-    return Fragment(
-        id="category-list",
-        template="tools_categories.html",
-        values={"categories": [*(_category(catalog, name) for name in catalog.categories), *_off(catalog)]},
+    return part(
+        "category-list",
+        "tools_categories",
+        categories=[*(_category(catalog, name) for name in catalog.categories), *_off(catalog)],
     )
 
 
@@ -174,8 +167,10 @@ def _category(catalog: Catalog, name: str) -> dict[str, object]:
     }
 
 
-def _listed(viewer: Viewer, name: str, server: str, page: int) -> dict[str, Any]:
-    """The tools of a category, or of a server whatever category they are in."""
+def _listed(
+    viewer: Viewer, name: str, server: str, page: int
+) -> tuple[list[dict[str, Any]], list[str], str, str]:
+    """Rows of tools of a category, or of a server whatever category they are in, and the pages beside this."""
     context = viewer.context
     catalog = context.catalog
     if name:
@@ -193,31 +188,28 @@ def _listed(viewer: Viewer, name: str, server: str, page: int) -> dict[str, Any]
     ]
     kept = {"category": name, "server": server}
     last = start + PER_PAGE >= len(members)
-    return {
-        "title": name or server,
-        "rows": rows,
-        "notes": [f"{start + 1} to {start + len(rows)} of {len(members):,} tools"] if rows else ["No tools"],
-        "before": with_query("/tools", **kept, page=page - 1) if page > 1 else "",
-        "after": "" if last else with_query("/tools", **kept, page=page + 1),
-    }
+    notes = [f"{start + 1} to {start + len(rows)} of {len(members):,} tools"] if rows else ["No tools"]
+    before = with_query("/tools", **kept, page=page - 1) if page > 1 else ""
+    return rows, notes, before, "" if last else with_query("/tools", **kept, page=page + 1)
 
 
 def _members_of(context: OperatorContext, server: str) -> Iterator[Member]:
     entry = context.catalog.servers.get(server)
     if entry is None:
         raise context.unknown(server)
-    for tool in entry.tools or ():
-        yield Member(server=server, tool=tool, enabled=True, description=None, listed=True)
+    for name in entry.tools or ():
+        yield Member(server=server, tool=name, enabled=True, description=None, listed=True)
 
 
-async def _found(viewer: Viewer, words: str, category: str | None) -> dict[str, Any]:
+async def _found(viewer: Viewer, words: str, category: str | None) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of what a model would find, and what is to be said of them."""
     context = viewer.context
     profile = viewer.query.get("profile") or DEFAULT_PROFILE
     params = SearchParams([words], category=category, limit=FOUND, profile=profile)
     try:
-        told: Any = await SEARCH.run(context, params)
+        told: Any = await search(context, params)
     except McpdError as error:
-        return {"title": f"Found for “{words}”", "rows": [], "notes": [str(error)], "before": "", "after": ""}
+        return [], [str(error)]
     counts, names = loaded_by(context), context.catalog.names.owners
     rows = []
     for hit in told["tools"]:
@@ -231,7 +223,7 @@ async def _found(viewer: Viewer, words: str, category: str | None) -> dict[str, 
     )
     if told["suggestions"]:
         notes.append(f"A model is told to try: {', '.join(told['suggestions'])}")
-    return {"title": f"Found for “{words}”", "rows": rows, "notes": notes, "before": "", "after": ""}
+    return rows, notes
 
 
 def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: str | None) -> dict[str, Any]:
@@ -270,50 +262,51 @@ MAX_SESSIONS = 100
 """Most sessions that are listed."""
 
 
-async def _of_tool(viewer: Viewer) -> Mapping[str, Sequence[Fragment]]:
+async def _of_tool(viewer: Viewer) -> Holders:
     context = viewer.context
     key = viewer.path["server"], viewer.path["tool"]
-    told: Any = await TOOL.run(context, ToolParams(server=key[0], tool=key[1]))
+    told: Any = await tool(context, ToolParams(server=key[0], tool=key[1]))
     entry = context.catalog.servers[key[0]]
     known = (entry.tools or {})[key[1]]
     off, change = why_off(context.catalog, key), told["changed"] or {}
-    facts = {
+    facts: dict[str, Any] = {
         "name": "/".join(key),
-        "tool": key[1],
         "server": key[0],
+        "tool": key[1],
         "may_change": viewer.may_change,
     }
-    state = {
-        **facts,
-        "state": "off" if off else "on" if entry.usable else "unavailable",
-        "why": off or ("" if entry.usable else f"server {key[0]} is {entry.status.state}"),
-        "server_off": entry.disabled,
-        "categories": told["categories"],
-        "hash": known.schema_hash,
-        "since": round(change.get("at", entry.tool_list.since.get(key[1], entry.begun))),
-        "change": change.get("what", ""),
-        "epoch": entry.epoch,
-        "annotations": _annotations(known),
-        "says": known.parts.get("annotations", b"{}").strip() not in {b"{}", b"null"},
-        "hidden": entry.tool_list.hidden.get(key[1], ""),
-    }
-    texts = {
-        **facts,
-        "own": known.description,
-        "ours": described(context.config, key, told["categories"]),
-        "longest": LONGEST,
-    }
     definition = msgspec.json.decode(known.raw)
-    schema = {
-        "arguments": arguments_of(definition.get("inputSchema"))[:MAX_ARGUMENTS],
-        "definition": document(definition)[:MAX_JSON],
-        "example": None if told["example"] is None else document(told["example"]),
-    }
-    loaded = await _sessions(context, key)
     return {
         "tool": [
-            Fragment(id=f"tool-{part}", template=f"tool_{part}.html", values=values)
-            for part, values in (("state", state), ("texts", texts), ("schema", schema), ("loaded", loaded))
+            part(
+                "tool-state",
+                state="off" if off else "on" if entry.usable else "unavailable",
+                why=off or ("" if entry.usable else f"server {key[0]} is {entry.status.state}"),
+                server_off=entry.disabled,
+                categories=told["categories"],
+                hash=known.schema_hash,
+                since=round(change.get("at", entry.tool_list.since.get(key[1], entry.begun))),
+                change=change.get("what", ""),
+                epoch=entry.epoch,
+                annotations=_annotations(known),
+                says=known.parts.get("annotations", b"{}").strip() not in {b"{}", b"null"},
+                hidden=entry.tool_list.hidden.get(key[1], ""),
+                **facts,
+            ),
+            part(
+                "tool-texts",
+                own=known.description,
+                ours=described(context.config, key, told["categories"]),
+                longest=LONGEST,
+                **facts,
+            ),
+            part(
+                "tool-schema",
+                arguments=arguments_of(definition.get("inputSchema"))[:MAX_ARGUMENTS],
+                definition=document(definition)[:MAX_JSON],
+                example=None if told["example"] is None else document(told["example"]),
+            ),
+            part("tool-loaded", **await _sessions(context, key)),
         ]
     }
 
@@ -330,7 +323,7 @@ TOOL_PAGE = ConsolePage(
 
 async def _describe(viewer: Viewer, fields: Mapping[str, str]) -> str:
     text = None if fields.get("reset") else fields.get("text", "")
-    told: Any = await DESCRIBE.run(viewer.context, DescribeParams(fields.get("tool", ""), text))
+    told: Any = await describe(viewer.context, DescribeParams(fields.get("tool", ""), text))
     what = "its server's own description" if text is None else "this description"
     places = "; ".join(f"{each['place']} in {each['file']}" for each in told["places"])
     when = "already" if told["already"] else "now"

@@ -16,7 +16,7 @@ from daemon.kit.mailbox import Watch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.console.live import Holders
+    from daemon.console.page import Holders
 
 BOUND = 60.0
 """Seconds of the virtual clock that a test may take."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daemon.console.page import part
 from daemon.console.pages.activity_pages import CALLS_PAGE, CANCEL_CALL, SHOWN
 from daemon.console.rendering import Rendering
 from daemon.counting.recent_calls import RecentCall
@@ -108,8 +109,6 @@ async def test_a_call_that_is_not_there_cannot_be_cancelled(written: str) -> Non
 
 @pytest.mark.parametrize("may_change", [True, False])
 def test_a_call_without_an_answer_can_be_cancelled_by_those_who_may(*, may_change: bool) -> None:
-    from daemon.console.pages.activity_pages import _under_way  # noqa: PLC0415
-
     call = {
         "id": 7,
         "session": 3,
@@ -123,7 +122,7 @@ def test_a_call_without_an_answer_can_be_cancelled_by_those_who_may(*, may_chang
         "since": time.time() - 90,
         "waitsFor": "turn",
     }
-    html = Rendering().fragment(_under_way(call, may_change=may_change))
+    html = Rendering().fragment(part("waiting-7", "calls_waiting", call=call, may_change=may_change))
     assert ("/ui/calls/7/cancel" in html) is may_change
     for said in ("its turn", "1m", "git#1", "prompts/get"):
         assert said in html
