@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.calls import CallsInFlight, ClientCall
     from daemon.clients.context import SessionStatistics
+    from daemon.clients.doors.http.tokens import Tokens
     from daemon.clients.grants import Grants
-    from daemon.config.listen import ConsoleRole
     from daemon.config.model import Config, Server
     from daemon.config.parse import CheckedConfig, Plan
     from daemon.config.redaction import Redactors
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from daemon.errors import CallError, Fault
     from daemon.facts import Fact
     from daemon.history.journal import History
-    from daemon.host.tokens import Kept
     from daemon.kit.mailbox import Watch
     from daemon.model import ToolKey
     from daemon.ports import OwnCall
@@ -329,47 +328,6 @@ class OperatorCall:
     was not shown to any (`operators.calls`)."""
 
 
-class Access(Protocol):
-    """The tokens that let clients in over HTTP (`clients.doors.http.tokens`)."""
-
-    @property
-    def used(self) -> Mapping[str, float]:
-        """When each was last shown, by name, in seconds since the epoch; the one without a name under ""."""
-
-    @property
-    def problem(self) -> str:
-        """Why those that mcpd keeps cannot be read; empty if they can."""
-
-    @property
-    def kept(self) -> Kept:
-        """Those that mcpd keeps and that count."""
-
-    @property
-    def doubted(self) -> Kept:
-        """Those that wait to be confirmed."""
-
-    async def shown_default(self) -> str:
-        """The value of the one without a name."""
-
-    async def renew_default(self) -> None:
-        """Replace the one without a name."""
-
-    async def add(
-        self,
-        name: str,
-        profiles: tuple[str, ...] | None,
-        console: ConsoleRole | None = None,
-        workspaces: tuple[str, ...] = (),
-    ) -> str:
-        """Make one with a name; returns its value."""
-
-    async def confirm(self, name: str | None) -> None:
-        """Let one in again; None: the one without a name."""
-
-    async def revoke(self, name: str) -> None:
-        """Forget one."""
-
-
 class ConsoleAccess(Protocol):
     """Who is let into the console (`console.console`)."""
 
@@ -474,7 +432,7 @@ class OperatorContext:
     """The logins at servers, those under way included."""
     history: History
     """What happened since the daemon started."""
-    access: Access | None = None
+    access: Tokens | None = None
     """The tokens that let clients in over HTTP; None if nobody comes in that way."""
     console: Callable[[], ConsoleAccess] | None = None
     """Makes the console, which nobody may have asked for yet; None: there is none."""

@@ -141,9 +141,36 @@ def under_way(call: ClientCall | OperatorCall, context: OperatorContext) -> Call
     if call.shown_as is None:
         # Once: it would differ by a little each time, and whoever compares would see a change.
         call.shown_as = next(_numbers), context.wall() - age
-    return (
-        _of_operator(call, context, age) if isinstance(call, OperatorCall) else _of_client(call, context, age)
-    )
+    number: int | None = None
+    key: str | None = None
+    client, token = OPERATOR, ""
+    if isinstance(call, OperatorCall):
+        method, tool, in_line = call.sent.method, call.tool, call.sent.in_line
+        on_the_way = WaitsFor.TURN if in_line else WaitsFor.ANSWER
+        waits_for = WaitsFor.SERVER if call.key is None else on_the_way
+    else:
+        who = call.calls.client
+        number, key = who.number, named_key(call.request.key)
+        client, token = who.name, who.visitor.token
+        method, tool, in_line = call.method, call.tool or call.label, call.in_line
+        waits_for = _awaited(call)
+    upstream = call.upstream
+    server = "" if upstream is None else upstream.of
+    return {
+        "id": call.shown_as[0],
+        "session": number,
+        "key": key,
+        "client": client,
+        "token": token,
+        "server": server,
+        "instance": "" if upstream is None or upstream.name == server else upstream.name,
+        "method": method,
+        "tool": _redacted(context, server, tool),
+        "since": round(call.shown_as[1], 3),
+        "ageSeconds": round(age, 3),
+        "waitsFor": str(waits_for),
+        "sent": call.key is not None and not in_line,
+    }
 
 
 def _every(context: OperatorContext) -> Iterator[ClientCall | OperatorCall]:
@@ -183,27 +210,6 @@ def _ended_call(context: OperatorContext, number: int, call: RecentCall) -> Ende
     }
 
 
-def _of_client(call: ClientCall, context: OperatorContext, age: float) -> CallInFlight:
-    assert call.shown_as is not None
-    client, upstream = call.calls.client, call.upstream
-    server = "" if upstream is None else upstream.of
-    return {
-        "id": call.shown_as[0],
-        "session": call.calls.client.number,
-        "key": named_key(call.request.key),
-        "client": client.name,
-        "token": client.visitor.token,
-        "server": server,
-        "instance": "" if upstream is None or upstream.name == server else upstream.name,
-        "method": call.method,
-        "tool": _redacted(context, server, call.tool or call.label),
-        "since": round(call.shown_as[1], 3),
-        "ageSeconds": round(age, 3),
-        "waitsFor": str(_awaited(call)),
-        "sent": call.key is not None and not call.in_line,
-    }
-
-
 def _awaited(call: ClientCall) -> WaitsFor:
     calls, upstream = call.calls, call.upstream
     if not calls.is_open(call) or calls.server_requests.is_asked_about(call.request.id):
@@ -213,27 +219,6 @@ def _awaited(call: ClientCall) -> WaitsFor:
     if upstream is None or call.key is None or call.waiting is not None:
         return WaitsFor.SERVER
     return WaitsFor.TURN if call.in_line else WaitsFor.ANSWER
-
-
-def _of_operator(call: OperatorCall, context: OperatorContext, age: float) -> CallInFlight:
-    assert call.shown_as is not None
-    upstream = call.upstream
-    sent = WaitsFor.TURN if call.sent.in_line else WaitsFor.ANSWER
-    return {
-        "id": call.shown_as[0],
-        "session": None,
-        "key": None,
-        "client": OPERATOR,
-        "token": "",
-        "server": upstream.of,
-        "instance": "" if upstream.name == upstream.of else upstream.name,
-        "method": call.sent.method,
-        "tool": context.redact.of(upstream.of)(call.tool),
-        "since": round(call.shown_as[1], 3),
-        "ageSeconds": round(age, 3),
-        "waitsFor": str(WaitsFor.SERVER if call.key is None else sent),
-        "sent": call.key is not None and not call.sent.in_line,
-    }
 
 
 def _redacted(context: OperatorContext, server: str, tool: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.clients.context import SessionStatistics
     from daemon.model import ToolKey
     from daemon.operators.base import Archive, OperatorContext
-    from daemon.operators.reports import ConnectionReport, LoadedToolReport
+    from daemon.operators.reports import ConnectionReport, LoadedToolReport, SessionReport, SessionsReport
     from daemon.surfaces.table import SurfaceChoice
 
 
@@ -72,7 +72,7 @@ class SessionsParams(msgspec.Struct):
     """The session's key, or the number of a connection, perhaps with `#` before it; None means all sessions."""
 
 
-async def sessions(context: OperatorContext, params: SessionsParams) -> dict[str, object]:
+async def sessions(context: OperatorContext, params: SessionsParams) -> SessionsReport | SessionReport:
     """All sessions, or one with what it has loaded.
 
     Raises:
@@ -81,7 +81,7 @@ async def sessions(context: OperatorContext, params: SessionsParams) -> dict[str
     """
     if params.key is None:
         return await _all(context)
-    report: dict[str, Any] = await session_named(context, params.key)
+    report = await session_named(context, params.key)
     await explain(context, report["loaded"])
     return report
 
@@ -124,7 +124,7 @@ async def loaded_by(context: OperatorContext, session: str) -> Mapping[tuple[str
     return {} if record is None else {tool.key: tool.at for tool in record.loaded.tools.values()}
 
 
-async def session_named(context: OperatorContext, key: str) -> dict[str, object]:
+async def session_named(context: OperatorContext, key: str) -> SessionReport:
     """One session with what it has loaded.
 
     Args:
@@ -162,7 +162,7 @@ async def session_named(context: OperatorContext, key: str) -> dict[str, object]
     raise InvalidArguments(f"no session is named {quoted(key)}. {known}{problem and f' But {problem}'}")
 
 
-async def _all(context: OperatorContext) -> dict[str, object]:
+async def _all(context: OperatorContext) -> SessionsReport:
     kept, problem = await _kept(context.archive)
     held = list(context.clients.in_use())
     records = {record.key: record for record in (*_named(kept), *(record for record, _users in held))}
@@ -172,8 +172,11 @@ async def _all(context: OperatorContext) -> dict[str, object]:
     report = await trio.to_thread.run_sync(
         sessions_report, tuple(records.values()), live, context.catalog, context.wall(), users
     )
-    more: dict[str, object] = {"more": True} if len(kept) >= MAX_LISTED else {}
-    return {**report, **more, **({"incomplete": problem} if problem else {})}
+    if len(kept) >= MAX_LISTED:
+        report["more"] = True
+    if problem:
+        report["incomplete"] = problem
+    return report
 
 
 async def _recalled(archive: Archive, key: str, *, needed: bool) -> SessionRecord | None:
@@ -212,7 +215,7 @@ def sessions_report(
     catalog: Catalog,
     now: float,
     users: Mapping[str, int] = NOBODY,
-) -> dict[str, object]:
+) -> SessionsReport:
     """All sessions: those with a key, most recently used first; then connections without one.
 
     Args:
@@ -224,17 +227,16 @@ def sessions_report(
     """
     connected = _connected(live)
     judged = _Validity(catalog)
-    rows = [
-        {
-            **_about(record, connected.pop(record.key, []), users.get(record.key, 0), catalog, now),
-            "loaded": len(record.loaded.tools),
-            "invalid": sum(not judged.valid(tool) for tool in record.loaded.tools.values()),
-        }
-        for record in sorted(records, key=lambda record: record.seen_at, reverse=True)
-    ]
+    rows: list[SessionReport] = []
+    for record in sorted(records, key=lambda record: record.seen_at, reverse=True):
+        told = _about(record, connected.pop(record.key, []), users.get(record.key, 0), catalog, now)
+        tools = record.loaded.tools.values()
+        rows.append({**told, "loaded": len(tools), "invalid": judged.invalid(tools)})
     anonymous = connected.pop(None, [])
-    unrecorded = [_unrecorded(sessions) for sessions in connected.values()]
-    return {"sessions": [*rows, *unrecorded, *(_numbered(session, judged) for session in anonymous)]}
+    rows += [_unrecorded(sessions) for sessions in connected.values()]
+    for session in anonymous:
+        rows.append({**_unrecorded([session]), "invalid": judged.invalid(session.own.tools.values())})
+    return {"sessions": rows}
 
 
 def session_report(
@@ -243,7 +245,7 @@ def session_report(
     catalog: Catalog,
     now: float,
     users: int = 0,
-) -> dict[str, object]:
+) -> SessionReport:
     """One session with what it has loaded, in that order.
 
     Args:
@@ -253,20 +255,12 @@ def session_report(
         now: seconds since the epoch.
         users: its connections, if it is in use: one may take part in more than it names for itself.
     """
-    return {
-        **_about(record, _connected(live)[record.key], users, catalog, now),
-        "loaded": [_loaded(tool, catalog, now) for tool in record.loaded.tools.values()],
-    }
+    loaded = [_loaded(tool, catalog, now) for tool in record.loaded.tools.values()]
+    return {**_about(record, _connected(live)[record.key], users, catalog, now), "loaded": loaded}
 
 
-def connection_report(session: SessionStatistics, catalog: Catalog, now: float) -> dict[str, object]:
-    """What a connection without a key has loaded, in that order.
-
-    Args:
-        session: the connection.
-        catalog: what loaded tools are judged by.
-        now: seconds since the epoch.
-    """
+def connection_report(session: SessionStatistics, catalog: Catalog, now: float) -> SessionReport:
+    """What a connection without a key has loaded, in that order."""
     loaded = [_loaded(tool, catalog, now) for tool in session.own.tools.values()]
     return {**_unrecorded([session]), "loaded": loaded}
 
@@ -281,30 +275,26 @@ def _connected(live: Iterable[SessionStatistics]) -> defaultdict[str | None, lis
 
 def _about(
     record: SessionRecord, connected: list[SessionStatistics], users: int, catalog: Catalog, now: float
-) -> dict[str, object]:
-    connections = max(len(connected), users)
+) -> SessionReport:
+    """A recorded session; its surface is that of its oldest connection."""
+    connections, first = max(len(connected), users), connected[0] if connected else None
     left = record.seen_at + catalog.config.state.session_idle - now
     return {
         "key": record.key,
         "number": None,
         "client": record.client,
-        "profile": connected[0].profile if connected else None,
-        **_surface(connected),
+        "profile": first.profile if first else None,
+        "surface": first.surface if first else None,
+        "surfaceWhy": why(first.choice) if first else None,
         "connections": connections,
         "createdAt": round(record.created_at, 3),
         "seenAt": round(record.seen_at, 3),
         "forgottenInSeconds": None if connections else max(0, round(left)),
+        "loaded": [],
     }
 
 
-def _surface(connected: list[SessionStatistics]) -> dict[str, object]:
-    """The surface of a session, and why it has that: those of its oldest connection."""
-    if not connected:
-        return {"surface": None, "surfaceWhy": None}
-    return {"surface": connected[0].surface, "surfaceWhy": why(connected[0].choice)}
-
-
-def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
+def _unrecorded(sessions: list[SessionStatistics]) -> SessionReport:
     """Connections without a recorded session: they have no key, or nothing is stored under it."""
     first = sessions[0]
     return {
@@ -312,7 +302,8 @@ def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
         "number": first.number if first.key is None else None,
         "client": first.client,
         "profile": first.profile,
-        **_surface(sessions),
+        "surface": first.surface,
+        "surfaceWhy": why(first.choice),
         "connections": len(sessions),
         "createdAt": round(first.since, 3),
         "seenAt": None,
@@ -320,11 +311,6 @@ def _unrecorded(sessions: list[SessionStatistics]) -> dict[str, object]:
         "loaded": max(session.loaded for session in sessions),
         "invalid": None,
     }
-
-
-def _numbered(session: SessionStatistics, judged: _Validity) -> dict[str, object]:
-    invalid = sum(not judged.valid(tool) for tool in session.own.tools.values())
-    return {**_unrecorded([session]), "invalid": invalid}
 
 
 def connection_status(session: SessionStatistics) -> ConnectionReport:
@@ -378,8 +364,10 @@ class _Validity:
         self._catalog = catalog
         self._known: dict[tuple[ToolKey, str], bool] = {}
 
-    def valid(self, tool: LoadedTool) -> bool:
-        asked = tool.key, tool.schema_hash
-        if asked not in self._known:
-            self._known[asked] = judge_in(self._catalog, tool).status is LoadedStatus.VALID
-        return self._known[asked]
+    def invalid(self, tools: Iterable[LoadedTool]) -> int:
+        """How many of these count no longer."""
+        for tool in tools:
+            asked = tool.key, tool.schema_hash
+            if asked not in self._known:
+                self._known[asked] = judge_in(self._catalog, tool).status is LoadedStatus.VALID
+        return sum(not self._known[tool.key, tool.schema_hash] for tool in tools)

@@ -15,7 +15,8 @@ from daemon.operators.base import Command, Refused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.operators.base import Access, OperatorContext
+    from daemon.clients.doors.http.tokens import Tokens
+    from daemon.operators.base import OperatorContext
 
 
 NO_HTTP = (
@@ -67,7 +68,7 @@ async def tokens(context: OperatorContext, params: TokenParams) -> dict[str, obj
     }
 
 
-async def _act(context: OperatorContext, access: Access, params: TokenParams) -> str | None:
+async def _act(context: OperatorContext, access: Tokens, params: TokenParams) -> str | None:
     name = params.name
     if params.action == "show":
         return await access.shown_default()
@@ -94,7 +95,7 @@ async def _act(context: OperatorContext, access: Access, params: TokenParams) ->
     return None
 
 
-def _listed(context: OperatorContext, access: Access | None) -> Iterator[dict[str, object]]:
+def _listed(context: OperatorContext, access: Tokens | None) -> Iterator[dict[str, object]]:
     """All tokens, without their values."""
     used = {} if access is None else access.used
     for each in without_values(context.config.listen.http) or ():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,9 +27,6 @@ from daemon.host.tokens import (
 )
 from daemon.safety.redact import HIDDEN
 from tests.unit.clients.doors.http.admissions import ANN, CI, NOBODY
-
-if TYPE_CHECKING:
-    from daemon.operators.base import Access
 
 
 @pytest.fixture
@@ -71,8 +68,8 @@ def test_what_compares_them_takes_the_same_time_for_all(file: TokenFile) -> None
     assert tokens(file)._same is hmac.compare_digest
 
 
-def test_they_are_what_operators_commands_ask(file: TokenFile) -> None:
-    known: Access = tokens(file)
+def test_at_first_none_was_used(file: TokenFile) -> None:
+    known = tokens(file)
     assert (known.used, known.problem) == ({}, "")
 
 
