@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 import msgspec
+from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from daemon.history.event import EventKind
@@ -23,6 +25,8 @@ from daemon.states import SERVING, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from jinja2 import Template
 
     from daemon.history.event import Event
 
@@ -132,94 +136,57 @@ def top(chart: Chart, values: Iterable[float]) -> float:
     return ceiling(max(values, default=0.0)) if chart.most is None else chart.most
 
 
+class _Image(NamedTuple):
+    """A drawing with a title and a description, stretched to the space that there is."""
+
+    id: str
+    title: str
+    said: str
+    """The same with the numbers, in words."""
+    drawing: Markup
+    height: int
+    width: int = WIDTH
+
+
+@cache
+def _template() -> Template:
+    loaded = Environment(loader=PackageLoader("daemon.console"), autoescape=True, trim_blocks=True)
+    loaded.filters["visible"] = visible
+    return loaded.get_template("chart.html")
+
+
 def figure(chart: Chart, drawing: str, *, most: float, kind: str) -> Markup:
     """The figure around a drawing: the axes, the key, the numbers in words and as a table.
 
     Args:
         chart: what was drawn.
-        drawing: the elements within the SVG.
+        drawing: the elements within the SVG, made of numbers.
         most: the value at the top.
         kind: a class for the stylesheet.
     """
     said = in_words(chart)
-    if not any(map(known, chart.series)):
-        return _empty(chart, kind, said)
-    labels = Markup("").join(
-        Markup("<span>{}</span>").format(number(value, chart.unit)) for value in (most, most / 2, 0.0)
-    )
-    key = Markup("").join(
-        Markup('<li class="{}">{}</li>').format(style, visible(series.name))
-        for series, style in styled(chart.series)
-    )
-    return Markup(
-        '<figure class="chart chart-{kind}" id="{id}"><figcaption>{title}</figcaption>'
-        '<ul class="chart-key">{key}</ul>'
-        '<div class="chart-plot"><div class="chart-y" aria-hidden="true">{labels}</div>{svg}</div>'
-        '<div class="chart-x" aria-hidden="true">{times}</div>{table}</figure>'
-    ).format(
+    image = _Image(chart.id, chart.title, said, Markup(_GRID + drawing), HEIGHT)  # noqa: S704 - made of numbers
+    return _figure(
         kind=kind,
         id=chart.id,
-        title=visible(chart.title),
-        key=key,
-        labels=labels,
-        svg=svg(chart.id, chart.title, said, _GRID + drawing, height=HEIGHT),
+        title=chart.title,
+        said=said,
+        key=[(style, series.name) for series, style in styled(chart.series)],
+        labels=[number(value, chart.unit) for value in (most, most / 2, 0.0)],
+        images=[image] if any(map(known, chart.series)) else (),
         times=times(chart.begin, chart.end),
-        table=_table(chart),
+        header=("Time", *(series.name for series in chart.series)),
+        rows=_numbers(chart),
     )
 
 
-def _empty(chart: Chart, kind: str, said: str) -> Markup:
-    return Markup(
-        '<figure class="chart chart-{}" id="{}"><figcaption>{}</figcaption><p class="empty">{}</p></figure>'
-    ).format(kind, chart.id, visible(chart.title), said)
+def _figure(**values: object) -> Markup:
+    return Markup(_template().render(values))  # noqa: S704 - escaped by the template
 
 
-def svg(name: str, title: str, said: str, drawing: str, *, height: int) -> Markup:
-    """A drawing as an image with a title and a description, stretched to the space that there is.
-
-    Args:
-        name: an id that only it has.
-        title: what it shows.
-        said: the same with the numbers, in words.
-        drawing: its elements, which must be safe.
-        height: the units of its height.
-    """
-    return Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" preserveAspectRatio="none"'
-        ' role="img" aria-labelledby="{id}-title {id}-desc"><title id="{id}-title">{title}</title>'
-        '<desc id="{id}-desc">{said}</desc>{drawing}</svg>'
-    ).format(
-        width=WIDTH,
-        height=height,
-        id=name,
-        title=visible(title),
-        said=visible(said),
-        drawing=Markup(drawing),  # noqa: S704 - made of numbers
-    )
-
-
-def times(begin: float, end: float) -> Markup:
+def times(begin: float, end: float) -> list[str]:
     """The labels of the axis of time: where it begins, its middle and its end."""
-    return Markup("").join(
-        Markup("<span>{}</span>").format(clock(moment, end - begin))
-        for moment in (begin, (begin + end) / 2, end)
-    )
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """The numbers of a chart as a table that unfolds."""
-    head = Markup("").join(Markup('<th scope="col">{}</th>').format(visible(each)) for each in header)
-    body = Markup("").join(
-        Markup('<tr><th scope="row">{}</th>{}</tr>').format(
-            visible(first), Markup("").join(Markup("<td>{}</td>").format(visible(each)) for each in rest)
-        )
-        for first, *rest in rows
-    )
-    return Markup(
-        '<details class="chart-numbers"><summary>Numbers</summary>'
-        '<div class="scrolls" tabindex="0" role="group" aria-label="Numbers"><table>'
-        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div></details>"
-    ).format(head, body)
+    return [clock(moment, end - begin) for moment in (begin, (begin + end) / 2, end)]
 
 
 def styled(series: Sequence[Quantity]) -> Iterator[tuple[Quantity, str]]:
@@ -249,18 +216,12 @@ def _series_in_words(series: Quantity, unit: str) -> str:
     return f"{series.name}: last {last}, between {least} and {most}."
 
 
-def _table(chart: Chart) -> Markup:
+def _numbers(chart: Chart) -> Iterator[Sequence[str]]:
+    """The rows of the table of numbers, the newest first."""
     number_of, span = len(chart.moments), chart.end - chart.begin
-    step = max(1, math.ceil(number_of / ROWS))
-    shown = [*range(number_of - 1, -1, -step)]
-    rows = (
-        (
-            clock(chart.moments[at], max(span, _DAY + 1) if span > _DAY else span),
-            *(number(series.values[at], chart.unit) for series in chart.series),
-        )
-        for at in shown
-    )
-    return table(("Time", *(series.name for series in chart.series)), rows)
+    for at in range(number_of - 1, -1, -max(1, math.ceil(number_of / ROWS))):
+        when = clock(chart.moments[at], max(span, _DAY + 1) if span > _DAY else span)
+        yield when, *(number(series.values[at], chart.unit) for series in chart.series)
 
 
 BAND = 20
@@ -304,32 +265,26 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
 def bands(name: str, title: str, rows: Sequence[Band], *, since: float, until: float) -> Markup:
     """The bands of servers between two times, in seconds since the epoch, as a figure with the id `name`."""
     until = max(until, since + 1.0)
-    drawn = Markup("").join(
-        Markup('<div class="band"><span class="band-name" title="{full}">{full}</span>{svg}</div>').format(
-            full=visible(row.name),
-            svg=svg(
-                f"{name}-{at}",
-                row.name,
-                bands_in_words(row, since, until),
-                _drawn(row, since, until),
-                height=BAND,
-            ),
+    images = [
+        _Image(
+            f"{name}-{at}",
+            row.name,
+            bands_in_words(row, since, until),
+            Markup(_drawn(row, since, until)),  # noqa: S704 - made of numbers
+            BAND,
         )
         for at, row in enumerate(rows)
-    )
-    states = (*_HEIGHTS, "unknown")
-    key = Markup("").join(Markup('<li class="state-{0}">{0}</li>').format(state) for state in states)
-    return Markup(
-        '<figure class="chart chart-bands" id="{id}"><figcaption>{title}</figcaption>'
-        '<ul class="chart-key">{key}</ul>{drawn}<div class="chart-x" aria-hidden="true">{times}</div>'
-        "{table}</figure>"
-    ).format(
+    ]
+    return _figure(
+        kind="bands",
         id=name,
-        title=visible(title),
-        key=key,
-        drawn=drawn,
+        title=title,
+        key=[(f"state-{state}", state) for state in (*_HEIGHTS, "unknown")],
+        labels=(),
+        images=images,
         times=times(since, until),
-        table=table(("Server", "State", "From", "To", "Why"), _rows(rows, since, until)),
+        header=("Server", "State", "From", "To", "Why"),
+        rows=_rows(rows, since, until),
     )
 
 
