@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.checks import listening, programs, servers
+from daemon.checks import addresses, entries
 from daemon.checks.findings import Level, found
 from daemon.config.jsonc import ROOT, below
 from daemon.config.listen import is_loopback, split_authority
@@ -71,15 +71,15 @@ def _of_server(server: Server, environ: Mapping[str, str], beside: Path | None) 
     """What is unwise in an entry, and what `mcpd doctor` says of its command or url without asking anybody."""
     trail, known = below(below(ROOT, "mcpServers"), server.name), set[str]()
     if server.written.command:
-        told = [Fault(path=below(trail, "args"), message=message) for message in programs.unwise(server)]
+        told = [Fault(path=below(trail, "args"), message=message) for message in entries.unwise(server)]
         if beside is not None and not server.written.cwd:
             told += _astray(server.written, trail, beside, paths.home(environ))
         yield from told
         known = {fault.path for fault in told}
     if server.type is TransportType.STDIO:
-        findings = programs.check(server, environ, environ)
+        findings = entries.command(server, environ, environ)
     else:
-        findings = servers.endpoint(server, connect=False)
+        findings = entries.endpoint(server, connect=False)
     for finding in findings:
         if finding.level is not Level.NOTE and (place := f"{trail}.{finding.key}") not in known:
             yield _fault(place, finding)
@@ -116,7 +116,7 @@ def _http(config: Config) -> Iterator[Fault]:
     host, _ = split_authority(http.address)
     if host is not None and not is_loopback(host) and not http.hosts:
         yield _fault(below(trail, "hosts"), found("http-without-names"))
-    for finding in () if http.tls is None else listening.certificate(http.tls, time.time()):
+    for finding in () if http.tls is None else addresses.certificate(http.tls, time.time()):
         yield _fault(below(below(trail, "tls"), finding.key), finding)
 
 
@@ -176,7 +176,7 @@ def _without_words(section: str, one: str, names: list[str], instead: str) -> It
 def _kept(config: Config) -> Iterator[Fault]:
     """What servers that are known keep for their clients, or cannot bear, if their entries do not say so."""
     for name, server in config.mcp_servers.items():
-        for finding in servers.sharing(server):
+        for finding in entries.sharing(server):
             yield _fault(f"{below(below(ROOT, 'mcpServers'), name)}.{finding.key}", finding)
 
 

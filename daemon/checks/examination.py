@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from daemon.checks import configuration, host, listening, servers
+from daemon.checks import addresses, configuration, entries, host
 from daemon.checks.findings import found
 from daemon.config.redaction import Redactors
 from daemon.kit.wording import MIB
@@ -123,12 +123,12 @@ def examine(scene: Scene) -> dict[str, list[Finding]]:
     checks: dict[str, Callable[[Scene], Iterator[Finding]]] = {
         "configuration": configuration.check,
         "secrets": configuration.secrets,
-        "sockets": listening.sockets,
-        "http": listening.http_port,
+        "sockets": addresses.sockets,
+        "http": addresses.http_port,
         "state": check,
         "systemd": host.units,
         "limits": host.limits,
-        "servers": servers.check,
+        "servers": entries.check,
         "clients": configuration.clients,
         "leftovers": host.leavings,
     }

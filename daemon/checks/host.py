@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.checks.entries import most_instances
 from daemon.checks.findings import TABLE, found
-from daemon.checks.servers import most_instances
 from daemon.config.model import TransportType
 from daemon.errors import McpdError
 from daemon.kit.wording import short_size, span

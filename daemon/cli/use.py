@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from daemon.cli.asking.companion import CallCompanion, add_conversation, converse
-from daemon.cli.asking.elicitation import Declined, Interrupted
+from daemon.cli.asking.elicitation import Declined, Interrupted, missing
 from daemon.cli.command import CommandLine, UsageError, argument, asking, drawn
 from daemon.cli.control import EX_FAULT, CommandFailed, RemoteFault, ask_with
-from daemon.cli.options import add_json
 from daemon.cli.tools import read_tool, tool_name
 from daemon.config.labels import split_off, split_off_uri
 from daemon.safety.escape import document, visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 CALL_SECONDS = 660.0
 """How long to wait for the result, without the time of questions to a person: longer than the daemon itself
@@ -96,6 +95,14 @@ def show_text(text: str, stream: TextIO) -> None:
     print(visible(text, lines=True) if stream.isatty() else text, file=stream)
 
 
+def _show(options: argparse.Namespace, result: Json, said: Iterable[str], stream: TextIO) -> None:
+    if options.json:
+        print(document(result))
+        return
+    for text in said:
+        show_text(text, stream)
+
+
 def texts(result: Json) -> list[str]:
     """A CallToolResult as texts: each item of its content, or the structured content if there is none."""
     content = result.get("content") or []
@@ -136,12 +143,7 @@ def _call(options: argparse.Namespace) -> int:
     params = {"server": server, "tool": tool, "arguments": _completed(options, server, tool, arguments)}
     result = converse(options, server, "call", params)
     failed = bool(result.get("isError"))
-    if options.json:
-        print(document(result))
-    else:
-        stream = sys.stderr if failed else sys.stdout
-        for text in texts(result):
-            show_text(text, stream)
+    _show(options, result, texts(result), sys.stderr if failed else sys.stdout)
     return EX_FAULT if failed else 0
 
 
@@ -150,8 +152,6 @@ def _completed(options: argparse.Namespace, server: str, tool: str, given: Json)
     person = CallCompanion.of(options, server).person()
     if person is None or options.arguments == ["-"]:
         return given
-    from daemon.cli.asking.elicitation import missing  # noqa: PLC0415 - only with a terminal
-
     try:
         schema = ask_with(options, "tool", {"server": server, "tool": tool})["definition"]["inputSchema"]
         return {**given, **missing(schema, given, person)}
@@ -180,10 +180,8 @@ CALL = CommandLine(
     arguments=(
         argument("tool", metavar="SERVER/TOOL", type=tool_name, help="as `mcpd tools` shows them"),
         argument("arguments", metavar="ARGS", nargs="*", help="JSON object, KEY=VALUE ..., or -"),
-        add_json,
         add_conversation,
     ),
-    json=False,
     seconds=CALL_SECONDS,
     run=_call,
     intermixed=True,
@@ -225,11 +223,7 @@ def _prompt(options: argparse.Namespace) -> int:
         raise UsageError(f"write SERVER/NAME, not {options.prompt!r}: `mcpd prompts` lists them")
     params = {"server": server, "name": name, "arguments": parse_texts(options.arguments)}
     result = converse(options, server, "prompt", params)
-    if options.json:
-        print(document(result))
-    else:
-        for said in messages(result):
-            show_text(said, sys.stdout)
+    _show(options, result, messages(result), sys.stdout)
     return 0
 
 
@@ -250,10 +244,8 @@ PROMPT = CommandLine(
     arguments=(
         argument("prompt", metavar="SERVER/NAME", help="as `mcpd prompts` shows them"),
         argument("arguments", metavar="ARGS", nargs="*", help="KEY=VALUE ..., or a JSON object"),
-        add_json,
         add_conversation,
     ),
-    json=False,
     seconds=CALL_SECONDS,
     run=_prompt,
 )
@@ -382,10 +374,8 @@ READ = CommandLine(
             type=Path,
             help="write it there; further contents to FILE.2, FILE.3, ...",
         ),
-        add_json,
         add_conversation,
     ),
-    json=False,
     seconds=CALL_SECONDS,
     run=_read,
 )

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daemon.checks.addresses import http_port as check
 from daemon.checks.advice import advice
 from daemon.checks.configuration import secrets
 from daemon.checks.findings import Level
-from daemon.checks.listening import http_port as check
 from daemon.host.tokens import Kept, TokenFile
 from daemon.processes.proc import port_holders
 from tests.unit.checks.scenes import NOBODY, House, only

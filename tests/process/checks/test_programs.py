@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daemon.checks.entries import command as check
+from daemon.checks.entries import packages
 from daemon.checks.findings import Level
-from daemon.checks.programs import check, packages
 from daemon.config.model import Server
 from tests.unit.checks.scenes import as_somebody_else, levels, only, process
 

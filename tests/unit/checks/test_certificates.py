@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from daemon.checks.listening import SOON_DAYS, certificate
+from daemon.checks.addresses import SOON_DAYS, certificate
 from daemon.config.listen import Tls
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daemon.checks.entries import check
 from daemon.checks.findings import Level
-from daemon.checks.servers import check
 from tests.unit.checks.scenes import levels, only
 from tests.unit.cli.daemons import diagnosed, down, server
 

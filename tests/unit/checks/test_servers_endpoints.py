@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daemon.checks.entries import LOCAL, endpoint, loopback, unix_path
 from daemon.checks.findings import Level
-from daemon.checks.servers import LOCAL, endpoint, loopback, unix_path
 from daemon.config.model import Server, TransportType
 from tests.unit.checks.scenes import levels, listening, only
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from daemon.checks.entries import most_instances
+from daemon.checks.entries import sharing as check
 from daemon.checks.findings import Level
-from daemon.checks.servers import most_instances
-from daemon.checks.servers import sharing as check
 from tests.unit.config.reading import server_of
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.checks.addresses import LONGEST
+from daemon.checks.addresses import sockets as check
 from daemon.checks.findings import Level
-from daemon.checks.listening import LONGEST
-from daemon.checks.listening import sockets as check
 from daemon.cli.doctor import gather
 from daemon.host.sockets import bind, unbind
 from tests.unit.checks.scenes import NOBODY, as_somebody_else, levels, listening, only

@@ -46,9 +46,9 @@ def test_what_becomes_of_a_server_of_one_directory_is_said_in_a_line(tmp_path: P
     file = tmp_path / "home" / ".claude.json"
     file.write_text(json.dumps({"projects": {str(at): {"mcpServers": local}}}))
     told = table(*planned_and_found(tmp_path), Screen(width=1000, colour=False), str(tmp_path / "home"))
-    said = f"Claude Code has it in {at} alone; from mcpd every client gets it, each directory"
-    assert f"git: {said} an instance of its own. To leave it to {at}: `mcpd remove git`" in told
-    assert f"web: {said} this same one. To leave it to {at}: `mcpd remove web`" in told
+    said = f"Claude Code has it in {at} alone; from mcpd only clients that work there get it."
+    assert f"git: {said}" in told
+    assert f'web: {said} For all clients: remove "workspaces" from its entry' in told
 
 
 def test_a_broken_file_is_told_in_a_line_and_the_others_are_read(tmp_path: Path) -> None:
