@@ -125,14 +125,6 @@ class SessionInstances:
             capabilities=declared_in(client.capabilities) if has_session else None,
         )
 
-    async def find_workspace(self, request_id: bytes | None) -> None:
-        """Return once it is known which directory the client works in, or that it has named none.
-
-        Args:
-            request_id: the client's request that needs it.
-        """
-        await self._client.workspace.find(request_id)
-
     async def find(self, upstream: Upstream, request_id: bytes | None) -> Upstream:
         """The server, or the instance of it that requests go to.
 
@@ -146,7 +138,7 @@ class SessionInstances:
         if upstream.instances is None:
             return upstream
         while (found := self.of(upstream)) is None:
-            await self.find_workspace(request_id)
+            await self._client.workspace.find(request_id)
         return found
 
     async def find_all(
@@ -387,10 +379,6 @@ class Attachment:
             leaving = tuple(key for key in leaving if key not in found)
             self._found = turn, found.union(loading.tools)
         self._context.sessions.load(self.state, tools, loading.source, leaving)
-
-    async def kept(self) -> None:
-        """Return once what was loaded is on disk, or cannot be for now."""
-        await self._context.sessions.kept(self.state)
 
     def was_shown(self, keys: Iterable[ToolKey]) -> None:
         """Record that the client was shown these tools as they are now."""

@@ -352,7 +352,7 @@ class ConnectedClients:
         self._wishes: dict[str, Watch[StandingWishes]] = {}
         self.levels = LogLevels(self.look)
         """The levels that they have set for the logs of servers."""
-        self.resources = ResourceSubscriptions(self._wish)
+        self.resources = ResourceSubscriptions(self.look_at)
         """The resources that they follow."""
         self.tasks = ClientTasks()
         """The tasks that they have made."""
@@ -368,10 +368,6 @@ class ConnectedClients:
             # What they follow does not depend on it, and may be ten thousand URIs.
             if level != watch.value.level:
                 watch.set(attrs.evolve(watch.value, level=level))
-
-    def look_at(self, server: str) -> None:
-        """Note that a client uses an instance from now on: what is wanted of that may have changed."""
-        self._wish(server)
 
     def forget(self, told: ConnectedClient) -> None:
         """Forget a client: it is gone."""
@@ -403,7 +399,7 @@ class ConnectedClients:
         """What clients want of a server beside answers (`ports.Audience.wishes`)."""
         if server not in self._wishes:
             self._wishes[server] = Watch(StandingWishes())
-            self._wish(server)
+            self.look_at(server)
         return self._wishes[server]
 
     def settled(self, server: str, uri: str, refusal: RemoteError | None) -> None:
@@ -439,7 +435,8 @@ class ConnectedClients:
         self.roots.gone(server)
         self._wishes.pop(server, None)
 
-    def _wish(self, server: str) -> None:
+    def look_at(self, server: str) -> None:
+        """Note that a client uses an instance, or follows something else: what is wanted may have changed."""
         watch = self._wishes.get(server)
         if watch is None:
             return

@@ -350,12 +350,6 @@ def read_meta(call: ClientCall, meta: dict[str, Raw]) -> None:
         call.token, call.wants_progress = token, True
 
 
-def wait_scope(call: ClientCall) -> trio.CancelScope:
-    """A cancel scope for the task that waits on a call's behalf: withdrawing the call ends the wait."""
-    call.waiting = trio.CancelScope()
-    return call.waiting
-
-
 IS_ERROR = "isError"
 """The outcome in the log of a call that its tool answered with an error: for the protocol it is a result."""
 

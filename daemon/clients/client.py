@@ -352,7 +352,7 @@ class Client:
             )
         if choice.surface == AUTO:
             who = self.visitor, profile.name, self.info
-            choice = self._decided.of(config, who, lambda: self._fit(profile))
+            choice = self._decided.of(config, who, lambda: fitting(self.info, lambda: self._count(profile)))
         name = choice.surface
         for each in (asked, name):
             if each not in surfaces and each != AUTO:
@@ -372,9 +372,6 @@ class Client:
     def _elsewhere(self, config: Config) -> frozenset[str]:
         servers = (server for server in config.mcp_servers.values() if server.workspaces)
         return frozenset(server.name for server in servers if not self.workspace.is_in(server.workspaces))
-
-    def _fit(self, profile: Profile) -> SurfaceChoice:
-        return fitting(self.info, lambda: self._count(profile))
 
     def _deny(self, reason: str) -> Selection:
         return attrs.evolve(self.selection, denied=reason)

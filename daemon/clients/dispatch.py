@@ -11,7 +11,6 @@ next one through a meta-tool whose arguments name the same tool and fit it (`sur
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from msgspec import Raw, Struct
 from daemon import protocol
 from daemon.catalog.loaded import Source
 from daemon.clients.approvals import may_send
-from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta, wait_scope
+from daemon.clients.calls import NOTHING, CallsInFlight, ClientCall, read_meta
 from daemon.clients.input_rounds import goes_on, park, resume
 from daemon.clients.login_links import hand_link
 from daemon.clients.waits import reporting, wait_awake, wait_known
@@ -42,12 +41,13 @@ from daemon.wire import envelope
 from daemon.wire.envelope import MAX_DEPTH, opens_many
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from daemon.clients.attachment import Request
     from daemon.clients.client import Client
     from daemon.clients.context import SessionContext
     from daemon.clients.list_changes import Announcement, ListChanges, Savings
+    from daemon.clients.sessions import SessionState
     from daemon.ports import Upstream
     from daemon.surfaces.base import View
     from daemon.wire.envelope import Buffer
@@ -248,7 +248,7 @@ class Dispatch:
             instance = own.of(upstream)
             if instance is None:
                 # Its client's directory is asked for first, or the call is judged by what the instance lists.
-                self._later(self._act_after, call, partial(own.find_workspace, call.request.id))
+                self._later(self._act_after, call, partial(self._client.workspace.find, call.request.id))
                 return False
             upstream = instance
             forward = own.telling(forward) if own.losses else forward
@@ -355,18 +355,16 @@ class Dispatch:
         told = self._lists.expect(key) if reply.loading.tools else None
         if key is None and told is None:
             call.answered(reply.result)
-        else:
-            call.finished = bytes(reply.result)
-            self._later(self._answer_when_loaded, call, call.finished, told)
+            return
+        result = call.finished = bytes(reply.result)
+        wait = partial(self._loaded, session.state, told)
+        self._later(self._act_after, call, wait, lambda _call: call.answered(result))
 
-    async def _answer_when_loaded(self, call: ClientCall, result: bytes, told: Announcement | None) -> None:
-        with self._contained(call), wait_scope(call):
-            # What was acknowledged as loaded must survive whatever happens to us next.
-            await call.request.session.kept()
-            if told is not None:
-                await self._lists.wait_listed(told)
-            call.answered(result)
-        self._context.outbox.flush()
+    async def _loaded(self, state: SessionState, told: Announcement | None) -> None:
+        # What was acknowledged as loaded must survive whatever happens to us next.
+        await self._context.sessions.kept(state)
+        if told is not None:
+            await self._lists.wait_listed(told)
 
     def _wait_current(self, call: ClientCall, upstream: Upstream) -> None:
         """Have a call wait for the new list of a server that has said that its tools changed."""
@@ -378,28 +376,35 @@ class Dispatch:
         await wait_known(self._context, awaited, request.session, request.id, report)
         await self._context.settled()
 
-    async def _act_after(self, call: ClientCall, wait: Callable[[], Awaitable[None]]) -> None:
-        """Judge a call again after a wait, by what is known by then."""
-        with self._contained(call), wait_scope(call):
-            await wait()
-            call.waiting = None
-            if call.upstream is not None and call.upstream.is_gone and call.moves < MAX_MOVES:
-                # It has ended, or was replaced, while the call waited for it: another one takes its place.
-                call.moves += 1
-                call.patient, call.woken = True, False
-            # Nothing may be awaited from here on: what is current now may be outdated in a moment.
-            # A call that was abandoned or answered in the meantime must not run.
-            if self._open.get(call.request.id) is call:
-                self._act(call)
-        self._context.outbox.flush()
+    async def _act_after(
+        self,
+        call: ClientCall,
+        wait: Callable[[], Awaitable[None]],
+        act: Callable[[ClientCall], None] | None = None,
+    ) -> None:
+        """Go on with a call after a wait, which ends when the call is withdrawn.
 
-    @contextmanager
-    def _contained(self, call: ClientCall) -> Iterator[None]:
-        """Contain what goes wrong with a call that has waited."""
+        Args:
+            call: the call.
+            wait: returns when it may go on.
+            act: what is done then; None: the call is judged again, by what is known by then.
+        """
+        scope = call.waiting = trio.CancelScope()
         try:
-            yield
+            with scope:
+                await wait()
+                call.waiting = None
+                if call.upstream is not None and call.upstream.is_gone and call.moves < MAX_MOVES:
+                    # It has ended, or was replaced, while the call waited for it: another one takes its place.
+                    call.moves += 1
+                    call.patient, call.woken = True, False
+                # Nothing may be awaited from here on: what is current now may be outdated in a moment.
+                # A call that was abandoned or answered in the meantime must not run.
+                if self._open.get(call.request.id) is call:
+                    (act or self._act)(call)
         except Exception as error:  # noqa: BLE001 - the boundary of a call
             self._fail(call, error)
+        self._context.outbox.flush()
 
     def _fail(self, call: ClientCall, error: Exception) -> None:
         """Answer a call with what went wrong; a fault of ours costs this call and nothing else."""

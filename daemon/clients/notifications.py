@@ -178,7 +178,9 @@ class ConnectedClient:
             RemoteError: the client refuses.
             CallError: it does not answer.
         """
-        told = await self._asking.ask_ourselves(LIST_ROOTS, request_id, WORKSPACE_SECONDS)
+        told = await self._peer.request(
+            LIST_ROOTS, {}, timeout=WORKSPACE_SECONDS, tells=False, request_id=request_id
+        )
         try:
             return [each.uri for each in _decode_roots(told).roots]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

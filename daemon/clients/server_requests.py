@@ -260,21 +260,6 @@ class ServerRequests:
             return asked
         return None
 
-    async def ask_ourselves(self, method: str, request_id: bytes | None, seconds: float) -> bytes:
-        """Ask the client something that mcpd itself needs to know, and return its result, raw.
-
-        Args:
-            method: what is asked, without params.
-            request_id: the client's request on whose account it is asked; over HTTP it goes out on its stream.
-            seconds: how long the client has to answer.
-
-        Raises:
-            RemoteError: the client refuses.
-            UpstreamTimeout: it does not answer in time.
-            UpstreamLost: it is gone.
-        """
-        return await self._peer.request(method, {}, timeout=seconds, tells=False, request_id=request_id)
-
     def close(self, asked: RelayedRequest, reason: str) -> None:
         """Take a request back that is still before the client."""
         if self._peer.requests.take(asked.uid) is not None:

@@ -102,8 +102,8 @@ class SessionState:
         Returns:
             How many tools have become invalid, by how; None if no verdict has changed.
         """
-        before = self.loaded
-        if not before.tools or self.is_judged_by(catalog):
+        before, judged = self.loaded, self._judged
+        if not before.tools or (judged is not None and judged[0] is catalog and judged[1] is before):
             return None
         loaded = before.judged(partial(judge_in, catalog), at)
         self._judged = catalog, loaded
@@ -150,11 +150,6 @@ class SessionState:
             seen_at=now,
             partial=not self.whole,
         )
-
-    def is_judged_by(self, catalog: Catalog) -> bool:
-        """Whether its tools were judged by this catalog and have not changed since."""
-        judged = self._judged
-        return judged is not None and judged[0] is catalog and judged[1] is self.loaded
 
 
 def fault_of_key(key: object) -> str:

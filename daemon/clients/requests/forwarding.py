@@ -33,6 +33,7 @@ from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUN
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from daemon.catalog.offer import Offer
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
     from daemon.errors import CallError
@@ -191,27 +192,21 @@ def get_prompt(connection: ClientConnection, params: Raw | None, request: Reques
     """
     members = protocol.members_of(params)
     name = text_in(members, "name")
-    if (
-        name == TOOLS
-        and not request.session.selection.servers
-        and not _is_offered(request.session.view(), name)
-    ):
-        _answer_tools(connection, request)
-        return
+    session = request.session
+    if name == TOOLS and not session.selection.servers:
+        offer = session.view().offer
+        if name not in offer.definitions(Kind.PROMPT):
+            _answer_tools(connection, request, offer)
+            return
     payload = members.pop("arguments", None)
     del members["name"]
     route = partial(_route_prompt, name, payload)
     begin(connection, request, protocol.GET_PROMPT, params, members, route, (Kind.PROMPT,))
 
 
-def _is_offered(view: View, name: str) -> bool:
-    return name in view.offer.definitions(Kind.PROMPT)
-
-
-def _answer_tools(connection: ClientConnection, request: Request) -> None:
+def _answer_tools(connection: ClientConnection, request: Request, offer: Offer) -> None:
     """Answer with every tool of the profile, as a text."""
-    listing = request.session.view().offer.listing
-    text = "\n\n".join(tool_in_words(msgspec.json.decode(raw)) for raw in listing)
+    text = "\n\n".join(tool_in_words(msgspec.json.decode(raw)) for raw in offer.listing)
     message = {"role": "user", "content": {"type": "text", "text": text}}
     result = msgspec.json.encode({"description": "Every tool, in words.", "messages": [message]})
     connection.peer.answer(request.id, protocol.completed(result) if request.modern else result)

@@ -183,8 +183,7 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
         connection.client.capabilities = fields.capabilities.copy()
         connection.calls.server_requests.capabilities = connection.client.capabilities
 
-    def answer() -> None:
-        selection, view, servers = _known(connection)
+    def answer(selection: Selection, view: View, servers: Mapping[str, ServerEntry]) -> None:
         result = initialize_result(
             fields.protocolVersion,
             instructions_for(selection, view),
@@ -201,8 +200,7 @@ def initialize(connection: ClientConnection, request_id: bytes, params: Raw | No
 def discover(connection: ClientConnection, request_id: bytes, _params: Raw | None) -> None:
     """Answer `server/discover` (MCP 2026-07-28)."""
 
-    def answer() -> None:
-        selection, view, servers = _known(connection)
+    def answer(selection: Selection, view: View, servers: Mapping[str, ServerEntry]) -> None:
         declared, info = declared_to(selection, servers), info_for(selection, servers)
         result = discover_result(instructions_for(selection, view), declared, info)
         connection.peer.answer(request_id, result)
@@ -255,14 +253,18 @@ def hello(connection: ClientConnection, said: dict[str, object]) -> None:
         connection.client_log.warning("{}", denied)
 
 
-def _known(connection: ClientConnection) -> tuple[Selection, View, Mapping[str, ServerEntry]]:
-    """What a client gets, what it sees, and all servers, as of now."""
-    servers = connection.context.catalog.value.servers
-    return connection.selection, connection.attachments.own.view(), servers
+def _when_introduced(
+    connection: ClientConnection,
+    request_id: bytes,
+    answer: Callable[[Selection, View, Mapping[str, ServerEntry]], None],
+) -> None:
+    """Answer a handshake now, or once the servers that the client has chosen have introduced themselves.
 
-
-def _when_introduced(connection: ClientConnection, request_id: bytes, answer: Callable[[], None]) -> None:
-    """Answer a handshake now, or once the servers that the client has chosen have introduced themselves."""
+    Args:
+        connection: the client's.
+        request_id: the handshake.
+        answer: answers, given what the client gets, what it sees, and all servers.
+    """
     context, attachments = connection.context, connection.attachments
     servers = not_introduced(connection.selection, context.catalog.value.servers)
 
@@ -273,7 +275,10 @@ def _when_introduced(connection: ClientConnection, request_id: bytes, answer: Ca
             await wait_known(context, AwaitListing(servers=servers, chosen=True), session, request_id)
             await context.settled()
 
+    def answer_now() -> None:
+        answer(connection.selection, attachments.own.view(), context.catalog.value.servers)
+
     if servers:
-        answer_after(connection, request_id, "a handshake", known, answer)
+        answer_after(connection, request_id, "a handshake", known, answer_now)
     else:
-        answer()
+        answer_now()
