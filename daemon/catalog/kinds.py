@@ -25,35 +25,23 @@ class ListOf(msgspec.Struct, frozen=True):
     """The member of a definition that identifies it."""
     capability: str
     """The capability that a server with such a list declares."""
-    changed: str
-    """The notification that the list has changed."""
-    wish: str
-    """The member of a `subscriptions/listen` filter that asks for that notification (MCP 2026-07-28)."""
+
+    @property
+    def changed(self) -> str:
+        """The notification that the list has changed."""
+        return f"notifications/{self.capability}/list_changed"
+
+    @property
+    def wish(self) -> str:
+        """The member of a `subscriptions/listen` filter that asks for that notification (MCP 2026-07-28)."""
+        return f"{self.capability}ListChanged"
 
 
 LISTS: Mapping[Kind, ListOf] = {
-    Kind.TOOL: ListOf(
-        "tools/list", "tools", "name", "tools", "notifications/tools/list_changed", "toolsListChanged"
-    ),
-    Kind.PROMPT: ListOf(
-        "prompts/list", "prompts", "name", "prompts", "notifications/prompts/list_changed", "promptsListChanged"
-    ),
-    Kind.RESOURCE: ListOf(
-        "resources/list",
-        "resources",
-        "uri",
-        "resources",
-        "notifications/resources/list_changed",
-        "resourcesListChanged",
-    ),
-    Kind.TEMPLATE: ListOf(
-        "resources/templates/list",
-        "resourceTemplates",
-        "uriTemplate",
-        "resources",
-        "notifications/resources/list_changed",
-        "resourcesListChanged",
-    ),
+    Kind.TOOL: ListOf("tools/list", "tools", "name", "tools"),
+    Kind.PROMPT: ListOf("prompts/list", "prompts", "name", "prompts"),
+    Kind.RESOURCE: ListOf("resources/list", "resources", "uri", "resources"),
+    Kind.TEMPLATE: ListOf("resources/templates/list", "resourceTemplates", "uriTemplate", "resources"),
 }
 """All lists; resources and their templates share a capability and a notification."""
 

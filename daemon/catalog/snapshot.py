@@ -109,14 +109,7 @@ def _without_uri(
     return {name: each for name, each in definitions.items() if (server, switch_of(kind, name)) not in switched}
 
 
-__all__ = [
-    "Catalog",
-    "ServerEntry",
-    "begin",
-    "fold",
-    "fold_all",
-    "with_settled_names",
-]
+__all__ = ["Catalog", "ServerEntry", "begin", "fold", "fold_all", "with_settled_names"]
 
 WHOLE = ""
 """Stands for the whole server in place of a tool's name."""

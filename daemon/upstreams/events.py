@@ -42,8 +42,18 @@ class ServerEvents:
             redact: takes secrets out of what it says about itself.
         """
         self._server = server
-        self._redact = redact
+        self.redact = redact
         self.subscription = HeldSubscription(server.name, server.audience, server.listing.may_have_changed)
+
+    @property
+    def admission(self) -> Admission | None:
+        """The way to the connection while that takes calls."""
+        return self._server.admission
+
+    @property
+    def era(self) -> Era:
+        """The era of the connection."""
+        return Era.HANDSHAKE if self._server.greeting is None else self._server.greeting.era
 
     def on_lost(self, reason: str) -> None:
         """Take no more calls from now on: the clean-up, and the reason, take longer."""
@@ -57,7 +67,7 @@ class ServerEvents:
         Raises:
             ProtocolFault: it is a flood, and reading it blocks the loop.
         """
-        too_much = self._server.noise.add(line, trio.current_time(), self._redact.cut)
+        too_much = self._server.noise.add(line, trio.current_time(), self.redact.cut)
         if self._server.noise.count == 1:
             self._server.log.say(
                 "WARNING", f"prints something that is not MCP ({problem}): {self._server.noise.first!r}"
@@ -73,11 +83,7 @@ class ServerEvents:
         self._server.listing.are_asked_for(kinds)
 
     def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
-        """Hand a request to the call that it belongs to, or refuse it: never to another client."""
-        self.attribute(request, cause, self._server.admission)
-
-    def attribute(self, request: PeerRequest, cause: Exchange | None, admission: Admission | None) -> None:
-        """Hand a request to its task or to a call of the connection that it came over (`on_server_request`)."""
+        """Hand a request to its task or to a call of this connection, or refuse it: never to another client."""
         request.server = self._server.name
         if request.method == LIST_ROOTS:
             request.otherwise = self._server.roots
@@ -90,34 +96,20 @@ class ServerEvents:
         if (owner := self._server.audience.owner_of(request)) is not None:
             owner.asked(request)
             return
+        admission = self.admission
         if admission is None or not admission.attribution.take(request, cause):
             self._server.audience.ask(request)
 
     def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Take a notification over the first connection."""
-        era = Era.HANDSHAKE if self._server.greeting is None else self._server.greeting.era
-        self.hear(method, params, cause, self._server.admission, era)
-
-    def hear(
-        self, method: str, params: Raw, cause: Exchange | None, admission: Admission | None, era: Era
-    ) -> None:
-        """Log a line of the server's log, and pass everything on to the clients that it is for.
-
-        Args:
-            method: the method of the notification.
-            params: its params.
-            cause: the call that it belongs to, if the transport says so.
-            admission: the calls of the connection that it came over.
-            era: the era of that connection.
-        """
+        """Log a line of the server's log, and pass everything on to the clients that it is for."""
         if method == ACKNOWLEDGED:
             self.subscription.acknowledged(params)
             return
         if method == LOG_MESSAGE:
             self.on_log(bytes(params))
-        if cause is None and admission is not None and method not in OF_NO_CALL:
-            cause = admission.attribution.only_call()
-        if method != LOG_MESSAGE or era is Era.HANDSHAKE:
+        if cause is None and self.admission is not None and method not in OF_NO_CALL:
+            cause = self.admission.attribution.only_call()
+        if method != LOG_MESSAGE or self.era is Era.HANDSHAKE:
             self._server.audience.hear(self._server.name, method, params, cause)
         elif cause is not None:
             # Since 2026-07-28 a line belongs to the request that has asked for it.
@@ -132,7 +124,7 @@ class ServerEvents:
 
     def on_log(self, said: bytes) -> None:
         """Keep and log a line of the server's stderr."""
-        text = self._redact.cut(said, STDERR_LINE)
+        text = self.redact.cut(said, STDERR_LINE)
         self._server.stderr.add(
             text,
             self._server.wall(),

@@ -20,8 +20,9 @@ import trio
 
 from daemon.causes import HEALTHY, Cause
 from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
-from daemon.model import Era, Kind
+from daemon.model import Era
 from daemon.upstreams.admission import Admission, keep_expiring
+from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.handshake import initialize
 from daemon.upstreams.instances.own_lists import capabilities_of
 from daemon.upstreams.keepalive import Keepalive
@@ -31,15 +32,13 @@ from daemon.upstreams.watched import keep_level
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from msgspec import Raw
-
     from daemon.catalog.snapshot import Catalog
     from daemon.causes import Reason
     from daemon.ports import CallToSend, Instances, Upstream, UpstreamConnection
+    from daemon.safety.redact import Redactor
     from daemon.upstreams.access import UpstreamAccess
-    from daemon.upstreams.events import ServerEvents
     from daemon.upstreams.transports.opening import OpenContext
-    from daemon.wire.requests import Exchange, PeerRequest
+    from daemon.wire.requests import Exchange
 
 IDLE_SECONDS = 600.0
 """Seconds without a call after which the connection is closed: for a child, its memory is worth more than the
@@ -80,7 +79,7 @@ class SecondConnection:
         self.roots = first.roots
         self.second: Upstream | None = None
         self._first = first
-        self._context = attrs.evolve(context, events=SecondEvents(first, events, self))
+        self._context = attrs.evolve(context, events=SecondEvents(first, events.redact, self))
         self._limit = limit
         self._idle_seconds = idle
         self._on_change = on_change
@@ -258,44 +257,30 @@ async def _keep_alive(pings: Keepalive) -> None:
     raise ConnectionLost(reason.text, Cause.NOT_ANSWERING, **reason.data)
 
 
-class SecondEvents:
-    """What a second connection reports (`ports.ConnectionEvents`): news of the server, as over the first one.
+class SecondEvents(ServerEvents):
+    """What a second connection reports: only its calls and its end are not those of the first connection."""
 
-    Only calls are this connection's own: requests and notifications may belong to one of them.
-    """
-
-    def __init__(self, first: UpstreamAccess, events: ServerEvents, second: SecondConnection) -> None:
-        """Pass on to `events`, the first connection's, what `second` hears."""
-        self._first = first
-        self._events = events
+    def __init__(self, first: UpstreamAccess, redact: Redactor, second: SecondConnection) -> None:
+        """Report of `second` as the events of `first`."""
+        super().__init__(first, redact)
         self._second = second
+
+    @property
+    def admission(self) -> Admission | None:
+        """The way to the second connection."""
+        return self._server.second_admission
+
+    @property
+    def era(self) -> Era:
+        """The older era."""
+        return Era.HANDSHAKE
 
     def on_lost(self, reason: str) -> None:
         """Take no more calls over this connection."""
         del reason
         self._second.close()
 
-    def on_server_request(self, request: PeerRequest, cause: Exchange | None) -> None:
-        """Hand a request to the client whose call over this connection it belongs to."""
-        self._events.attribute(request, cause, self._first.second_admission)
-
-    def on_message(self, method: str, params: Raw, cause: Exchange | None) -> None:
-        """Take it as over the first connection, but for whose call it may belong to."""
-        self._events.hear(method, params, cause, self._first.second_admission, Era.HANDSHAKE)
-
-    def on_list_changed(self, kinds: tuple[Kind, ...] = (Kind.TOOL,)) -> None:
-        """Have the lists read over the first connection."""
-        self._events.on_list_changed(kinds)
-
-    def on_noise(self, line: bytes, problem: str) -> None:
-        """Count it as the server's."""
-        self._events.on_noise(line, problem)
-
-    def on_log(self, said: bytes) -> None:
-        """Keep it as the server's."""
-        self._events.on_log(said)
-
     def on_child(self, pid: int, mark: int) -> None:
         """Count it as a second process of the server."""
-        self._second.pid, self._first.children[pid] = pid, mark
-        self._first.log.say("INFO", f"started a second time, as pid {pid}, for clients of older revisions")
+        self._second.pid, self._server.children[pid] = pid, mark
+        self._server.log.say("INFO", f"started a second time, as pid {pid}, for clients of older revisions")

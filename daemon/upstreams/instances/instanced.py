@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from daemon.wire.requests import Exchange
 
 
-class InstancesTogether:
-    """All instances of one server, as operators see it: what cannot be said of all is said of the newest."""
+class InstancedServer:
+    """A server that is no process by itself: `ports.Upstream`, and what operators see of all its instances.
+
+    Calls go to one of its instances, which `instances` finds. What cannot be said of all is said of the newest.
+    """
 
     def __init__(self, server: Server, actors: ServerActors, run: int = 0) -> None:
         """Begin without any instance.
@@ -52,13 +55,21 @@ class InstancesTogether:
             run: the number of the last run that the catalog knows of the server.
         """
         self.server = server
+        self.name = self.of = server.name
         self.stats = CallStats()
         self.instances = ServerInstances(server, actors, run, self.stats)
         self.standing = ListingStatus()
+        self.is_gone = self.is_modern = self.has_resources = self.is_stale = self.can_wake = False
+        self.roots: bytes | None = None
+        self.second: Upstream | None = None
+        self.record = self.stats.record
+        self.pings: Keepalive | None = None
+        self.pid: int | None = None
+        self.children: dict[int, int] = {}
         self._none = Noise(), StderrTail(), Apart(server.name)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.server.name}: {len(self.instances.running)} instances>"
+        return f"<InstancedServer {self.name}: {len(self.instances.running)} instances>"
 
     @property
     def in_flight(self) -> int:
@@ -107,31 +118,6 @@ class InstancesTogether:
 
     def _newest(self) -> UpstreamAccess | None:
         return next((each.actor for each in reversed(self.instances.running.values())), None)
-
-
-class InstancedServer(InstancesTogether):
-    """A server that is no process by itself: `ports.Upstream`, and what operators see of all its instances.
-
-    Calls go to one of its instances, which `instances` finds.
-    """
-
-    def __init__(self, server: Server, actors: ServerActors, run: int = 0) -> None:
-        """Begin without any instance.
-
-        Args:
-            server: the configuration of the server.
-            actors: runs the actors of instances.
-            run: the number of the last run that the catalog knows of the server.
-        """
-        super().__init__(server, actors, run)
-        self.name = self.of = server.name
-        self.is_gone = self.is_modern = self.has_resources = self.is_stale = self.can_wake = False
-        self.roots: bytes | None = None
-        self.second: Upstream | None = None
-        self.record = self.stats.record
-        self.pings: Keepalive | None = None
-        self.pid: int | None = None
-        self.children: dict[int, int] = {}
 
     @property
     def outlook(self) -> str:
