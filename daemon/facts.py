@@ -5,12 +5,13 @@ A newer fact replaces an unread older one of its kind about the same server.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 import msgspec
 
 from daemon.causes import Reason
+from daemon.model import Kind
 from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from daemon.causes import Cause, Datum, Remedy
     from daemon.config.model import Config
-    from daemon.model import Definition, GivenName, Kind, Summary
+    from daemon.model import Definition, GivenName, Summary, Tool
 
 
 @attrs.frozen(kw_only=True)
@@ -113,18 +114,20 @@ class DefinitionsListed:
 
 
 @attrs.frozen(kw_only=True)
-class Recalled:
-    """What the store remembers of a server."""
+class ServerRecord:
+    """What the store holds of a server; as a fact, what it remembers."""
 
     server: str
     """Which server."""
     fingerprint: str
-    """The fingerprint of the configuration that the tools were listed under; with another one they do not
-    count."""
+    """The fingerprint of the configuration that the lists are of; under another one they do not count."""
     epoch: int
-    """The epoch that the server had with this list."""
+    """The epoch that the server had with these lists."""
     lists: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
-    """Its last tools, prompts, resources and templates, each in its order, without those it never listed."""
+    """Its last tools, prompts, resources and templates, each in its order, but those that it never listed;
+    an empty list says that it has none, so that nobody waits for it to say so."""
+    refreshed_at: float = 0.0
+    """When its tools were last listed, or changed otherwise, in seconds since the epoch."""
     summary: Summary | None = None
     """A model's summary of the server."""
     sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
@@ -135,6 +138,16 @@ class Recalled:
     """What it said about itself; its instructions are not kept."""
     by_another: bool = False
     """Whether another running daemon has written it; otherwise an earlier life of this one has."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...] | None:
+        """Its tools; None if it never listed any."""
+        return cast("tuple[Tool, ...] | None", self.lists.get(Kind.TOOL))
+
+    @property
+    def definitions(self) -> Mapping[Kind, tuple[Definition, ...]]:
+        """Its prompts, resources and templates."""
+        return {kind: each for kind, each in self.lists.items() if kind is not Kind.TOOL}
 
 
 @attrs.frozen(kw_only=True)
@@ -177,7 +190,7 @@ class Summarized:
     """The summaries of its tools, by schema hash; others stay as they are."""
 
 
-ServerFact = StatusChanged | DefinitionsListed | Recalled | Summarized
+ServerFact = StatusChanged | DefinitionsListed | ServerRecord | Summarized
 """A fact about one server."""
 
 Fact = ServerFact | NamesRecalled | Switched | Configured

@@ -12,7 +12,7 @@ from loguru import logger
 
 from daemon.catalog.permissions import pointless
 from daemon.catalog.snapshot import begin, fold_all, with_settled_names
-from daemon.facts import Configured, DefinitionsListed, NamesRecalled, Recalled, Switched
+from daemon.facts import Configured, DefinitionsListed, NamesRecalled, ServerRecord, Switched
 from daemon.kit.mailbox import Mailbox, Watch
 from daemon.operators.news import changed, news
 
@@ -160,6 +160,6 @@ def _subject(fact: Fact) -> tuple[str, str]:
     if isinstance(fact, Switched | Configured | NamesRecalled):
         return type(fact).__name__, ""
     # A fact with an epoch alone must not replace one with what is remembered for it.
-    bare = isinstance(fact, Recalled) and not fact.lists
+    bare = isinstance(fact, ServerRecord) and not fact.lists
     kind = f"{fact.kind} {bool(fact.problem)}" if isinstance(fact, DefinitionsListed) else ""
     return f"{type(fact).__name__} {'of an epoch' if bare else kind}", fact.server

@@ -17,7 +17,14 @@ from daemon.catalog.definitions import (
     since_when,
 )
 from daemon.causes import HEALTHY, Reason
-from daemon.facts import DefinitionsListed, Recalled, SelfDescription, ServerStatus, StatusChanged, Summarized
+from daemon.facts import (
+    DefinitionsListed,
+    SelfDescription,
+    ServerRecord,
+    ServerStatus,
+    StatusChanged,
+    Summarized,
+)
 from daemon.model import Kind
 from daemon.safety.legible import screened
 from daemon.states import SERVING, ServerState
@@ -235,7 +242,7 @@ def initial_status(now: float, *, enabled: bool) -> ServerStatus:
     return ServerStatus(state=ServerState.DISABLED, since=now, reason="disabled in the configuration")
 
 
-def with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
+def with_memory(entry: ServerEntry, fact: ServerRecord) -> ServerEntry:
     """With what the store remembers, where nothing is known; what the server says itself takes precedence."""
     if not fact.lists:
         return _at_least(entry, fact.epoch)
@@ -266,13 +273,13 @@ def with_memory(entry: ServerEntry, fact: Recalled) -> ServerEntry:
     return _with_remembered_summaries(entry if after == entry else after, fact, same=same)
 
 
-def _stored(kind: Kind, definitions: Iterable[Definition], fact: Recalled) -> KnownList:
+def _stored(kind: Kind, definitions: Iterable[Definition], fact: ServerRecord) -> KnownList:
     looked = screened(definitions)
     since = {name: fact.since.get(name, NEVER) for name in looked.usable} if kind is Kind.TOOL else {}
     return KnownList(definitions=looked.usable, hidden=looked.hidden, recalled=True, since=since)
 
 
-def _recalled(entry: ServerEntry, fact: Recalled, kind: Kind, stored: KnownList) -> KnownList:
+def _recalled(entry: ServerEntry, fact: ServerRecord, kind: Kind, stored: KnownList) -> KnownList:
     """A list with what is stored of it, where none is known, or the one that is known is older."""
     known = entry.lists.get(kind)
     if known is None or not known.listed:
@@ -297,7 +304,7 @@ def _at_least(entry: ServerEntry, epoch: int) -> ServerEntry:
     return entry if entry.epoch >= epoch else attrs.evolve(entry, epoch=epoch)
 
 
-def _with_remembered_summaries(entry: ServerEntry, fact: Recalled, *, same: bool) -> ServerEntry:
+def _with_remembered_summaries(entry: ServerEntry, fact: ServerRecord, *, same: bool) -> ServerEntry:
     """With the later summaries, so that two daemons agree; one about other tools only if there is none yet."""
     ours, theirs = entry.summary, fact.summary
     takes_theirs = theirs is not None and (ours is None or (same and theirs.at > ours.at))
@@ -336,7 +343,7 @@ def changed_by(entry: ServerEntry, fact: ServerFact) -> ServerEntry:
             return _with_status(entry, status)
         case DefinitionsListed():
             return _with_list(entry, fact)
-        case Recalled():
+        case ServerRecord():
             return with_memory(entry, fact)
         case Summarized():
             return with_summaries(entry, fact.summary or entry.summary, fact.sentences)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.model import Definition, Kind, Summary, Tool, ToolKey
+    from daemon.model import Tool, ToolKey
 
 
 OTHERS = "uid "
@@ -49,35 +49,6 @@ def anonymous_key(token: object) -> str | None:
 def is_anonymous(key: str) -> bool:
     """Whether this session has no name of its own."""
     return ANONYMOUS in key
-
-
-@attrs.frozen(kw_only=True)
-class ServerRecord:
-    """What is stored of one server."""
-
-    name: str
-    """Its configured name."""
-    fingerprint: str
-    """Fingerprint of the configuration under which its tools were listed."""
-    epoch: int
-    """Version of its visible capabilities."""
-    tools: tuple[Tool, ...] | None = attrs.field(repr=False)
-    """Its last known tools, in its order; None if it never listed any."""
-    refreshed_at: float
-    """When it was last listed, or changed otherwise, in seconds since the epoch."""
-    summary: Summary | None = None
-    """A model's summary of the server."""
-    sentences: Mapping[str, Summary] = attrs.field(factory=dict, repr=False)
-    """A model's summaries of its tools, by schema hash."""
-    since: Mapping[str, float] = attrs.field(factory=dict, repr=False)
-    """When each of its tools took its present form, by name, in seconds since the epoch."""
-    about: str = attrs.field(default="", repr=False)
-    """The server's description of itself."""
-    introduction: bytes = attrs.field(default=b"", repr=False)
-    """All that it said about itself in its last handshake (`catalog.introduction`); empty if not known."""
-    definitions: Mapping[Kind, tuple[Definition, ...]] = attrs.field(factory=dict, repr=False)
-    """Its last known prompts, resources and templates, each in its order; an empty list says that it has none,
-    so that nobody waits for it to say so."""
 
 
 @attrs.frozen(kw_only=True)

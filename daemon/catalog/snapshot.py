@@ -20,7 +20,7 @@ from daemon.catalog.categories import ToolCategory, concerned, of_server, resolv
 from daemon.catalog.entry import ServerEntry, changed_by, fresh, reconfigured
 from daemon.catalog.kinds import BESIDE_TOOLS, NAMED_AS, SHARING_NAMES, switch_of, tools_switched_by
 from daemon.catalog.naming import NO_NAMES, Claims, Names, assign
-from daemon.facts import Configured, NamesRecalled, Recalled, Switched
+from daemon.facts import Configured, NamesRecalled, ServerRecord, Switched
 from daemon.model import Kind
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _with_names(catalog: Catalog, naming: Mapping[Kind, Names]) -> Catalog:
 
 def _with_departed(catalog: Catalog, fact: ServerFact) -> Catalog:
     """With the epoch of a server that is not configured: it may come back."""
-    if not isinstance(fact, Recalled) or fact.epoch <= catalog.departed.get(fact.server, 0):
+    if not isinstance(fact, ServerRecord) or fact.epoch <= catalog.departed.get(fact.server, 0):
         return catalog
     return attrs.evolve(catalog, departed={**catalog.departed, fact.server: fact.epoch})
 

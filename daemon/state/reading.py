@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 
 from daemon.catalog.listing import read_definitions
-from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, ServerRecord, SessionRecord, Source, Verdict
+from daemon.catalog.loaded import Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
+from daemon.facts import SelfDescription, ServerRecord
 from daemon.model import GivenName, Kind, Summary
 from daemon.state.sql import among, chunks
 
@@ -207,17 +208,21 @@ class Reader:
             if (sentence := self._summary(f"tool {name}/{tool.name}", row)) is not None
         }
         return ServerRecord(
-            name=name,
+            server=name,
             fingerprint=cells.fingerprint,
             epoch=cells.epoch,
-            tools=tuple(tool for _, tool in known) if row["listed"] else None,
             refreshed_at=cells.refreshed_at,
             summary=self._summary(f"server {name}", row),
             sentences=sentences,
             since={tool.name: moment(row["since"]) for row, tool in known},
-            about=row["about"] if isinstance(row["about"], str) else "",
-            introduction=row["introduction"] if isinstance(row["introduction"], bytes) else b"",
-            definitions=dict(_lists(name, beside, self.unreadable)),
+            said=SelfDescription(
+                about=row["about"] if isinstance(row["about"], str) else "",
+                introduction=row["introduction"] if isinstance(row["introduction"], bytes) else b"",
+            ),
+            lists={
+                **({Kind.TOOL: tuple(tool for _, tool in known)} if row["listed"] else {}),
+                **dict(_lists(name, beside, self.unreadable)),
+            },
         )
 
     def _tools(self, server: str, listed: list[Row]) -> list[tuple[Row, Tool]]:

@@ -10,18 +10,16 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.facts import NamesRecalled, Recalled, SelfDescription, Switched
+from daemon.facts import NamesRecalled, ServerRecord, Switched
 from daemon.kit.mailbox import ActorGone
-from daemon.model import Kind
 from daemon.state.event_rows import FORGOTTEN_EVENTS, KEPT_SECONDS, forget_events
 from daemon.state.sql import FORGOTTEN_AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from daemon.catalog.loaded import ServerRecord
     from daemon.catalog.snapshot import Catalog
-    from daemon.facts import Fact
+    from daemon.facts import Fact, ServerRecord
     from daemon.kit.mailbox import Watch
     from daemon.model import GivenName
     from daemon.state.access import StoreAccess
@@ -232,24 +230,10 @@ class Recalling:
     def epochs(self, asked: Iterable[ServerRecord], given: Mapping[str, int]) -> None:
         """Tell the epochs that the store gave instead of those asked for: another daemon had used these."""
         for record in asked:
-            if record.name in given:
-                bare = attrs.evolve(record, epoch=given[record.name], tools=None, definitions={})
+            if record.server in given:
+                bare = attrs.evolve(record, epoch=given[record.server], lists={})
                 self._recalled(bare, by_another=True)
 
     def _recalled(self, record: ServerRecord, *, by_another: bool) -> None:
-        self._tell(
-            Recalled(
-                server=record.name,
-                fingerprint=record.fingerprint,
-                epoch=record.epoch,
-                summary=record.summary,
-                sentences=record.sentences,
-                since=record.since,
-                lists=record.definitions
-                if record.tools is None
-                else {Kind.TOOL: record.tools, **record.definitions},
-                said=SelfDescription(about=record.about, introduction=record.introduction),
-                by_another=by_another,
-            )
-        )
+        self._tell(attrs.evolve(record, by_another=by_another))
         self.untaken = True

@@ -263,7 +263,7 @@ class Rounds:
     def _take_in(self, opened: Opened) -> None:
         """Tell the registry what a newly opened store remembers."""
         memory, notes = opened.memory, self._notes
-        names = [record.name for record in memory.servers]
+        names = [record.server for record in memory.servers]
         if opened.replaces:
             self._health.note_aside(self._access.opener.aside)
         if opened.replaces or self.start_over or notes.servers.missing(names):

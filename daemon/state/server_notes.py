@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
-from daemon.catalog.loaded import ServerRecord, judge_stored
+from daemon.catalog.loaded import judge_stored
+from daemon.facts import ServerRecord
 from daemon.model import GivenName, Kind
 from daemon.state.sql import Batch
 
@@ -173,9 +174,9 @@ class ServerNotes:
 
     def heard(self, record: ServerRecord) -> bool:
         """Note that the store holds this record; returns whether that is new."""
-        news = self._held.get(record.name) != record
-        self._held[record.name] = record
-        self._settled.pop(record.name, None)
+        news = self._held.get(record.server) != record
+        self._held[record.server] = record
+        self._settled.pop(record.server, None)
         self._last = None
         return news
 
@@ -228,9 +229,9 @@ class ServerNotes:
         """
         batch = difference.batch
         for asked in batch.servers:
-            record = attrs.evolve(asked, epoch=epochs.get(asked.name, asked.epoch))
-            self._held[record.name] = self._ours[record.name] = record
-            self._settled[record.name] = difference.catalog.servers[record.name]
+            record = attrs.evolve(asked, epoch=epochs.get(asked.server, asked.epoch))
+            self._held[record.server] = self._ours[record.server] = record
+            self._settled[record.server] = difference.catalog.servers[record.server]
         self._switched = (self._switched | batch.switched_off) - batch.switched_on
         self._names.were_written(batch.names, batch.names_gone)
         self._judged.update(difference.evidence)
@@ -254,20 +255,16 @@ class ServerNotes:
             # under the old configuration stays: that may come back.
             return attrs.evolve(held, epoch=max(held.epoch, entry.epoch))
         return ServerRecord(
-            name=entry.name,
+            server=entry.name,
             fingerprint=entry.fingerprint,
             epoch=entry.epoch,
-            tools=None if entry.tools is None else tuple(entry.tools.values()),
             refreshed_at=entry.tool_list.at or (held.refreshed_at if held else 0.0),
             summary=entry.summary,
             sentences=entry.sentences,
             since=entry.tool_list.since,
-            about=entry.said.about,
-            introduction=entry.said.introduction,
-            definitions={
-                kind: tuple(known.definitions.values())
-                for kind, known in entry.lists.items()
-                if kind is not Kind.TOOL and (known.definitions or not known.problem)
+            said=attrs.evolve(entry.said, instructions=""),
+            lists={
+                kind: tuple(known.definitions.values()) for kind, known in entry.lists.items() if known.listed
             },
         )
 
@@ -308,18 +305,14 @@ def _alike(one: ServerRecord, other: ServerRecord) -> bool:
     """Whether two records agree but for epoch and times, and the other one has every change, too."""
     return all(at <= other.since.get(name, inf) for name, at in one.since.items()) and (
         one.fingerprint,
-        one.tools,
         one.summary,
         one.sentences,
-        one.about,
-        one.introduction,
-        one.definitions,
+        one.said,
+        one.lists,
     ) == (
         other.fingerprint,
-        other.tools,
         other.summary,
         other.sentences,
-        other.about,
-        other.introduction,
-        other.definitions,
+        other.said,
+        other.lists,
     )

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from daemon.catalog.loaded import LoadedStatus, ServerRecord, SessionRecord, Verdict
+    from daemon.catalog.loaded import LoadedStatus, SessionRecord, Verdict
+    from daemon.facts import ServerRecord
     from daemon.history.event import Event
     from daemon.model import GivenName
 

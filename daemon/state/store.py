@@ -371,7 +371,7 @@ class Store:
         with self._transaction(writes=True) as transaction:
             version = self._next_version(transaction)
             writer = Writer(transaction, version=version, writer=self._writer, seen=self._seen, at=batch.at)
-            epochs = {record.name: (record.epoch, writer.server(record)) for record in batch.servers}
+            epochs = {record.server: (record.epoch, writer.server(record)) for record in batch.servers}
             writer.names(batch.names, batch.names_gone)
             writer.switch(batch.switched_off, off=True)
             writer.switch(batch.switched_on - batch.switched_off, off=False)

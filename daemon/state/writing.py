@@ -21,12 +21,13 @@ from daemon.state.sql import among, chunks, clean
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from daemon.facts import ServerRecord
     from daemon.state.sql import Transaction
 
     Values = dict[str, Any]
     from collections.abc import Iterable, Iterator, Mapping
 
-    from daemon.catalog.loaded import LoadedStatus, LoadedTool, ServerRecord, SessionRecord, Verdict
+    from daemon.catalog.loaded import LoadedStatus, LoadedTool, SessionRecord, Verdict
     from daemon.model import Definition, GivenName, Summary, Tool
     from daemon.state.sql import Judge, Row
 
@@ -103,7 +104,7 @@ class Writer:
         A record without a list of tools says nothing about stored tools: these stay, with everything about
         them.
         """
-        values = {"server": record.name}
+        values = {"server": record.server}
         query = "SELECT * FROM servers WHERE name = :server"
         old = next(iter(self._transaction.rows(query, values)), None)
         query = "SELECT * FROM tools WHERE server = :server"
@@ -190,19 +191,19 @@ class Writer:
             values["since"] = _latest(record.since.get(tool.name, inf), tool, old)
             if old is None or _differs(old, values):
                 since = epoch if old is None or old["schema_hash"] != tool.schema_hash else old["epoch"]
-                new.append({**values, "server": record.name, "epoch": since, "updated_at": self._at})
+                new.append({**values, "server": record.server, "epoch": since, "updated_at": self._at})
         gone = present.keys() - {tool.name for tool in record.tools or ()}
-        self._rows.drop("tools", ("server", "name"), [{"server": record.name, "name": name} for name in gone])
+        self._rows.drop("tools", ("server", "name"), [{"server": record.server, "name": name} for name in gone])
         self._rows.put("tools", ("server", "name"), new)
 
     def _lists(self, record: ServerRecord, present: Mapping[str, Row]) -> None:
         now = {kind: _list(definitions) for kind, definitions in record.definitions.items()}
-        gone = [{"server": record.name, "kind": kind} for kind in present.keys() - now.keys()]
+        gone = [{"server": record.server, "kind": kind} for kind in present.keys() - now.keys()]
         self._rows.drop("lists", ("server", "kind"), gone)
         for kind, values in now.items():
             if _differs(present.get(kind), values):
                 self._rows.put(
-                    "lists", ("server", "kind"), [{"server": record.name, "kind": str(kind), **values}]
+                    "lists", ("server", "kind"), [{"server": record.server, "kind": str(kind), **values}]
                 )
 
     def _sessions(self, records: Mapping[str, SessionRecord]) -> int:
@@ -313,13 +314,13 @@ def _json(words: Iterable[str]) -> str:
 
 def _server(record: ServerRecord, epoch: int) -> Values:
     return {
-        "name": record.name,
+        "name": record.server,
         "fingerprint": record.fingerprint,
         "epoch": epoch,
         "listed": int(record.tools is not None),
         "refreshed_at": record.refreshed_at,
-        "about": clean(record.about) or None,
-        "introduction": record.introduction or None,
+        "about": clean(record.said.about) or None,
+        "introduction": record.said.introduction or None,
         **_summary(record.summary),
         "summary_of": None if record.summary is None else clean(record.summary.of),
     }

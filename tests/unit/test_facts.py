@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from daemon.facts import DefinitionsListed, Recalled, ServerStatus, Summarized, Switched
+from daemon.facts import DefinitionsListed, ServerRecord, ServerStatus, Summarized, Switched
 from daemon.model import Kind, Summary
 from daemon.states import ServerState
 from tests.unit.catalog.samples import configured, recalled, servers, switched, tool
@@ -48,7 +48,7 @@ def test_printing_a_configuration_that_came_leaves_it_out() -> None:
 
 
 def test_a_memory_is_an_earlier_lifes_unless_it_says_otherwise() -> None:
-    fact = Recalled(server="git", fingerprint="", epoch=1)
+    fact = ServerRecord(server="git", fingerprint="", epoch=1)
     assert not fact.by_another
     assert (fact.summary, fact.sentences) == (None, {})
 

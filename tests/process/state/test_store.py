@@ -21,7 +21,7 @@ from daemon.state.server_notes import NAME_BYTES
 from daemon.state.sql import FORGOTTEN_AT_ONCE, Batch
 from daemon.state.store import set_aside
 from tests.unit.catalog.samples import tool
-from tests.unit.state.samples import CHANGED, RENAMED, loading, server, session, summed, with_lists
+from tests.unit.state.samples import CHANGED, RENAMED, loading, server, session, summed, with_lists, with_tools
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_the_bytes_of_a_tool_are_kept(store: Store) -> None:
     record = server("plain")
     assert record.tools is not None
     raw = attrs.evolve(record.tools[0], raw=odd)
-    store.keep(Batch(at=1.0, servers=(attrs.evolve(record, tools=(raw,)),)))
+    store.keep(Batch(at=1.0, servers=(attrs.evolve(record, lists={Kind.TOOL: (raw,)}),)))
     (found,) = store.recall().servers
     assert found.tools is not None
     assert found.tools[0].raw == odd
@@ -244,7 +244,7 @@ def test_lists_come_back_byte_for_byte_and_in_order(place: Place, opening: Opene
     ]
     resources, faulty = read_definitions(Kind.RESOURCE, "git", map(Raw, raws))
     assert not faulty
-    record = attrs.evolve(server("read"), definitions={Kind.RESOURCE: resources})
+    record = with_tools(attrs.evolve(server("read"), lists={Kind.RESOURCE: resources}), server("read").tools)
     first = opening(place)
     first.keep(Batch(at=1.0, servers=(record,)))
     first.close()

@@ -10,7 +10,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.loaded import LoadedStatus
-from daemon.facts import Configured, Recalled, Switched
+from daemon.facts import Configured, ServerRecord, Switched
 from daemon.state.faults import StoreCause
 from daemon.state.sql import Changes
 from daemon.states import ServerState
@@ -62,7 +62,7 @@ async def test_everything_that_is_dirty_is_one_transaction() -> None:
         await until(lambda: disk.off == {("b", "write")})
         last = disk.written[-1]
         assert len(disk.written) == before + 2
-        assert [each.name for each in last.servers] == ["a", "b"]
+        assert [each.server for each in last.servers] == ["a", "b"]
         assert [each.key for each in last.sessions] == ["one", "two"]
 
 
@@ -106,7 +106,7 @@ async def test_what_one_life_learns_the_next_one_knows() -> None:
         assert entry.tool_list.recalled
         assert stage.registry.catalog.value.switched == {("a", "write")}
         assert await stage.recorder.recall("key") == session("key", "read")
-        recalled = [fact for fact in stage.told if isinstance(fact, Recalled)]
+        recalled = [fact for fact in stage.told if isinstance(fact, ServerRecord)]
         assert [(fact.server, fact.by_another) for fact in recalled] == [("a", False)]
 
 
@@ -389,7 +389,7 @@ async def test_what_other_daemons_write_is_polled_where_the_store_is_shared(mock
                 version=9,
                 servers=(
                     attrs.evolve(other.servers["a"], epoch=5),
-                    attrs.evolve(other.servers["a"], name="b", epoch=1, tools=None),
+                    attrs.evolve(other.servers["a"], server="b", epoch=1, lists={}),
                 ),
                 sessions=(theirs,),
                 switched=frozenset({("b", "")}),
@@ -400,7 +400,7 @@ async def test_what_other_daemons_write_is_polled_where_the_store_is_shared(mock
         await until(lambda: stage.entry().epoch == 5)
         assert stage.adopted == [theirs]
         assert stage.entry("b").switched_off
-        told = [fact for fact in stage.told if isinstance(fact, Recalled)]
+        told = [fact for fact in stage.told if isinstance(fact, ServerRecord)]
         assert [(fact.server, fact.by_another) for fact in told] == [("a", True), ("b", True)]
         stage.recorder.keep(session("mine"))
         assert await stage.recorder.kept("mine")

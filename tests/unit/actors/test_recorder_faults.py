@@ -12,7 +12,7 @@ from loguru import logger
 import daemon.state.session_notes as notes
 from daemon.actors.recorder import FINISH_SECONDS, OPERATION_SECONDS
 from daemon.catalog.loaded import Loaded, SessionRecord
-from daemon.facts import Recalled, Switched
+from daemon.facts import ServerRecord, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
 from daemon.state.faults import StoreCause, StoreFault
@@ -109,7 +109,7 @@ async def test_a_store_that_does_not_open_is_said_and_opened_later(
         await try_until_written(stage, mock_clock)
         assert list(tools_of(stage.entry())) == ["read"]
         assert stage.entry().epoch == 1
-        assert [fact.by_another for fact in stage.told if isinstance(fact, Recalled)] == [False]
+        assert [fact.by_another for fact in stage.told if isinstance(fact, ServerRecord)] == [False]
         assert disk.sessions["key"] == session("key", "read")
 
 
@@ -345,7 +345,7 @@ async def test_a_store_that_hangs_at_the_start_does_not_hold_the_daemon(mock_clo
         await stage.written()
         assert disk.asked["open"] == 2
         assert list(tools_of(stage.entry())) == ["read"]
-        assert [fact.by_another for fact in stage.told if isinstance(fact, Recalled)] == [False]
+        assert [fact.by_another for fact in stage.told if isinstance(fact, ServerRecord)] == [False]
 
 
 async def test_who_waits_for_an_operation_that_hangs_waits_no_longer_than_the_bound(

@@ -11,7 +11,7 @@ from daemon.catalog.definitions import fingerprint
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_definitions
 from daemon.catalog.snapshot import begin, fold
-from daemon.facts import Configured, DefinitionsListed, Recalled, ServerStatus, StatusChanged, Switched
+from daemon.facts import Configured, DefinitionsListed, ServerRecord, ServerStatus, StatusChanged, Switched
 from daemon.model import Kind
 from daemon.states import ServerState
 from tests.unit.config.reading import config_of
@@ -131,7 +131,7 @@ def recalled(
     listed: bool = True,
     lists: Mapping[Kind, tuple[Definition, ...]] = NO_MORE,
     **more: Any,
-) -> Recalled:
+) -> ServerRecord:
     """The store remembers these tools of a server, plain ones by name.
 
     Args:
@@ -144,7 +144,7 @@ def recalled(
         more: further fields of the fact.
     """
     full = tuple(tool(server, each) if isinstance(each, str) else each for each in tools)
-    return Recalled(
+    return ServerRecord(
         server=server,
         fingerprint=fingerprint_of(server) if of is None else of,
         epoch=epoch,

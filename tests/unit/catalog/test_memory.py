@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from daemon.catalog.definitions import tools_digest
 from daemon.catalog.entry import EMPTIED
 from daemon.catalog.snapshot import Catalog, fold
-from daemon.facts import DefinitionsListed, Fact, Recalled, Summarized
+from daemon.facts import DefinitionsListed, Fact, ServerRecord, Summarized
 from daemon.model import Kind, Summary
 from tests.unit.catalog.one_server import ANOTHER, BEGUN, CONFIG, UP, as_seen, different, git, names
 from tests.unit.catalog.samples import (
@@ -192,7 +192,7 @@ def test_a_number_alone_is_the_stores_word_and_counts() -> None:
 class Store:
     """What two daemons share: a row per server, with the store's rule for epochs."""
 
-    rows: dict[str, tuple[str, Recalled]] = attrs.field(factory=dict)
+    rows: dict[str, tuple[str, ServerRecord]] = attrs.field(factory=dict)
 
     def write(self, writer: str, entry: ServerEntry) -> int:
         """Keep an entry; returns the epoch that it has got."""
@@ -239,8 +239,8 @@ class Daemon:
                 self.catalog = fold(self.catalog, attrs.evolve(record, by_another=True))
 
 
-def _record(entry: ServerEntry) -> Recalled:
-    return Recalled(
+def _record(entry: ServerEntry) -> ServerRecord:
+    return ServerRecord(
         server=entry.name,
         fingerprint=entry.fingerprint,
         epoch=entry.epoch,
@@ -250,7 +250,7 @@ def _record(entry: ServerEntry) -> Recalled:
     )
 
 
-def _contents(record: Recalled) -> set[str] | None:
+def _contents(record: ServerRecord) -> set[str] | None:
     tools = record.lists.get(Kind.TOOL)
     return None if tools is None else {each.schema_hash for each in tools}
 
@@ -400,7 +400,9 @@ def test_sentences_leave_with_their_tools_and_strangers_are_not_kept() -> None:
 # --- what is remembered of other lists -----------------------------------------------------------------------
 
 
-def memory(*of_prompts: str, epoch: int = 5, tools: tuple[str, ...] = ("log", "add"), **more: Any) -> Recalled:
+def memory(
+    *of_prompts: str, epoch: int = 5, tools: tuple[str, ...] = ("log", "add"), **more: Any
+) -> ServerRecord:
     """The store remembers these prompts beside some tools."""
     listing = tuple(definition(Kind.PROMPT, "git", each) for each in of_prompts)
     return recalled("git", *tools, epoch=epoch, lists={Kind.PROMPT: listing}, **more)

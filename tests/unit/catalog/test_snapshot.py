@@ -13,7 +13,7 @@ from msgspec import Raw
 from daemon.catalog.kinds import BESIDE_TOOLS
 from daemon.catalog.listing import read_definitions
 from daemon.catalog.snapshot import _assembled, fold, fold_all
-from daemon.facts import Configured, DefinitionsListed, Recalled, Summarized, Switched
+from daemon.facts import Configured, DefinitionsListed, ServerRecord, Summarized, Switched
 from daemon.model import Kind, Summary
 from daemon.states import ServerState
 from tests.unit.catalog.samples import (
@@ -504,7 +504,7 @@ def test_epochs_never_fall_and_rise_only_one_by_one(facts: list[Fact]) -> None:
         for name, entry in following.servers.items():
             before = catalog.servers.get(name)
             known = catalog.departed.get(name, 0) if before is None else before.epoch
-            if not isinstance(fact, Recalled):
+            if not isinstance(fact, ServerRecord):
                 assert 0 <= entry.epoch - known <= 1
             assert entry.epoch >= highest.get(name, 0)
             highest[name] = entry.epoch
@@ -527,7 +527,7 @@ def looks(catalog: Catalog, name: str) -> object:
 @given(FACTS)
 def test_an_epoch_rises_exactly_if_something_else_is_to_be_seen(facts: list[Fact]) -> None:
     catalog = BEGUN
-    for fact in (each for each in facts if not isinstance(each, Recalled)):
+    for fact in (each for each in facts if not isinstance(each, ServerRecord)):
         following = fold(catalog, fact)
         for name in catalog.servers.keys() & following.servers.keys():
             rose = following.servers[name].epoch > catalog.servers[name].epoch

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.causes import Cause
 from daemon.config.redaction import Redactors
-from daemon.facts import Configured, DefinitionsListed, Recalled, Summarized, Switched
+from daemon.facts import Configured, DefinitionsListed, ServerRecord, Summarized, Switched
 from daemon.history.event import Event, EventKind
 from daemon.history.journal import History
 from daemon.kit.mailbox import Watch
@@ -389,7 +389,7 @@ async def test_tools_of_an_earlier_life_are_told_from_those_listed_in_this_one()
     stage = Stage(listed=False)
     tools = tools_of("alpha", "echo")
     mark = stage.catalog.value.servers["alpha"].fingerprint
-    stage.learn(Recalled(server="alpha", fingerprint=mark, epoch=7, lists={Kind.TOOL: tools}))
+    stage.learn(ServerRecord(server="alpha", fingerprint=mark, epoch=7, lists={Kind.TOOL: tools}))
     daemon = Daemon(stage)
     assert (daemon.server()["tools"], daemon.server()["epoch"], daemon.server()["recalled"]) == (1, 7, True)
     assert daemon.server()["refreshedAt"] is None

@@ -10,16 +10,8 @@ from msgspec import Raw
 
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import read_definitions
-from daemon.catalog.loaded import (
-    VALID,
-    Loaded,
-    LoadedStatus,
-    LoadedTool,
-    ServerRecord,
-    SessionRecord,
-    Source,
-    Verdict,
-)
+from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
+from daemon.facts import SelfDescription, ServerRecord
 from daemon.model import Kind, Summary
 from tests.unit.catalog.samples import tool
 
@@ -36,8 +28,10 @@ def server(*tools: str | Tool, name: str = "git", epoch: int = 1, **more: Any) -
     """What is known of a server, plain tools by name."""
     full = tuple(tool(name, each) if isinstance(each, str) else each for each in tools)
     since = {each.name: 90.0 for each in full}
-    given = {"fingerprint": "f" * 64, "refreshed_at": 100.0, "tools": full, "since": since, **more}
-    return ServerRecord(name=name, epoch=epoch, **given)
+    listed = more.pop("tools", full)
+    lists = {} if listed is None else {Kind.TOOL: listed}
+    given = {"fingerprint": "f" * 64, "refreshed_at": 100.0, "lists": lists, "since": since, **more}
+    return ServerRecord(server=name, epoch=epoch, **given)
 
 
 def definition(kind: Kind, name: str, server: str = "git", **members: object) -> Definition:
@@ -51,10 +45,16 @@ def definition(kind: Kind, name: str, server: str = "git", **members: object) ->
 def with_lists(record: ServerRecord, **lists: Iterable[str]) -> ServerRecord:
     """With prompts, resources and templates by these names: `with_lists(record, prompt=["review"])`."""
     named = {
-        Kind(kind): tuple(definition(Kind(kind), name, record.name) for name in names)
+        Kind(kind): tuple(definition(Kind(kind), name, record.server) for name in names)
         for kind, names in lists.items()
     }
-    return attrs.evolve(record, definitions=named)
+    return with_tools(attrs.evolve(record, lists=named), record.tools)
+
+
+def with_tools(record: ServerRecord, tools: tuple[Tool, ...] | None, **more: Any) -> ServerRecord:
+    """With other tools, and with what else differs; None: it never listed any."""
+    lists = record.definitions if tools is None else {Kind.TOOL: tools, **record.definitions}
+    return attrs.evolve(record, lists=lists, **more)
 
 
 def sentence(text: str, of: str = "x", at: float = 50.0) -> Summary:
@@ -65,7 +65,12 @@ def sentence(text: str, of: str = "x", at: float = 50.0) -> Summary:
 def summed(record: ServerRecord) -> ServerRecord:
     """With a sentence about the server and one about each of its tools."""
     about = {each.schema_hash: sentence(f"does {each.name}", each.schema_hash) for each in record.tools or ()}
-    return attrs.evolve(record, summary=sentence("keeps files"), sentences=about, about="Keeps files, it says.")
+    return attrs.evolve(
+        record,
+        summary=sentence("keeps files"),
+        sentences=about,
+        said=SelfDescription(about="Keeps files, it says."),
+    )
 
 
 def session(key: str, *tools: str, seen_at: float = 10.0, client: str = "tester", **more: Any) -> SessionRecord:

@@ -26,7 +26,8 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from daemon.catalog.loaded import LoadedStatus, LoadedTool, ServerRecord, SessionRecord, Verdict
+    from daemon.catalog.loaded import LoadedStatus, LoadedTool, SessionRecord, Verdict
+    from daemon.facts import ServerRecord
 
 T = TypeVar("T")
 
@@ -154,8 +155,8 @@ class ScriptedStore(Store):
         disk = self._disk
         disk.version += 1
         for record in batch.servers:
-            epoch = disk.epochs.get(record.name, record.epoch)
-            disk.servers[record.name] = attrs.evolve(record, epoch=epoch)
+            epoch = disk.epochs.get(record.server, record.epoch)
+            disk.servers[record.server] = attrs.evolve(record, epoch=epoch)
         disk.sessions.update({record.key: record for record in batch.sessions})
         for key, at in batch.touched.items():
             if key in disk.sessions:
@@ -165,7 +166,7 @@ class ScriptedStore(Store):
         disk.off = (disk.off | batch.switched_off) - batch.switched_on
         marked = self._mark(batch)
         disk.written.append(batch)
-        given = {each.name: disk.epochs[each.name] for each in batch.servers if each.name in disk.epochs}
+        given = {each.server: disk.epochs[each.server] for each in batch.servers if each.server in disk.epochs}
         return Written(version=disk.version, epochs=given, marked=marked)
 
     def session(self, key: str) -> SessionRecord | None:

@@ -102,7 +102,7 @@ def test_a_negative_epoch_costs_its_server(place: Place, opening: Opener) -> Non
     store.keep(BATCH)
     place.run("UPDATE servers SET epoch = -1 WHERE name = 'fs'")
     found = store.recall()
-    assert [record.name for record in found.servers] == ["git"]
+    assert [record.server for record in found.servers] == ["git"]
     assert found.unreadable == ("server fs: Expected `int` >= 0 - at `$.epoch`",)
 
 
@@ -135,7 +135,7 @@ def test_any_type_in_any_column_of_sqlite_costs_that_server(
     store.keep(BATCH)
     sqlite_place.run(edit)
     found = store.recall()
-    assert [record.name for record in found.servers] == ["git"]
+    assert [record.server for record in found.servers] == ["git"]
     assert len(found.unreadable) == 1
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.catalog.snapshot import fold
-from daemon.facts import Recalled, Switched
+from daemon.facts import ServerRecord, Switched
 from daemon.kit.mailbox import ActorGone, Watch
 from daemon.model import Kind
 from daemon.state.recalling import LAST_SETTLE_SECONDS, Recalling
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from daemon.catalog.loaded import ServerRecord
     from daemon.facts import Fact
 
 CONFIG = {"mcpServers": servers("a", "b")}
@@ -51,7 +50,7 @@ def test_a_record_is_told_when_it_is_news() -> None:
     bench.recalling.servers([record()], (), by_another=False)
     bench.recalling.servers([record()], ())
     (fact,) = bench.told
-    assert isinstance(fact, Recalled)
+    assert isinstance(fact, ServerRecord)
     assert (fact.server, fact.epoch, fact.by_another) == ("a", 1, False)
     assert fact.lists == {Kind.TOOL: record().tools, **record().definitions}
     assert len(fact.lists) > 1
@@ -88,7 +87,7 @@ def test_of_an_epoch_that_the_store_gave_only_that_is_told() -> None:
     bench = Bench()
     bench.recalling.epochs([record()], {"a": 9, "b": 3})
     (fact,) = bench.told
-    assert isinstance(fact, Recalled)
+    assert isinstance(fact, ServerRecord)
     assert (fact.server, fact.epoch, fact.by_another) == ("a", 9, True)
     assert fact.lists == {}
 

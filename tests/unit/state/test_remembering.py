@@ -14,18 +14,10 @@ from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from daemon.catalog.kinds import BESIDE_TOOLS
-from daemon.catalog.loaded import (
-    VALID,
-    Loaded,
-    LoadedStatus,
-    LoadedTool,
-    ServerRecord,
-    SessionRecord,
-    Source,
-    Verdict,
-)
+from daemon.catalog.loaded import VALID, Loaded, LoadedStatus, LoadedTool, SessionRecord, Source, Verdict
 from daemon.config.state_url import of_file, parse
-from daemon.model import Summary, Tool
+from daemon.facts import SelfDescription, ServerRecord
+from daemon.model import Kind, Summary, Tool
 from daemon.state.sql import Batch
 from daemon.state.store import Store
 from tests.unit.catalog.samples import tool
@@ -68,21 +60,23 @@ def servers(draw: some.DrawFn) -> ServerRecord:
     tools = None if names is None else tuple(known(name, each, draw(some.integers(0, 2))) for each in names)
     said = [each for each in tools or () if draw(some.booleans())]
     return ServerRecord(
-        name=name,
+        server=name,
         fingerprint=draw(texts),
         epoch=draw(some.integers(0, 5)),
-        tools=tools,
         refreshed_at=draw(times),
         summary=draw(some.none() | summaries("digest")),
         sentences={each.schema_hash: draw(summaries(each.schema_hash)) for each in said},
         since={each.name: 7.0 for each in tools or ()},
-        about=draw(texts),
-        definitions={
-            kind: tuple(
-                definition(kind, each, name)
-                for each in draw(some.lists(some.sampled_from(NAMES), min_size=1, unique=True))
-            )
-            for kind in draw(some.sets(some.sampled_from(BESIDE_TOOLS)))
+        said=SelfDescription(about=draw(texts)),
+        lists={
+            **({} if tools is None else {Kind.TOOL: tools}),
+            **{
+                kind: tuple(
+                    definition(kind, each, name)
+                    for each in draw(some.lists(some.sampled_from(NAMES), min_size=1, unique=True))
+                )
+                for kind in draw(some.sets(some.sampled_from(BESIDE_TOOLS)))
+            },
         },
     )
 
@@ -135,12 +129,12 @@ class Remembering(RuleBasedStateMachine):
         self.lives += 1
         self.store = Store.open(self.url, writer="one", slack=SLACK)
 
-    @rule(records=some.lists(servers(), max_size=2, unique_by=lambda record: record.name), at=times)
+    @rule(records=some.lists(servers(), max_size=2, unique_by=lambda record: record.server), at=times)
     def keep_servers(self, records: list[ServerRecord], at: float) -> None:
         kept = self.store.keep(Batch(at=at, servers=tuple(records)))
         for record in records:
-            self.servers[record.name] = now = self._merged(record)
-            assert kept.epochs.get(record.name, record.epoch) == now.epoch
+            self.servers[record.server] = now = self._merged(record)
+            assert kept.epochs.get(record.server, record.epoch) == now.epoch
         self._counted(kept.version)
 
     @rule(records=some.lists(sessions(), max_size=3, unique_by=lambda record: record.key), at=times)
@@ -196,7 +190,7 @@ class Remembering(RuleBasedStateMachine):
     def what_comes_back_is_what_was_kept(self) -> None:
         found = self.store.recall()
         assert found.unreadable == ()
-        assert {record.name: record for record in found.servers} == self.servers
+        assert {record.server: record for record in found.servers} == self.servers
         assert {record.key: record for record in self.store.sessions(10)} == self.sessions
         for key in KEYS:
             record = self.store.session(key)
@@ -210,7 +204,7 @@ class Remembering(RuleBasedStateMachine):
         self.store.close()
 
     def _merged(self, record: ServerRecord) -> ServerRecord:
-        old = self.servers.get(record.name)
+        old = self.servers.get(record.server)
         if old is None:
             return record
         epoch = record.epoch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.catalog.snapshot import fold
-from daemon.facts import Configured, DefinitionsListed, Recalled, SelfDescription, Summarized, Switched
+from daemon.facts import Configured, DefinitionsListed, SelfDescription, ServerRecord, Summarized, Switched
 from daemon.model import Kind, Summary
 from daemon.state.server_notes import ServerNotes
 from daemon.states import ServerState
@@ -31,7 +31,7 @@ def written(notes: ServerNotes, catalog: Catalog, epochs: dict[str, int] | None 
     """Write what differs; the servers that did."""
     difference = notes.difference(catalog)
     notes.was_written(difference, epochs or {})
-    return [record.name for record in difference.batch.servers]
+    return [record.server for record in difference.batch.servers]
 
 
 def test_only_what_others_would_miss_is_a_record() -> None:
@@ -105,7 +105,7 @@ def test_a_list_beside_the_tools_is_written_when_it_differs_and_comes_back() -> 
     assert [each.name for each in record.definitions[Kind.PROMPT]] == ["review"]
     notes, catalog = ServerNotes(), catalog_of(CONFIG)
     notes.heard(record)
-    fact = Recalled(
+    fact = ServerRecord(
         server="a",
         fingerprint=record.fingerprint,
         epoch=record.epoch,
@@ -140,10 +140,10 @@ def test_another_daemons_list_is_not_answered_with_ours() -> None:
     ours = notes.difference(catalog).batch.servers[0]
     written(notes, catalog)
     tools = tuple((fold(catalog_of(CONFIG), listed("a", "write")).servers["a"].tools or {}).values())
-    theirs = attrs.evolve(ours, epoch=2, tools=tools)
+    theirs = attrs.evolve(ours, epoch=2, lists={Kind.TOOL: tools})
     assert notes.heard(theirs)
     assert not notes.heard(theirs)
-    fact = Recalled(
+    fact = ServerRecord(
         server="a", fingerprint=theirs.fingerprint, epoch=2, lists={Kind.TOOL: tools}, by_another=True
     )
     catalog = fold(catalog, fact)
@@ -157,7 +157,7 @@ def test_an_epoch_that_the_store_gave_is_not_asked_for_again() -> None:
     notes, catalog = ServerNotes(), fold(catalog_of(CONFIG), listed("a", "read"))
     assert written(notes, catalog, {"a": 7}) == ["a"]
     assert written(notes, catalog) == []
-    catalog = fold(catalog, Recalled(server="a", fingerprint="", epoch=7, by_another=True))
+    catalog = fold(catalog, ServerRecord(server="a", fingerprint="", epoch=7, by_another=True))
     assert catalog.servers["a"].epoch == 7
     assert written(notes, catalog) == []
 
@@ -179,7 +179,7 @@ def test_when_the_store_begins_anew_everything_is_to_be_written() -> None:
     assert notes.missing(["b"])
     notes.start_over()
     difference = notes.difference(catalog)
-    assert {record.name for record in difference.batch.servers} >= {"a"}
+    assert {record.server for record in difference.batch.servers} >= {"a"}
     assert difference.batch.switched_off == {("b", "")}
     assert set(difference.evidence) == {"a", "b"}
 
@@ -189,7 +189,7 @@ def test_what_was_listed_at_some_time_is_not_forgotten_when_it_was_recalled() ->
     record = attrs.evolve(notes.difference(catalog).batch.servers[0], refreshed_at=77.0)
     notes, catalog = ServerNotes(), catalog_of(CONFIG)
     notes.heard(record)
-    fact = Recalled(
+    fact = ServerRecord(
         server="a",
         fingerprint=record.fingerprint,
         epoch=1,

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from daemon.state.sql import Batch
-from tests.unit.state.samples import CHANGED, server, session, summed, with_lists
+from tests.unit.state.samples import CHANGED, server, session, summed, with_lists, with_tools
 
 if TYPE_CHECKING:
     from tests.unit.state.places import Opener, Place
@@ -102,8 +102,8 @@ def test_a_server_that_has_listed_prompts_and_no_tools_yet_is_kept_so(place: Pla
     mute = with_lists(server(tools=None, since={}), prompt=["review"])
     store.keep(Batch(at=1.0, servers=(mute,)))
     assert store.recall().servers == (mute,)
-    store.keep(Batch(at=2.0, servers=(attrs.evolve(mute, tools=(), epoch=2),)))
-    assert store.recall().servers == (attrs.evolve(mute, tools=(), epoch=2),)
+    store.keep(Batch(at=2.0, servers=(with_tools(mute, (), epoch=2),)))
+    assert store.recall().servers == (with_tools(mute, (), epoch=2),)
 
 
 def test_another_daemon_sees_lists_that_changed(place: Place, opening: Opener) -> None:
@@ -131,7 +131,7 @@ def test_a_sentence_is_kept_beside_its_tool_and_goes_with_it(place: Place, openi
     record = summed(server("read", "write"))
     store.keep(Batch(at=1.0, servers=(record,)))
     assert record.tools is not None
-    fewer = attrs.evolve(record, tools=record.tools[:1], epoch=2)
+    fewer = with_tools(record, record.tools[:1], epoch=2)
     store.keep(Batch(at=2.0, servers=(fewer,)))
     (found,) = store.recall().servers
     assert list(found.sentences) == [record.tools[0].schema_hash]
