@@ -75,12 +75,8 @@ class WaitingCall(Generic[C]):
     """The bytes that are kept for it, those of an answer that comes meanwhile included."""
     parked: C | None = None
     """The call, if it has no answer yet and its server works on it."""
-
-
-class _Given(msgspec.Struct, frozen=True):
-    waiting: WaitingCall[Any]
-    until: float
-    """When it expires, in seconds on trio's clock."""
+    until: float = attrs.field(default=0.0, init=False)
+    """When its state expires, in seconds on trio's clock."""
 
 
 class RequestStates:
@@ -88,7 +84,7 @@ class RequestStates:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._given: dict[bytes, _Given] = {}
+        self._given: dict[bytes, WaitingCall[Any]] = {}
         """By their digests, oldest first."""
         self._any = trio.Event()
 
@@ -105,20 +101,21 @@ class RequestStates:
         ):
             return None
         state = PREFIX + secrets.token_urlsafe(STATE_BYTES)
-        self._given[_digest(state)] = _Given(waiting, trio.current_time() + TTL)
+        waiting.until = trio.current_time() + TTL
+        self._given[_digest(state)] = waiting
         self._any.set()
         return state
 
     def waiting(self) -> list[WaitingCall[Any]]:
         """Everything that waits for a client, oldest first."""
-        return [each.waiting for each in self._given.values()]
+        return list(self._given.values())
 
     def find(self, state: str, owner: bytes) -> WaitingCall[Any] | None:
         """The call that a state stands for; None if it is not good for that owner, for whatever reason."""
-        given = self._given.get(_digest(state))
-        if given is None or trio.current_time() >= given.until:
+        waiting = self._given.get(_digest(state))
+        if waiting is None or trio.current_time() >= waiting.until:
             return None
-        return given.waiting if hmac.compare_digest(given.waiting.owner, owner) else None
+        return waiting if hmac.compare_digest(waiting.owner, owner) else None
 
     def use(self, state: str) -> None:
         """Use a state up."""
@@ -126,12 +123,12 @@ class RequestStates:
 
     def may_hold(self, size: int) -> bool:
         """Whether an answer of so many bytes may be kept until its client is back."""
-        return sum(each.waiting.held for each in self._given.values()) + size <= MAX_HELD_BYTES
+        return sum(each.held for each in self._given.values()) + size <= MAX_HELD_BYTES
 
     def leave(self, client: Hashable) -> None:
         """End what waits for a client that is gone."""
-        for digest, given in list(self._given.items()):
-            if given.waiting.client == client:
+        for digest, waiting in list(self._given.items()):
+            if waiting.client == client:
                 self._give_up(digest, "the client is gone")
 
     async def run(self, flush: Callable[[], None]) -> None:
@@ -147,13 +144,13 @@ class RequestStates:
     def expire(self) -> None:
         """End what has expired by now."""
         now = trio.current_time()
-        for digest, given in list(self._given.items()):
-            if now < given.until:
+        for digest, waiting in list(self._given.items()):
+            if now < waiting.until:
                 break
             self._give_up(digest, f"the client has not answered within {TTL:g} s")
 
     def _give_up(self, digest: bytes, reason: str) -> None:
-        self._given.pop(digest).waiting.give_up(reason)
+        self._given.pop(digest).give_up(reason)
 
 
 def _digest(state: str) -> bytes:

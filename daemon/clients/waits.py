@@ -146,34 +146,28 @@ async def wait_listed(
     report: Report | None = None,
 ) -> None:
     """Wake servers and wait, concurrently, until each has listed, failed to, or run out of time."""
+
+    async def wait(upstream: Upstream) -> None:
+        woken = wait_up(upstream, report) if awaited.calling else upstream.wake_to_list(wholly=awaited.chosen)
+        if not await woken:
+            return
+
+        def listed(newest: Catalog) -> bool:
+            entry = newest.servers.get(upstream.of)
+            return entry is None or all(has_listed(entry, kind) for kind in awaited.kinds)
+
+        with trio.move_on_after(LISTING_PATIENCE):
+            await catalog.wait_until(listed)
+
     async with trio.open_nursery() as nursery:
         for upstream in upstreams:
-            nursery.start_soon(_wait_one, upstream, catalog, awaited, report)
+            nursery.start_soon(wait, upstream)
 
 
 async def wait_indexed(index: Watch[Index], catalog: Watch[Catalog]) -> None:
     """Wait until the search index knows every tool of the catalog, or time runs out."""
     with trio.move_on_after(INDEX_PATIENCE):
         await index.wait_until(lambda newest: newest.covers(catalog.value.servers))
-
-
-async def _wait_one(
-    upstream: Upstream,
-    catalog: Watch[Catalog],
-    awaited: AwaitListing,
-    report: Report | None,
-) -> None:
-    if not await (
-        wait_up(upstream, report) if awaited.calling else upstream.wake_to_list(wholly=awaited.chosen)
-    ):
-        return
-
-    def listed(newest: Catalog) -> bool:
-        entry = newest.servers.get(upstream.of)
-        return entry is None or all(has_listed(entry, kind) for kind in awaited.kinds)
-
-    with trio.move_on_after(LISTING_PATIENCE):
-        await catalog.wait_until(listed)
 
 
 async def keep_reporting(report: Report | None, what: Callable[[], str]) -> None:

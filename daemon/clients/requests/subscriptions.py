@@ -32,7 +32,7 @@ from daemon.wire import envelope
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from daemon.clients.attachment import Attachment, Request
     from daemon.clients.connection import ClientConnection
@@ -87,22 +87,6 @@ def _is_of_later_revision(connection: ClientConnection, request: Request, method
     if request.modern:
         connection.peer.refuse(request.id, envelope.METHOD_NOT_FOUND, MODERN_ONLY.format(method))
     return request.modern
-
-
-def follow(
-    connection: ClientConnection, request: Request, uris: Sequence[str], answer: Callable[[list[str]], None]
-) -> None:
-    """Have a `subscriptions/listen` told of updates of resources, as far as their servers agree.
-
-    Args:
-        connection: the client's.
-        request: the `subscriptions/listen`.
-        uris: as the client names them; those that nobody has are left out.
-        answer: called with those that it will be told of.
-    """
-    connection.listens.add(request.id)
-    serve = partial(_follow_all, connection, request, uris[:MAX_FOLLOWED], answer)
-    connection.serve_later(request.id, "subscriptions/listen", serve)
 
 
 def unfollow(connection: ClientConnection, request_id: bytes) -> None:
@@ -163,8 +147,16 @@ async def _subscribe(connection: ClientConnection, request: Request, uri: str) -
 
 
 async def _follow_all(
-    connection: ClientConnection, request: Request, uris: Sequence[str], answer: Callable[[list[str]], None]
+    connection: ClientConnection, request: Request, uris: Sequence[str], honoured: dict[str, object]
 ) -> None:
+    """Have a `subscriptions/listen` told of updates of resources, as far as their servers agree.
+
+    Args:
+        connection: the client's.
+        request: the `subscriptions/listen`.
+        uris: as the client names them; those that nobody has are left out.
+        honoured: what it is promised beside these.
+    """
     told, limit = set[str](), trio.CapacityLimiter(MAX_WAITING)
 
     async def settle(uri: str) -> None:
@@ -186,7 +178,7 @@ async def _follow_all(
             nursery.start_soon(settle, uri)
     if request.id in connection.listens:
         connection.listens.discard(request.id)
-        answer([uri for uri in dict.fromkeys(uris) if uri in told])
+        _acknowledge(connection, request, honoured, [uri for uri in dict.fromkeys(uris) if uri in told])
     else:
         unfollow(connection, request.id)
 
@@ -288,12 +280,13 @@ def listen(connection: ClientConnection, params: Raw | None, request: Request) -
         for each in LISTS.values()
         if wanted.get(each.wish) is True and each.capability in offered
     }
-    acknowledge = partial(_acknowledge, connection, request, honoured)
     uris = protocol.texts_in(wanted.get("resourceSubscriptions")) if "resources" in offered else []
     if uris:
-        follow(connection, request, uris, acknowledge)
+        pending.add(request.id)
+        serve = partial(_follow_all, connection, request, uris[:MAX_FOLLOWED], honoured)
+        connection.serve_later(request.id, "subscriptions/listen", serve)
     else:
-        acknowledge([])
+        _acknowledge(connection, request, honoured, [])
 
 
 def _acknowledge(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import trio
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from daemon import protocol
 from daemon.clients.audience import renamed, renamed_result
 from daemon.clients.calls import ClientCall
-from daemon.clients.requests.forwarding import ForwardedRequest, begin
+from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.errors import CallError, UpstreamUnavailable
 from daemon.ports import OwnCall
 from daemon.protocol import TASK_RESULT
@@ -136,13 +136,6 @@ UNKNOWN = "Failed to retrieve task: Task not found"
 """The error for an id that is no task of this session, as MCP words it."""
 
 
-class _TaskParams(Struct):
-    taskId: str  # noqa: N815 - the wire's name
-
-
-_decode = msgspec.json.Decoder(_TaskParams).decode
-
-
 def call_as_task(connection: ClientConnection, wanted: protocol.CallParams, request: Request) -> None:
     """Hand a `tools/call` that asks for a task to the call path."""
     tasks = connection.context.audience.tasks
@@ -163,8 +156,8 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
         msgspec.MsgspecError: its params name no task.
     """
     tasks, told = connection.context.audience.tasks, connection.told
-    members = _decode_members(params or b"{}")
-    task = tasks.find(_decode(params or b"{}").taskId, owner_in(request, told))
+    others = protocol.members_of(params)
+    task = tasks.find(text_in(others, "taskId"), owner_in(request, told))
     if task is None:
         connection.peer.refuse(request.id, envelope.INVALID_PARAMS, UNKNOWN)
         return
@@ -172,7 +165,7 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
     if task.gone and method == protocol.GET_TASK:
         connection.peer.answer(request.id, msgspec.json.encode(task.state))
         return
-    others = {key: value for key, value in members.items() if key not in {"taskId", "_meta"}}
+    del others["taskId"]
     make = partial(TaskRequest, task=task, tasks=tasks)
     begin(connection, request, method, params, others, partial(to_server, task, method), make=make)
 
