@@ -16,7 +16,7 @@ import attrs
 import trio
 from loguru import logger
 
-from daemon.kit.retries import backoff
+from daemon.kit.retries import RetryPolicy
 from daemon.summaries.endpoint import EndpointFault, Failing, SummariesUnavailable, open_endpoint
 from daemon.summaries.ledger import Ledger
 from daemon.summaries.prompt import INSTRUCTIONS, UnreadableAnswer, message, read
@@ -100,7 +100,7 @@ class Summarizer:
         self._connect = connect or partial(open_endpoint, summaries, os.environ)
         self._tell = tell
         self._wall = wall
-        self._rng = rng
+        self._retries = RetryPolicy(BACKOFF_BASE, BACKOFF_CAP, rng)
         self._ledger = Ledger()
         self._tally = SummarizerState()
         self._batch = summaries.batch
@@ -204,7 +204,7 @@ class Summarizer:
 
     def _backoff(self) -> float:
         """Count a failure; return the seconds to wait, half of them fixed, half random."""
-        delay = backoff(BACKOFF_BASE, BACKOFF_CAP, self._failures, self._rng())
+        delay = self._retries.delay(self._failures)
         self._failures += 1
         return delay
 

@@ -13,8 +13,8 @@ import os
 import select
 import stat
 
+from daemon.bridge.starting import doubled, jittered
 from daemon.host.paths import distrust
-from daemon.kit.retries import backoff
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Retry:
         """Seconds until the next attempt."""
         if not self._failures:
             return 0.0
-        return backoff(FIRST_SECONDS, LONGEST_SECONDS, self._failures - 1, os.urandom(1)[0] / 256)
+        return jittered(doubled(FIRST_SECONDS, LONGEST_SECONDS, self._failures - 1), os.urandom(1)[0] / 256)
 
     def failed(self) -> None:
         """Count an attempt that failed."""

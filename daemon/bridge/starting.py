@@ -1,4 +1,4 @@
-"""Has the daemon started where none runs: by `mcpd start`, which says why if it cannot.
+"""Has the daemon started where none runs: by `mcpd start`, which says why if it cannot; delays between tries.
 
 A start is asked for when nobody listens: at once the first time, and once more when a daemon that was there is
 lost; after that only while a request waits, so that windows which nobody uses ask for nothing. Standard library
@@ -10,11 +10,23 @@ from __future__ import annotations
 import os
 import sys
 
-from daemon.kit.retries import doubled
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+MAX_DOUBLINGS = 30
+"""2^30 s is beyond any cap; without it the power of a long streak would overflow a float."""
+
+
+def doubled(first: float, longest: float, failures: int) -> float:
+    """The delay in seconds, without jitter, when `failures` came before the last one: `first` after none."""
+    return min(longest, first * 2.0 ** min(failures, MAX_DOUBLINGS))
+
+
+def jittered(seconds: float, chance: float) -> float:
+    """Half of a delay plus a random part of the other half; `chance` is in [0, 1)."""
+    return seconds / 2 * (1 + chance)
 
 
 FIRST_SECONDS = 2.0

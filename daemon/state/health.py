@@ -10,7 +10,7 @@ import attrs
 from loguru import logger
 
 from daemon.kit.mailbox import Watch
-from daemon.kit.retries import backoff
+from daemon.kit.retries import RetryPolicy
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.session_notes import MAX_SESSIONS
 
@@ -78,7 +78,8 @@ class Health:
         """The number of failed tries since the last success."""
         self.wall = wall
         """Returns seconds since the epoch."""
-        self._rng = rng
+        self._retries = RetryPolicy(BACKOFF_SECONDS, BACKOFF_CAP, rng)
+        self._parked = RetryPolicy(PARKED_SECONDS, PARKED_SECONDS, rng)
         self._notes: dict[str, str] = {}
         self._said = ""
         self._why = NOT_YET
@@ -151,8 +152,7 @@ class Health:
 
     def next_delay(self, cause: StoreCause) -> float:
         """Count a failure; returns the seconds until the next try."""
-        first, cap = (PARKED_SECONDS, PARKED_SECONDS) if cause in PARKED else (BACKOFF_SECONDS, BACKOFF_CAP)
-        delay = backoff(first, cap, self.failures, self._rng())
+        delay = self._parked.delay(0) if cause in PARKED else self._retries.delay(self.failures)
         self.failures += 1
         return delay
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import trio
 from loguru import logger
 
-from daemon.kit.retries import backoff
+from daemon.kit.retries import RetryPolicy
 from daemon.state.faults import StoreFault
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Listening:
         """The version of the store that was looked at last: being told of that is no news."""
         self._access = access
         self._listen = listen
-        self._rng = rng
+        self._retries = RetryPolicy(BACKOFF_SECONDS, BACKOFF_CAP, rng)
         self._connection: trio.CancelScope | None = None
         self._heard_at = -inf
         self._hailed_at: float | None = None
@@ -202,7 +202,7 @@ class Listening:
             except Exception as error:  # noqa: BLE001 - the boundary: who is not told looks
                 logger.opt(exception=error).error("a fault of mcpd's own while listening to the store")
             self._complain(why)
-            delay = backoff(BACKOFF_SECONDS, BACKOFF_CAP, self._failures, self._rng())
+            delay = self._retries.delay(self._failures)
             self._failures += 1
             await trio.sleep(delay)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
-from daemon.kit.retries import backoff
+from daemon.kit.retries import RetryPolicy
 from daemon.states import ServerState
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ def judge(
         return Backoff(state=ServerState.BACKOFF, delay=0.0)
     recent = sum(last.ended_at - run.ended_at <= policy.period for run in streak)
     if looping or recent > policy.intensity:
-        capped = backoff(policy.cap, policy.cap, 0, jitter, floor=policy.floor)
-        return Backoff(state=ServerState.CRASHLOOP, delay=capped)
-    delay = backoff(policy.base, policy.cap, charged - 1, jitter, floor=policy.floor)
-    return Backoff(state=ServerState.BACKOFF, delay=delay)
+        capped = RetryPolicy(policy.cap, policy.cap, lambda: jitter, floor=policy.floor)
+        return Backoff(state=ServerState.CRASHLOOP, delay=capped.delay(0))
+    growing = RetryPolicy(policy.base, policy.cap, lambda: jitter, floor=policy.floor)
+    return Backoff(state=ServerState.BACKOFF, delay=growing.delay(charged - 1))
 
 
 class Streak:
