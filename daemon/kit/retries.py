@@ -8,53 +8,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tenacity import AsyncRetrying, RetryCallState
-from tenacity.wait import wait_base, wait_exponential
+import attrs
+
+from daemon.kit.later import later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-class EqualJitter(wait_base):
-    """Half of another strategy's delay, and a random part of the other half; not below a floor."""
-
-    def __init__(self, nominal: wait_base, rng: Callable[[], float], floor: float = 0.0) -> None:
-        """Compose the strategy.
-
-        Args:
-            nominal: computes the delay without jitter.
-            rng: returns random numbers in [0, 1).
-            floor: seconds of the shortest delay.
-        """
-        self._nominal = nominal
-        self._rng = rng
-        self._floor = floor
-
-    def __call__(self, retry_state: RetryCallState) -> float:
-        """The delay in seconds after a failed attempt."""
-        return max(self._floor, self._nominal(retry_state) / 2 * (1 + self._rng()))
+    import tenacity
+else:
+    tenacity = later("tenacity", due=True)  # 10 ms, needed once something has failed
 
 
+@attrs.frozen
 class RetryPolicy:
     """The delays of one thing that is tried until it succeeds."""
 
-    def __init__(self, first: float, cap: float, rng: Callable[[], float], *, floor: float = 0.0) -> None:
-        """Compose the policy.
-
-        Args:
-            first: seconds of the delay after the first failure, without jitter; it doubles with each failure.
-            cap: seconds of the longest delay, without jitter.
-            rng: returns random numbers in [0, 1), for the jitter.
-            floor: seconds of the shortest delay, with jitter.
-        """
-        self._wait = EqualJitter(wait_exponential(multiplier=first, max=cap), rng, floor)
+    first: float
+    """Seconds of the delay after the first failure, without jitter; it doubles with each failure."""
+    cap: float
+    """Seconds of the longest delay, without jitter."""
+    rng: Callable[[], float]
+    """Returns random numbers in [0, 1), for the jitter."""
+    floor: float = attrs.field(default=0.0, kw_only=True)
+    """Seconds of the shortest delay, with jitter."""
 
     def delay(self, failures: int) -> float:
         """The seconds to wait, where `failures` came before the last one."""
-        state = RetryCallState(_UNUSED, None, (), {})
+        # The loops here await more than one function, so tenacity computes their delays and does not run them.
+        state = tenacity.RetryCallState(tenacity.AsyncRetrying(), None, (), {})
         state.attempt_number = failures + 1
-        return self._wait(state)
-
-
-_UNUSED = AsyncRetrying()
-"""Stands in the state that strategies are given: the loops here await more than one function."""
+        nominal = tenacity.wait_exponential(multiplier=self.first, max=self.cap)(state)
+        return max(self.floor, nominal / 2 * (1 + self.rng()))

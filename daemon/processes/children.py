@@ -19,18 +19,22 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-import tenacity
 import trio
 from loguru import logger
 
 from daemon.causes import Cause
 from daemon.errors import CannotStart, ConnectionLost
+from daemon.kit.later import later
 from daemon.processes import leftovers, marks, own, proc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    import tenacity
+
     from daemon.processes.leftovers import Starts
+else:
+    tenacity = later("tenacity", due=True)  # 10 ms, needed once a server has ended
 
 PIPE_BYTES = 1024 * 1024
 """Larger pipes halve the time of a large message; the limit of an ordinary user (pipe(7))."""
