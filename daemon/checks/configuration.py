@@ -56,7 +56,7 @@ def secrets(scene: Scene) -> Iterator[Finding]:
         status = scene.path.stat()
     except OSError:
         return
-    literal = list(_literals(scene.config)) if scene.config is not None else []
+    literal = dict.fromkeys(_literals(scene.config)) if scene.config is not None else {}
     if literal:
         yield _readers(scene.path, status, ", ".join(literal))
     yield from _writers(scene.path, status, scene.running.uid if scene.running else None)
@@ -124,38 +124,35 @@ def _writers(path: Path, status: os.stat_result, daemon: int | None) -> Iterator
 
 
 def _arguments(config: Config) -> Iterator[Finding]:
-    exposed = [
-        trail for name, server in config.mcp_servers.items() for trail in _in_arguments(server, _trail(name))
-    ]
+    servers = config.mcp_servers.items()
+    exposed = [place for name, server in servers for place, _value in _in_arguments(server, _trail(name))]
     if exposed:
-        yield found("secrets-in-arguments", places=", ".join(exposed))
+        yield found("secrets-in-arguments", places=", ".join(dict.fromkeys(exposed)))
 
 
 def _literals(config: Config) -> Iterator[str]:
     """The places of secrets that are written out instead of being references."""
     for name, each in config.mcp_servers.items():
         server, trail = each.written, _trail(name)
-        for key, values in (("env", server.env), ("headers", server.headers)):
-            for variable, value in values.items():
-                if names_credential(variable) and _is_literal(value, server):
-                    yield below(below(trail, key), variable)
-        if _holds_secret(server.url) and _is_literal(server.url or "", server):
-            yield below(trail, "url")
-        yield from _in_arguments(server, trail, literal=True)
+        given = [
+            (below(below(trail, key), variable), value)
+            for key, values in (("env", server.env), ("headers", server.headers))
+            for variable, value in values.items()
+            if names_credential(variable)
+        ]
+        if server.url and _holds_secret(server.url):
+            given.append((below(trail, "url"), server.url))
+        given += _in_arguments(server, trail)
+        yield from (place for place, value in given if _is_literal(value, server))
     if _holds_secret(config.state.url):
         yield below(below(ROOT, "state"), "url")
-    yield from _literal_tokens(config.listen.http)
-
-
-def _literal_tokens(http: HttpListen | None) -> Iterator[str]:
-    if http is None or http.tokens is None:
-        return
-    here = below(below(below(ROOT, "listen"), "http"), "tokens")
-    if isinstance(http.tokens, str):
-        places = {here: http.tokens}
-    else:
-        places = {below(below(here, at), "value"): token.value for at, token in enumerate(http.tokens)}
-    yield from (place for place, value in places.items() if _is_literal(value, http))
+    if (http := config.listen.http) is not None and http.tokens is not None:
+        here = below(below(below(ROOT, "listen"), "http"), "tokens")
+        if isinstance(http.tokens, str):
+            given = [(here, http.tokens)]
+        else:
+            given = [(below(below(here, at), "value"), token.value) for at, token in enumerate(http.tokens)]
+        yield from (place for place, value in given if _is_literal(value, http))
 
 
 def _trail(name: str) -> str:
@@ -175,10 +172,9 @@ def _holds_secret(url: str | None) -> bool:
     return parts.password is not None or any(names_credential(name) for name in names)
 
 
-def _in_arguments(server: Server, trail: str, *, literal: bool = False) -> Iterator[str]:
-    given = in_arguments(server.args)
-    for place in dict.fromkeys(place for place, value in given if not literal or _is_literal(value, server)):
-        yield below(below(trail, "args"), place)
+def _in_arguments(server: Server, trail: str) -> list[tuple[str, str]]:
+    """The secrets in arguments, with their places."""
+    return [(below(below(trail, "args"), place), value) for place, value in in_arguments(server.args)]
 
 
 def clients(scene: Scene) -> Iterator[Finding]:

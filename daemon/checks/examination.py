@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from daemon.checks.findings import Finding, Running, Scene
+    from daemon.checks.findings import Finding, Scene
 
 
 FULL = 8 * MIB
@@ -32,47 +32,37 @@ MAGIC = b"SQLite format 3\0"
 
 def check(scene: Scene) -> Iterator[Finding]:
     """Findings about the state."""
-    what = list(_of_the_daemon(scene.running)) if scene.running is not None else []
-    file = scene.place.path
-    what += _server() if file is None else _file(file, scene)
+    daemon, file = scene.running and scene.running.status["daemon"], scene.place.path
+    kept = (daemon or {}).get("persistence") or {}
+    what = [] if kept.get("state", "ok") == "ok" else [found("state-not-kept", reason=kept["reason"])]
+    if file is not None:
+        what += _file(file, scene)
+    elif importlib.util.find_spec("psycopg") is None:  # the database server is not connected to from here
+        what.append(found("state-driver-missing"))
     yield from what
-    if what:
-        return
-    if file is None:
+    if not what and file is None:
         yield found("state-kept", where=scene.place.where)
-    else:
-        yield found("state-kept-with-room", where=scene.place.where, free=_free(os.statvfs(file.parent)) // MIB)
-
-
-def _of_the_daemon(running: Running) -> Iterator[Finding]:
-    kept = running.status["daemon"].get("persistence") or {}
-    if kept.get("state", "ok") != "ok":
-        yield found("state-not-kept", reason=kept["reason"])
-
-
-def _server() -> Iterator[Finding]:
-    """Findings about a database server, which is not connected to from here."""
-    if importlib.util.find_spec("psycopg") is None:
-        yield found("state-driver-missing")
+    elif not what and file is not None:
+        disk = os.statvfs(file.parent)
+        yield found("state-kept-with-room", where=scene.place.where, free=disk.f_bavail * disk.f_frsize // MIB)
 
 
 def _file(file: Path, scene: Scene) -> Iterator[Finding]:
     directory = file.parent
     if not directory.exists():
         above = next(parent for parent in directory.parents if parent.exists())
-        makeable = proc.may(above, os.W_OK | os.X_OK)
-        yield found(
-            "state-directory-absent" if makeable else "state-directory-impossible", path=directory, above=above
-        )
+        if proc.may(above, os.W_OK | os.X_OK):
+            yield found("state-directory-absent", path=directory)
+        else:
+            yield found("state-directory-impossible", path=directory, above=above)
         return
     try:
         yield from _directory(directory)
         yield from room(directory, os.statvfs(directory))
         if file.exists():
             yield from _database(file)
-        aside = sorted(path.name for path in directory.glob("*.corrupt-*"))
-        if aside:
-            yield found("databases-set-aside", path=directory, names=", ".join(aside))
+        if aside := ", ".join(sorted(path.name for path in directory.glob("*.corrupt-*"))):
+            yield found("databases-set-aside", path=directory, names=aside)
         holder = proc.lock_holder(file.with_name(file.name + ".lock"))
         if holder is not None and (scene.running is None or holder != scene.running.pid):
             yield found("state-held", path=file, pid=holder)
@@ -95,17 +85,12 @@ def room(directory: Path, disk: os.statvfs_result) -> Iterator[Finding]:
     if disk.f_flag & os.ST_RDONLY:
         yield found("disk-read-only", path=directory)
         return
-    free = _free(disk)
+    free = disk.f_bavail * disk.f_frsize
     if free < SCARCE:
         yield found("disk-full" if free < FULL else "disk-scarce", path=directory, free=free // MIB)
     # File systems without a fixed number of files report none at all.
     if disk.f_files and not disk.f_favail:
         yield found("disk-without-inodes", path=directory)
-
-
-def _free(disk: os.statvfs_result) -> int:
-    """Bytes on a disk that are free for this user."""
-    return disk.f_bavail * disk.f_frsize
 
 
 def _database(file: Path) -> Iterator[Finding]:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daemon.checks.findings import Finding, Scene
-    from daemon.config.model import Config
     from daemon.processes.leftovers import Leftover
     from daemon.processes.proc import Process
     from daemon.setup.running.systemctl import Unit
@@ -68,7 +67,10 @@ def limits(scene: Scene) -> Iterator[Finding]:
     if scene.config is None or allowed is None:
         return
     most = allowed[1]  # The daemon raises its soft limit to the hard one.
-    wanted, servers = scene.config.limits.connections, OWN_FILES + _files_of_servers(scene.config)
+    wanted, servers = scene.config.limits.connections, OWN_FILES
+    for server in scene.config.mcp_servers.values():
+        each = CHILD_FILES if server.type is TransportType.STDIO else REMOTE_FILES
+        servers += most_instances(server) * each * server.enabled
     whose = "this shell" if pid is None else "the daemon"
     room = max(0, most - servers)
     if most >= servers + wanted:
@@ -115,18 +117,13 @@ def _service(scope: str, service: Unit, socket: Unit, scene: Scene) -> Iterator[
 
 
 def _activity(scope: str, ctl: str, journal: str, service: Unit, socket: Unit) -> Finding:
-    state = service.get("ActiveState", "unknown")
+    state, status = service.get("ActiveState", "unknown"), service.get("ExecMainStatus", "0")
     if state == "active":
         return found("unit-active", scope=scope)
-    if state == "failed" or service.get("SubState") == "auto-restart":
-        return _failure(scope, state, journal, service)
-    if socket.get("ActiveState") == "active":
-        return found("unit-waits-for-client", scope=scope, state=state)
-    return found("unit-inactive", scope=scope, state=state, ctl=ctl)
-
-
-def _failure(scope: str, state: str, journal: str, service: Unit) -> Finding:
-    status = service.get("ExecMainStatus", "0")
+    if state != "failed" and service.get("SubState") != "auto-restart":
+        if socket.get("ActiveState") == "active":
+            return found("unit-waits-for-client", scope=scope, state=state)
+        return found("unit-inactive", scope=scope, state=state, ctl=ctl)
     if status in {"", "0"}:
         result = service.get("Result") or "nothing"
         return found("unit-failed", scope=scope, state=state, journal=journal, result=result)
@@ -153,14 +150,6 @@ def _lingering(linger: Path) -> Iterator[Finding]:
         return
     if linger.is_dir() and not (linger / user).exists():
         yield found("unit-does-not-linger", user=user)
-
-
-def _files_of_servers(config: Config) -> int:
-    enabled = [server for server in config.mcp_servers.values() if server.enabled]
-    return sum(
-        most_instances(server) * (CHILD_FILES if server.type is TransportType.STDIO else REMOTE_FILES)
-        for server in enabled
-    )
 
 
 def _look(scene: Scene) -> Iterator[Finding]:

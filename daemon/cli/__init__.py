@@ -46,14 +46,21 @@ def main() -> None:
 
 def _dispatch(argv: list[str]) -> int:
     command = argv[0] if argv else "--help"
-    if not argv and _asked_by_shell():
-        from daemon.cli.completing import complete  # noqa: PLC0415 - as below
+    if not argv:
+        import os  # noqa: PLC0415 - as above; only `mcpd` alone comes here
 
-        return complete()
+        # A shell that completes a command line runs this (`mcpd completions`).
+        if "_ARGCOMPLETE" in os.environ:
+            from daemon.cli.completing import complete  # noqa: PLC0415 - as above
+
+            return complete()
     if command in COMMANDS:
         _never_fail_to_print()
         if command in {"run", "start"}:
-            _collect_nothing()
+            import gc  # noqa: PLC0415 - as above
+
+            # Until the daemon serves (`main.lifetime`): collecting garbage takes an eighth of a start.
+            gc.disable()
         status: int = implementation(command).main(argv[1:])
         return status
     if command == "help" and len(argv) > 1:
@@ -68,20 +75,6 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     print(_unknown(command), file=sys.stderr)
     return EX_USAGE
-
-
-def _asked_by_shell() -> bool:
-    """Whether a shell runs this to complete a command line (`mcpd completions`)."""
-    import os  # noqa: PLC0415 - as above; only `mcpd` alone comes here
-
-    return "_ARGCOMPLETE" in os.environ
-
-
-def _collect_nothing() -> None:
-    """Put off collecting garbage until the daemon serves (`main.lifetime`): it takes an eighth of a start."""
-    import gc  # noqa: PLC0415 - as above
-
-    gc.disable()
 
 
 def overview() -> str:

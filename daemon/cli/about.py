@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daemon import version
-from daemon.cli.command import CommandLine, UsageError, browse, flag, has_screen, lines
-from daemon.cli.control import ask_with, note
+from daemon.cli.command import CommandLine, UsageError, browse, flag, has_screen
+from daemon.cli.control import ask_with, note, say
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
 
@@ -40,7 +40,10 @@ WIDTH = 15
 
 def _version(options: argparse.Namespace) -> int:
     told = versions()
-    print(document(told) if options.json else versions_in_words(told))
+    if options.json:
+        print(document(told))
+    else:
+        say(*versions_in_words(told))
     return 0
 
 
@@ -90,7 +93,7 @@ def _system() -> str:
         return platform.system()
 
 
-def versions_in_words(told: dict[str, Any]) -> str:
+def versions_in_words(told: dict[str, Any]) -> list[str]:
     """A line for each, with the names in a column."""
     extras = [f"{name} ({version})" for name, version in told["extras"].items() if version]
     rows = {
@@ -106,7 +109,7 @@ def versions_in_words(told: dict[str, Any]) -> str:
     }
     if told["clash"]:
         rows["clash"] = f"python-daemon {told['clash']} is installed here, too: {CLASH}"
-    return lines(*(f"{name:<{WIDTH}}{value}" for name, value in rows.items()))
+    return [f"{name:<{WIDTH}}{value}" for name, value in rows.items()]
 
 
 VERSION = CommandLine(

@@ -130,15 +130,11 @@ def switches(answer: Json) -> str:
     said = [written(answer["changed"])] if answer["changed"] else []
     if answer["note"]:
         said.append(f"note: {answer['note']}")
-    said.append(f"lazy {_on(answer['lazy'])}: {_master(on=answer['lazy'])}")
+    off = "every profile shows every tool, whatever its own switch says"
+    shown = "each profile shows what its own switch and surface say" if answer["lazy"] else off
+    said.append(f"lazy {_on(answer['lazy'])}: {shown}")
     said += [_profile(name, told) for name, told in answer["profiles"].items()]
     return lines(*said, *([RISKS] if answer["lazy"] else []))
-
-
-def _master(*, on: bool) -> str:
-    if on:
-        return "each profile shows what its own switch and surface say"
-    return "every profile shows every tool, whatever its own switch says"
 
 
 def _profile(name: str, told: dict[str, Any]) -> str:
@@ -198,14 +194,10 @@ LAZY = CommandLine(
 def summaries(answer: Json) -> str:
     """What was asked for; else the state, the prompt and what is sent where."""
     if "models" in answer:
-        said = _models(answer)
-    elif "changed" in answer:
-        said = [written(answer["changed"])]
-    elif "test" in answer:
-        said = _test(answer["test"])
-    else:
-        said = _state(answer)
-    return lines(*said)
+        return lines(*_models(answer))
+    if "changed" in answer:
+        return lines(written(answer["changed"]))
+    return lines(*(_test(answer["test"]) if "test" in answer else _state(answer)))
 
 
 def _models(answer: dict[str, Any]) -> list[str]:
@@ -216,11 +208,8 @@ def _models(answer: dict[str, Any]) -> list[str]:
 
 
 def _test(test: dict[str, Any]) -> list[str]:
-    counts = [
-        counted(number, f"token {word}", f"tokens {word}")
-        for number, word in ((test["tokensRead"], "read"), (test["tokensWritten"], "written"))
-        if number is not None
-    ]
+    tokens = {"read": test["tokensRead"], "written": test["tokensWritten"]}
+    counts = [counted(n, f"token {word}", f"tokens {word}") for word, n in tokens.items() if n is not None]
     said = [*test["answer"].splitlines(), "", ", ".join([span(test["seconds"]), *counts])]
     return [*said, f"it cannot be used: {test['fault']}"] if test["fault"] else said
 

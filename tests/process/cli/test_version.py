@@ -47,7 +47,7 @@ def test_names_are_those_of_the_project() -> None:
 
 def test_what_is_not_there_is_said() -> None:
     told = {**versions(), "systemd": None, "extras": dict.fromkeys(EXTRAS), "clash": "3.1.2"}
-    lines = versions_in_words(told).splitlines()
+    lines = versions_in_words(told)
     assert "systemd        none" in lines
     assert "extras         none" in lines
     assert lines[-1].startswith("clash          python-daemon 3.1.2 is installed here, too: ")
