@@ -45,6 +45,16 @@ def element_id(kind: str, *names: str) -> str:
     return "-".join([kind, *(quote(name, safe="") for name in names)])
 
 
+LONGEST_NUMBER = 6
+"""Digits of a page's number: there are no such pages, and Python refuses to read a number of thousands."""
+
+
+def page_number(written: str, most: int = 10**LONGEST_NUMBER) -> int:
+    """The number of a page in a query, at most so many; 1 for what is none."""
+    sound = written.isascii() and written.isdecimal() and len(written) <= LONGEST_NUMBER
+    return min(max(int(written), 1), most) if sound else 1
+
+
 def steady(report: Mapping[str, Any], *passing: str) -> dict[str, Any]:
     """A report without what of it differs at each look: a page would seem to change all the time."""
     return {key: value for key, value in report.items() if key not in passing}

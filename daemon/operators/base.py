@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from daemon.history.journal import History
     from daemon.kit.mailbox import Watch
     from daemon.model import ToolKey
+    from daemon.operators.reports import StateReport
     from daemon.ports import OwnCall
     from daemon.processes.peers import Connections
     from daemon.state.health import Persistence
@@ -459,7 +460,7 @@ class OperatorContext:
         """The live instances of a server, the oldest first; none of one that all clients share."""
         return [each for each in self.actors.values() if each.of == server and each.server.instance is not None]
 
-    def state_of(self, server: str) -> dict[str, str]:
+    def state_of(self, server: str) -> StateReport:
         """The state of a server or an instance, and its reason; both empty if none has that name."""
         child, entry = self.children.get(server), self.catalog.servers.get(server)
         if child is not None:

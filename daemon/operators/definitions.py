@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from daemon.catalog.entry import KnownList, ServerEntry
     from daemon.model import Definition
     from daemon.operators.base import OperatorContext
+    from daemon.operators.reports import DefinitionReport, ListedReport, PromptsReport, ResourcesReport
 
 
 class DefinitionsParams(Struct):
@@ -48,11 +49,11 @@ def servers_of(context: OperatorContext, server: str | None) -> Mapping[str, Ser
     return {server: servers[server]}
 
 
-def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: Kind) -> list[dict[str, object]]:
+def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: Kind) -> list[DefinitionReport]:
     """What servers list of one kind, each with whether it can be used now."""
     catalog = context.catalog
     names = catalog.names_of(kind)
-    return [
+    listed = [
         {
             "server": server,
             "name" if kind is Kind.PROMPT else "uri": own,
@@ -64,14 +65,15 @@ def listed(context: OperatorContext, servers: Mapping[str, ServerEntry], kind: K
         for server, entry in servers.items()
         for own, definition in known_of(entry, kind).items()
     ]
+    return cast("list[DefinitionReport]", listed)
 
 
 def problems(
     context: OperatorContext, servers: Mapping[str, ServerEntry], kinds: Iterable[Kind]
-) -> dict[str, dict[str, object]]:
+) -> dict[str, ListedReport]:
     """The servers of which something is to be known: those that list such things, could not, or are down."""
     kinds = tuple(kinds)
-    told: dict[str, dict[str, object]] = {}
+    told: dict[str, ListedReport] = {}
     for server, entry in servers.items():
         lists = list(_lists(entry, kinds))
         unknown = not lists and not entry.disabled and not entry.available
@@ -114,7 +116,7 @@ def _lists(entry: ServerEntry, kinds: Iterable[Kind]) -> Iterator[KnownList]:
             yield known
 
 
-async def prompts(context: OperatorContext, params: DefinitionsParams) -> dict[str, object]:
+async def prompts(context: OperatorContext, params: DefinitionsParams) -> PromptsReport:
     """The prompts, and what is wrong with servers that have some.
 
     Raises:
@@ -130,7 +132,7 @@ async def prompts(context: OperatorContext, params: DefinitionsParams) -> dict[s
 PROMPTS = Command("prompts", DefinitionsParams, prompts)
 
 
-async def resources(context: OperatorContext, params: DefinitionsParams) -> dict[str, object]:
+async def resources(context: OperatorContext, params: DefinitionsParams) -> ResourcesReport:
     """The resources and templates, and what is wrong with servers that have some.
 
     Raises:

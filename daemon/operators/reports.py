@@ -147,14 +147,19 @@ class NoiseReport(TypedDict):
     first: NotRequired[str]
 
 
-class StandingReport(TypedDict):
-    """The state of a server or an instance, and why it has that."""
+class StateReport(TypedDict):
+    """The state of a server or an instance, and its reason."""
 
     state: str
+    reason: str
+
+
+class StandingReport(StateReport):
+    """The state of a server or an instance, and why it has that."""
+
     since: float
     attempt: int
     nextRetryInMs: int | None
-    reason: str
     cause: str | None
     causeData: Mapping[str, Any]
     happened: str
@@ -398,12 +403,10 @@ class OwnToolReport(TypedDict):
     schemaHash: str
 
 
-class ServerToolsReport(TypedDict):
+class ServerToolsReport(StateReport):
     """What `mcpd tools SERVER` tells."""
 
     server: str
-    state: str
-    reason: str
     known: bool
     isCategory: bool
     """Whether a category has its name, and other tools."""
@@ -418,7 +421,7 @@ class ChangeReport(TypedDict):
     what: str
 
 
-class ToolReport(TypedDict):
+class ToolReport(StateReport):
     """What `mcpd tools SERVER/TOOL` tells."""
 
     server: str
@@ -426,8 +429,6 @@ class ToolReport(TypedDict):
     categories: list[str]
     enabled: bool
     available: bool
-    state: str
-    reason: str
     schemaHash: str
     changed: ChangeReport | None
     definition: Any
@@ -448,11 +449,9 @@ class DefinitionReport(TypedDict):
     definition: Any
 
 
-class ListedReport(TypedDict):
+class ListedReport(StateReport):
     """A server of whose prompts, or resources, something is to be known."""
 
-    state: str
-    reason: str
     known: bool
     problem: str
     quarantined: dict[str, str]

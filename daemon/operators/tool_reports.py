@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from daemon.history.event import Event
     from daemon.model import Tool, ToolKey
     from daemon.operators.base import OperatorContext
+    from daemon.operators.reports import (
+        ChangeReport,
+        LoadedToolReport,
+        MemberReport,
+        ServerToolsReport,
+        ToolReport,
+        ToolsReport,
+    )
     from daemon.surfaces.base import Surface
     from daemon.surfaces.validators import Validator
 
@@ -48,7 +56,7 @@ class ToolsParams(msgspec.Struct):
     """A server whose own tools are asked for, in whatever category they are; then nothing else counts."""
 
 
-async def tools(context: OperatorContext, params: ToolsParams) -> dict[str, object]:
+async def tools(context: OperatorContext, params: ToolsParams) -> ToolsReport | ServerToolsReport:
     """The tools of each category, and the list and instructions that a model is given; or those of a server.
 
     Raises:
@@ -80,7 +88,7 @@ async def tools(context: OperatorContext, params: ToolsParams) -> dict[str, obje
 TOOLS = Command("tools", ToolsParams, tools)
 
 
-def _of_server(context: OperatorContext, server: str) -> dict[str, object]:
+def _of_server(context: OperatorContext, server: str) -> ServerToolsReport:
     """All that a server lists, by its own names."""
     catalog = context.catalog
     entry = catalog.servers.get(server)
@@ -141,7 +149,7 @@ def view_of(
     )
 
 
-def _tool(catalog: Catalog, member: Member) -> dict[str, object]:
+def _tool(catalog: Catalog, member: Member) -> MemberReport:
     entry = catalog.servers[member.server]
     tool = (entry.tools or {}).get(member.tool)
     known = "" if tool is None else tool.description
@@ -194,7 +202,7 @@ class ToolParams(msgspec.Struct):
     server: str = ""
 
 
-async def tool(context: OperatorContext, params: ToolParams) -> dict[str, object]:
+async def tool(context: OperatorContext, params: ToolParams) -> ToolReport:
     """The definition of a tool, whether it can be called, and arguments that fit its schema.
 
     Raises:
@@ -300,12 +308,12 @@ _EXPLAINED = frozenset({"invalid_changed", "invalid_deleted", "invalid_renamed"}
 """Statuses of loaded tools that a change of a server's list has brought about."""
 
 
-async def last_change(context: OperatorContext, server: str, name: str) -> dict[str, object] | None:
+async def last_change(context: OperatorContext, server: str, name: str) -> ChangeReport | None:
     """When a tool of a server last came, changed or went (`at`), and what it was in words (`what`)."""
     return _told(await _changes(context, server), name)
 
 
-async def explain(context: OperatorContext, loaded: Sequence[dict[str, Any]]) -> None:
+async def explain(context: OperatorContext, loaded: Sequence[LoadedToolReport]) -> None:
     """Add to loaded tools that their servers have changed since: when that was, and what (`changed`).
 
     Args:
@@ -326,7 +334,7 @@ async def _changes(context: OperatorContext, server: str, since: float = 0.0) ->
     return await context.history.recent(EventQuery(server=server, kinds=_KINDS, since=since, limit=MOST))
 
 
-def _told(events: Sequence[Event], name: str) -> dict[str, object] | None:
+def _told(events: Sequence[Event], name: str) -> ChangeReport | None:
     """The newest change of one tool among those of its server's lists."""
     for event in reversed(events):
         if what := of_tool(event, name):
@@ -369,17 +377,12 @@ def _example(validator: Validator | None) -> object:
 
 
 def _each_with_usual(schema: dict[str, Any]) -> Iterator[object]:
+    """Each example, first with what is usual for an argument of such a name in place of what was made up."""
     for made in _candidates(schema):
-        yield _with_usual(made)
+        if isinstance(made, dict):
+            yield {key: _usual(key) if value == _MADE_UP else value for key, value in made.items()}
         # Where a pattern or an enumeration refuses what is usual.
         yield made
-
-
-def _with_usual(made: object) -> object:
-    """An example with what is usual for an argument of such a name in place of what was made up."""
-    if not isinstance(made, dict):
-        return made
-    return {key: _usual(key) if value == _MADE_UP else value for key, value in made.items()}
 
 
 def _usual(name: str) -> str:

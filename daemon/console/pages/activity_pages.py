@@ -11,6 +11,7 @@ from daemon.console.page import (
     ConsoleAction,
     ConsolePage,
     element_id,
+    page_number,
     part,
     steady,
     with_query,
@@ -37,13 +38,9 @@ SHOWN = 100
 LAST_PAGE = -(-KEPT // SHOWN)
 
 
-LONGEST_NUMBER = 6
-"""Digits of a page's number: there are no such pages, and Python refuses to read a number of thousands."""
-
-
 async def _calls_shown(viewer: Viewer) -> Holders:
     wanted = {name: viewer.query.get(name, "") for name in ("server", "session", "errors")}
-    number = _page_number(viewer.query.get("page", ""))
+    number = page_number(viewer.query.get("page", ""), LAST_PAGE)
     params = CallsParams(
         server=wanted["server"] or None,
         session=wanted["session"] or None,
@@ -98,11 +95,6 @@ CALLS_PAGE = ConsolePage(
     fragments=_calls_shown,
     calls_every=2.0,  # Whoever looks at calls looks for those that hang.
 )
-
-
-def _page_number(written: str) -> int:
-    sound = written.isascii() and written.isdecimal() and len(written) <= LONGEST_NUMBER
-    return min(max(int(written), 1), LAST_PAGE) if sound else 1
 
 
 async def _cancel(viewer: Viewer, _fields: Mapping[str, str]) -> str:

@@ -12,11 +12,11 @@ from daemon.console.charts import Chart, Quantity, bars, lines
 from daemon.console.page import ConsolePage, element_id, part, session_page
 from daemon.counting.summary import CLIENT_INSTEAD, CLIENT_SPARED, INSTEAD, SPARED, in_all
 from daemon.counting.tally import OTHER, tokens_in
-from daemon.kit.wording import BYTES_PER_TOKEN, DAY, HOUR, MINUTE
+from daemon.kit.wording import BYTES_PER_TOKEN, DAY, HOUR, MINUTE, camel
 from daemon.operators.tool_reports import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from markupsafe import Markup
 
@@ -102,23 +102,15 @@ def _moments(span: Period, now: float) -> list[float]:
 def _of_minutes(context: OperatorContext, moments: Sequence[float]) -> Counts:
     known = {minute.at: minute for minute in context.counters.series.daemon()}
     found = [known.get(int(moment)) for moment in moments]
-    fields = {
-        "tokensNotSent": "tokens_not_sent",
-        "loads": "loads",
-        "loadHits": "load_hits",
-        "loadMisses": "load_misses",
-        "invalidations": "invalidations",
-        "extraRoundTrips": "extra_round_trips",
-    }
     return {
-        name: [None if each is None else getattr(each, field) for each in found]
-        for name, field in fields.items()
+        camel(name): [None if each is None else getattr(each, name) for each in found]
+        for name in ("tokens_not_sent", *_NAMES)
     }
 
 
 def _of_hours(counted: Hours, span: Period, moments: Sequence[float]) -> Counts:
     sums: dict[str, dict[int, float]] = {}
-    for name in (*_NAMES, SPARED, INSTEAD):
+    for name in (*map(camel, _NAMES), SPARED, INSTEAD):
         parts = sums.setdefault(name, {})
         for at, count in counted.get(name, ()):
             part = int((at - moments[0]) // span.step)
@@ -126,7 +118,8 @@ def _of_hours(counted: Hours, span: Period, moments: Sequence[float]) -> Counts:
     return {name: [parts.get(at, 0) for at in range(len(moments))] for name, parts in sums.items()}
 
 
-_NAMES = ("loads", "loadHits", "loadMisses", "invalidations", "extraRoundTrips")
+_NAMES = ("loads", "load_hits", "load_misses", "invalidations", "extra_round_trips")
+"""What is counted, as minutes have it."""
 
 
 def _tokens(moments: Sequence[float], counts: Counts, span: Period) -> Markup:
@@ -203,16 +196,15 @@ def _sums(context: OperatorContext) -> dict[str, object]:
 def _surfaces(context: OperatorContext) -> list[Fragment]:
     """Each surface of which lists were sent in this life of the daemon."""
     return [
-        _row(
+        part(
             f"surface-{name}",
-            {
-                "name": name,
-                "address": "",
-                "lists": lists.count,
-                "shown": tokens_in(lists.sent),
-                "all_tools": tokens_in(lists.full),
-                "net": tokens_in(lists.spared - lists.instead),
-            },
+            "savings_row",
+            name=name,
+            address="",
+            lists=lists.count,
+            shown=tokens_in(lists.sent),
+            all_tools=tokens_in(lists.full),
+            net=tokens_in(lists.spared - lists.instead),
         )
         for name, lists in context.counters.tally.lists.items()
         if lists.count
@@ -232,7 +224,6 @@ def _clients(counted: Hours) -> list[Fragment]:
         part(
             element_id("client", name),
             "savings_client",
-            element=element_id("client", name),
             name="" if name == OTHER else name,
             spared=spared,
             instead=instead,
@@ -243,21 +234,15 @@ def _clients(counted: Hours) -> list[Fragment]:
 
 def _connections(context: OperatorContext) -> list[Fragment]:
     """Each open connection, that was spared most first."""
-    live: Iterable[Any] = context.clients.statistics()
-    known = sorted(live, key=lambda each: -(each.tokens_not_sent or 0))
+    known = sorted(context.clients.statistics(), key=lambda each: -(each.tokens_not_sent or 0))
     return [
-        _row(
+        part(
             f"connection-{each.number}",
-            {
-                "name": each.client or "unnamed",
-                "address": session_page(each.key or f"#{each.number}"),
-                "surface": each.surface,
-                "net": each.tokens_not_sent,
-            },
+            "savings_row",
+            name=each.client or "unnamed",
+            address=session_page(each.key or f"#{each.number}"),
+            surface=each.surface,
+            net=each.tokens_not_sent,
         )
         for each in known[:CLIENTS]
     ]
-
-
-def _row(element: str, values: Mapping[str, object]) -> Fragment:
-    return part(element, "savings_row", element=element, **values)

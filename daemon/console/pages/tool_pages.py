@@ -18,6 +18,7 @@ from daemon.console.page import (
     ConsoleAction,
     ConsolePage,
     element_id,
+    page_number,
     part,
     with_query,
 )
@@ -50,10 +51,6 @@ FOUND = 50
 """Most tools that a search shows: a model is shown fewer."""
 
 
-LONGEST_NUMBER = 5
-"""Digits of a page's number: more tools than any catalog has."""
-
-
 WIDTH = 160
 """Characters of a description in a list; the tool's page has all."""
 
@@ -65,7 +62,7 @@ async def _of_list(viewer: Viewer) -> Holders:
     if words:
         rows, notes = await _found(viewer, words, category or None)
     elif category or server:
-        rows, notes, before, after = _listed(viewer, category, server, _number(query.get("page")))
+        rows, notes, before, after = _listed(viewer, category, server, page_number(query.get("page", "")))
     return {
         "categories": [] if words or category or server else [_categories(context), await changes(context)],
         "tools-notes": [part("notes", "tools_notes", notes=notes, before=before, after=after)],
@@ -242,12 +239,6 @@ def _row(viewer: Viewer, key: ToolKey, counts: Counter[ToolKey], *, described: s
         "score": None,
         "may_change": viewer.may_change,
     }
-
-
-def _number(word: str | None) -> int:
-    """A page's number; 1 for what is none."""
-    sound = word is not None and word.isascii() and word.isdecimal() and len(word) <= LONGEST_NUMBER
-    return max(1, int(word or 1)) if sound else 1
 
 
 MAX_JSON = 100_000

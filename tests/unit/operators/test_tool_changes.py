@@ -41,7 +41,7 @@ async def test_the_newest_change_of_a_tool_is_found_with_what_of_it_has_changed(
 
 
 async def test_what_a_session_has_lost_is_explained_by_what_happened_after_it_was_loaded() -> None:
-    def loaded(name: str, status: str, at: float) -> dict[str, Any]:
+    def loaded(name: str, status: str, at: float) -> Any:
         return {"server": "alpha", "name": name, "status": status, "loadedAt": at}
 
     tools = [
