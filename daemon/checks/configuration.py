@@ -15,8 +15,7 @@ from daemon.config.redaction import in_arguments, names_credential
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host import paths
-from daemon.setup.clients.found import find
-from daemon.setup.clients.importing import ConfiguredServers
+from daemon.setup.clients.importing import ConfiguredServers, find
 from daemon.setup.clients.programs import OWN_NAME, PROGRAMS, Machine
 from daemon.setup.clients.records import Records
 from daemon.setup.clients.rules import held_rules, listed

@@ -19,10 +19,9 @@ from daemon.errors import ConfigError
 from daemon.host.paths import config_file, home
 from daemon.kit.wording import suggestion
 from daemon.safety.escape import document, visible
-from daemon.setup.adding import WordsError, pairs, wanted, with_versions
+from daemon.setup.adding import WordsError, newest, pairs, wanted, with_versions
 from daemon.setup.drafts import changed, read_present
 from daemon.setup.moved_secrets import Variables, references, with_references
-from daemon.setup.versions import newest
 
 if TYPE_CHECKING:
     import argparse

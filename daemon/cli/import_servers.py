@@ -17,10 +17,9 @@ from daemon.cli.terminal import Screen, draw, grid, paragraph, safe
 from daemon.host.paths import abbreviated, config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import document, visible
-from daemon.setup.clients.found import find
-from daemon.setup.clients.importing import plan
-from daemon.setup.drafts import drafted, read_present
-from daemon.setup.own_variables import with_own_variables
+from daemon.setup.clients.importing import drafted, find, plan
+from daemon.setup.drafts import read_present
+from daemon.setup.moved_secrets import with_own_variables
 
 if TYPE_CHECKING:
     import argparse
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from daemon.setup.clients.found import ClientServers, Origin
-    from daemon.setup.clients.importing import ImportPlan, PlannedServer
+    from daemon.setup.clients.importing import ClientServers, ImportPlan, Origin, PlannedServer
     from daemon.setup.drafts import Draft, Present
 
 # --- what is shown ----------------------------------------------------------------------------------------

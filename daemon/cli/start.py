@@ -13,10 +13,9 @@ from daemon.cli.control import note
 from daemon.cli.table import implementation
 from daemon.host import paths
 from daemon.safety.escape import document
-from daemon.setup.running import stopping
-from daemon.setup.running.starting import StartRequest
+from daemon.setup.running import starting
+from daemon.setup.running.starting import NotStarted, StartRequest
 from daemon.setup.running.starting import start as started
-from daemon.setup.running.stopping import NotStarted
 
 if TYPE_CHECKING:
     import argparse
@@ -79,7 +78,7 @@ def stop(options: argparse.Namespace) -> int:
             f" `mcpd restart {name}` starts it again"
         )
     control = Path(options.control or paths.control_socket(os.environ, options.socket))
-    ended = stopping.stop(os.environ, control, options.timeout)
+    ended = starting.stop(os.environ, control, options.timeout)
     if ended is None:
         print(f"mcpd: no daemon runs (nobody listens on {control}).")
     else:

@@ -23,10 +23,9 @@ from daemon.host.paths import config_file
 from daemon.kit.wording import counted
 from daemon.safety.escape import visible
 from daemon.setup.clients.file_plans import SCOPES
-from daemon.setup.clients.found import find
-from daemon.setup.clients.importing import ConfiguredServers, plan
+from daemon.setup.clients.importing import ConfiguredServers, drafted, find, plan
 from daemon.setup.clients.installing import Installation, own_command
-from daemon.setup.drafts import drafted, read_present
+from daemon.setup.drafts import read_present
 from daemon.setup.running import service
 from daemon.setup.running.systemctl import installed
 from daemon.states import COMING, WELL
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from daemon.cli.taking_effect import Servers
-    from daemon.setup.clients.found import ClientServers
-    from daemon.setup.clients.importing import ImportPlan
+    from daemon.setup.clients.importing import ClientServers, ImportPlan
     from daemon.setup.clients.programs import ClientProgram
     from daemon.setup.drafts import Draft, Present
     from daemon.setup.running.service import UnitPlan

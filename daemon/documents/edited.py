@@ -78,10 +78,14 @@ class EditedText(ABC):
             raise
 
     def put(self, trail: Sequence[str | int], value: object) -> None:
-        """Set the value at `trail`; members of an object that are already as they should be are not touched.
+        """Set the value at `trail`; missing objects on the way are made.
+
+        Of an object that is there, only the members that differ are touched. An index may be the length of its
+        list, to which it then adds an item; TOML's lists are not edited so.
 
         Raises:
-            DocumentError: something on the way is no object, or no change of the text brings this about.
+            DocumentError: something on the way is no object, or no change of the text brings this about; then
+                nothing was changed.
         """
         path, before = tuple(trail), self.body
         wanted = self._with(path, value)

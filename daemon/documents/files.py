@@ -9,11 +9,16 @@ import shutil
 import stat
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from daemon.errors import McpdError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MAX_FILE = 32 * 1024 * 1024
 """Bytes of a file that is read: clients keep histories of some MiB beside servers; more is no configuration."""
@@ -170,6 +175,60 @@ def _settle(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@attrs.frozen(kw_only=True)
+class Edit:
+    """A file with another text."""
+
+    found: FoundFile
+    """The file as it was found."""
+    text: str = attrs.field(repr=False)
+    """What it is to hold."""
+    private: bool = False
+    """Whether a new file is for this user only."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file does not say so already."""
+        return self.text != (self.found.text() or "")
+
+    def undo(self) -> None:
+        """Give the file, which was written, its former content.
+
+        Raises:
+            DocumentError: it was changed since, or cannot be written.
+        """
+        now = look(self.found.path)
+        if now.content != self.text.encode():
+            raise DocumentError(f"{self.found.path} was changed by somebody else since: it stays as it is")
+        if self.found.content is None:
+            now.target.unlink(missing_ok=True)
+        else:
+            replace(now, self.found.content)
+
+
+def write_all(edits: Sequence[Edit]) -> None:
+    """Replace each file in one step; all or none.
+
+    Raises:
+        DocumentError: one cannot be written, or somebody else has written it since it was found.
+    """
+    for done, edit in enumerate(edits):
+        try:
+            replace(edit.found, edit.text.encode(), private=edit.private)
+        except DocumentError:
+            for before in edits[:done]:
+                # What somebody has written meanwhile stays.
+                with suppress(DocumentError):
+                    before.undo()
+            raise
+
+
+def undo_all(edits: Sequence[Edit]) -> None:
+    """Give all files, which were written, their former content; raises what `Edit.undo` does."""
+    for edit in reversed(edits):
+        edit.undo()
 
 
 def unified_diff(path: Path, before: str | None, after: str | None, *, context: int = 3) -> str:

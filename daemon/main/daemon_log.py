@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from daemon.host import paths
 from daemon.host.logs import LOG, previous
 from daemon.safety.escape import visible
-from daemon.setup.running.stopping import listener
+from daemon.setup.running.starting import listener
 from daemon.setup.running.systemctl import SERVICE, Systemctl, installed
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from daemon.host.notify import Notifier, Signals, listen_fds, watchdog_seconds
 from daemon.host.sockets import private_directory
 from daemon.kit.later import later
 from daemon.main.listeners import held_address, opened_listeners, turn_away
-from daemon.setup.running.stopping import EX_CONFIG, EX_NOT_FOR_WINDOW
+from daemon.setup.running.starting import EX_CONFIG, EX_NOT_FOR_WINDOW
 from daemon.state.sqlite import hold
 from daemon.surfaces.table import LAZY, SURFACES
 

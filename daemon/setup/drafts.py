@@ -12,7 +12,7 @@ from daemon.config.parse import MAX_CONFIG, load, parse
 from daemon.config.redaction import secrets
 from daemon.config.translation import SERVERS, normalized
 from daemon.documents.edited import spelt
-from daemon.documents.files import DocumentError, look, replace, unified_diff
+from daemon.documents.files import DocumentError, Edit, look, undo_all, unified_diff, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.safety.redact import Redactor
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.config.translation import Normalized
+    from daemon.documents.edited import EditedText
     from daemon.documents.files import FoundFile
-    from daemon.documents.formats import Document
-    from daemon.setup.clients.importing import ImportPlan
 
 
 @attrs.frozen(kw_only=True)
@@ -65,17 +64,9 @@ class Draft:
         Raises:
             DocumentError: one cannot be written, or was changed meanwhile.
         """
-        present = self.present
-        if self.env != _text(present.env):
-            _make_private(present.env)
-            replace(present.env, self.env.encode(), private=True)
-        try:
-            if self.config != _text(present.config):
-                replace(present.config, self.config.encode(), private=True)
-        except DocumentError:
-            if look(present.env.path).content == self.env.encode():
-                _put_back(present.env)
-            raise
+        if self.env != _text(self.present.env):
+            _make_private(self.present.env)
+        write_all(self._edits)
 
     def undo(self) -> None:
         """Give both files, which were written, their former content.
@@ -83,14 +74,13 @@ class Draft:
         Raises:
             DocumentError: one was changed since, or cannot be written.
         """
-        present = self.present
-        for found, text in ((present.config, self.config), (present.env, self.env)):
-            if text == _text(found):
-                continue
-            now = look(found.path)
-            if now.content != text.encode():
-                raise DocumentError(f"{found.path} was changed by somebody else since: it stays as it is")
-            _put_back(found)
+        undo_all(self._edits)
+
+    @property
+    def _edits(self) -> list[Edit]:
+        both = ((self.present.env, self.env), (self.present.config, self.config))
+        edits = (Edit(found=found, text=text, private=True) for found, text in both)
+        return [edit for edit in edits if edit.is_new]
 
 
 def read_present(path: Path) -> Present:
@@ -127,20 +117,9 @@ def _places(value: Mapping[str, Any], normal: Normalized) -> dict[str, tuple[str
     return {name: written[fault.path] for name, fault in zip(names, found, strict=True)}
 
 
-def drafted(present: Present, plan: ImportPlan, environ: Mapping[str, str]) -> Draft:
-    """Both files with what was planned, if mcpd can run with them; raises what `changed` does."""
-
-    def add(document: Document) -> None:
-        for server in plan.added:
-            document.put([SERVERS, server.name], dict(server.entry))
-
-    missing = {name for server in plan.added for name in server.missing}
-    return changed(present, add, plan.variables, environ, missing)
-
-
 def changed(
     present: Present,
-    change: Callable[[Document], None],
+    change: Callable[[EditedText], None],
     variables: Mapping[str, str],
     environ: Mapping[str, str],
     missing: Collection[str] = (),
@@ -212,14 +191,6 @@ def _make_private(env: FoundFile) -> None:
         raise DocumentError(
             f"{env.path} may be read by others, which cannot be changed: {error.strerror}; nothing was written"
         ) from None
-
-
-def _put_back(found: FoundFile) -> None:
-    """Give a file its former content."""
-    if found.content is None:
-        found.target.unlink(missing_ok=True)
-    else:
-        replace(look(found.path), found.content)
 
 
 def _hidden(env: str) -> str:

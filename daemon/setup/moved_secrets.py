@@ -12,9 +12,16 @@ import attrs
 
 from daemon.config.expand import with_variable
 from daemon.config.redaction import in_arguments, names_credential
+from daemon.documents.formats import Format, read_document
+from daemon.setup.clients.installing import at
+from daemon.setup.drafts import changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from daemon.documents.edited import EditedText, Trail
+    from daemon.setup.drafts import Draft, Present
+
 
 _REFERENCES = re.compile(r"(\$\{[^}]*\})")
 _ASKED = re.compile(r"(?<!\$)\$\{input:([^}]+)\}")
@@ -167,15 +174,15 @@ def in_our_words(value: Any, key: str, refers: str | None) -> Any:
 def _arguments(server: str, args: list[str], secrets: Sequence[str], variables: Variables) -> list[str]:
     # By their place, short ones are secrets, too.
     placed: dict[int, list[str]] = {}
-    for at, value in in_arguments(args):
-        placed.setdefault(at, []).append(value)
+    for place, value in in_arguments(args):
+        placed.setdefault(place, []).append(value)
 
     def kept_as(name: str) -> Callable[[str], str]:
         return lambda secret: variables.keep(server, name, secret)
 
     return [
-        _without(word, [*placed.get(at, ()), *secrets], kept_as(_name_of(args, at)))
-        for at, word in enumerate(args)
+        _without(word, [*placed.get(place, ()), *secrets], kept_as(_name_of(args, place)))
+        for place, word in enumerate(args)
     ]
 
 
@@ -232,8 +239,8 @@ def _without(text: str, secrets: Sequence[str], keep: Callable[[str], str]) -> s
     parts = before = _REFERENCES.split(text) if said is None else [said]
     for secret in secrets:
         made = []
-        for at, part in enumerate(parts):
-            pieces = [part] if at % 2 else part.split(secret)
+        for number, part in enumerate(parts):
+            pieces = [part] if number % 2 else part.split(secret)
             made += [pieces[0], *(each for piece in pieces[1:] for each in (keep(secret), piece))]
         parts = made
     if parts == before:
@@ -243,9 +250,86 @@ def _without(text: str, secrets: Sequence[str], keep: Callable[[str], str]) -> s
     return "".join(parts)
 
 
-def _name_of(args: Sequence[object], at: int) -> str:
+def _name_of(args: Sequence[object], place: int) -> str:
     """The variable for a secret among arguments: after its option, or the variable that it is given to."""
-    before = str(args[at - 1]) if at else ""
-    if named := _NAMED.match(str(args[at])):
+    before = str(args[place - 1]) if place else ""
+    if named := _NAMED.match(str(args[place])):
         return variable(named["name"])
     return variable(before) if before.startswith("-") else "SECRET"
+
+
+_REFERENCE = re.compile(
+    r"\$\$\{|\$\{(?:env:)?(?P<braced>[A-Za-z_]\w*)(?::-[^}]*)?\}|(?<!\$)\{env:(?P<open>\w+)\}"
+    r"|\A\$(?P<whole>[A-Z]\w+)\Z",
+    re.ASCII,
+)
+"""A reference to a variable, in all spellings that a configuration may have."""
+
+
+@attrs.frozen(kw_only=True)
+class OwnVariables:
+    """What is to be done for each server to have its own variables."""
+
+    draft: Draft
+    """Both files as they are to be."""
+    unused: tuple[str, ...]
+    """Variables in the file that only programs would obey, and that nothing in the configuration refers to."""
+
+
+def with_own_variables(present: Present, environ: Mapping[str, str]) -> OwnVariables:
+    """Both files with SERVER__NAME for each variable of the file that a server refers to; comments stay.
+
+    What loaders and interpreters obey stands in the entry again.
+
+    Raises:
+        ConfigError: the configuration is faulty besides its entries.
+        DocumentError: a file cannot be read, or is written in a way that cannot be edited.
+    """
+    variables = Variables(known={**present.variables, **environ})
+    moved: set[str] = set()
+    used: set[str] = set()
+
+    def change(document: EditedText) -> None:
+        with document.together():
+            for server, place in present.places.items():
+                for trail, text in list(_texts(at(document.value(), place), place)):
+                    if (other := _owned(text, server, present, variables, moved)) != text:
+                        document.put(trail, other)
+        used.update(name for trail, text in _texts(document.value(), ()) for name in _named(trail, text))
+
+    change(read_document(present.config.text() or "{}", Format.JSON, source=str(present.config.path)))
+    draft = changed(present, change, variables.kept, environ, removed=moved - used)
+    rest = present.variables.keys() - moved - used
+    return OwnVariables(draft=draft, unused=tuple(filter(is_read_by_programs, sorted(rest))))
+
+
+def _owned(text: str, server: str, present: Present, variables: Variables, moved: set[str]) -> str:
+    """A text of a server's entry that refers to the server's own variables; adds the others to `moved`."""
+
+    def other(found: re.Match[str]) -> str:
+        name = found[found.lastgroup] if found.lastgroup else ""
+        value = present.variables.get(name)
+        if value is None or name.startswith(f"{variable(server)}__"):
+            return found[0]
+        moved.add(name)
+        if is_read_by_programs(name):
+            return str(in_our_words(value, "", None))
+        return variables.keep(server, name, value)
+
+    return _REFERENCE.sub(other, text)
+
+
+def _named(trail: Trail, text: str) -> Iterator[str]:
+    """The variables that a text names: by reference, or alone where the key wants a name (`apiKeyEnv`)."""
+    yield from (found[found.lastgroup] for found in _REFERENCE.finditer(text) if found.lastgroup)
+    if "args" not in trail:
+        yield text
+
+
+def _texts(value: Any, trail: Trail) -> Iterator[tuple[Trail, str]]:
+    """All texts within a value, each with its trail."""
+    if isinstance(value, str):
+        yield trail, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, each in items:
+        yield from _texts(each, (*trail, step))

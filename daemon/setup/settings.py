@@ -16,7 +16,7 @@ from daemon.config.files import FOLDER
 from daemon.config.jsonc import ROOT
 from daemon.config.parse import MAX_CONFIG, load_changed
 from daemon.documents.edited import spelt
-from daemon.documents.files import DocumentError, look, replace
+from daemon.documents.files import DocumentError, Edit, look, undo_all, write_all
 from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError, Fault
 from daemon.setup.clients.installing import at
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from daemon.documents.edited import EditedText
     from daemon.documents.files import FoundFile
-    from daemon.documents.formats import Document
 
 
 class Unset(Enum):
@@ -68,29 +68,12 @@ class KeyPlace:
 
 
 @attrs.frozen(kw_only=True)
-class _EditedFile:
-    """A file with other text, checked."""
-
-    found: FoundFile
-    """The file as it was found."""
-    text: str = attrs.field(repr=False)
-    """What it is to hold."""
-
-    def undo(self) -> None:
-        """Give the file, which was written, its former content."""
-        now = look(self.found.path)
-        if now.content != self.text.encode() or self.found.content is None:
-            raise DocumentError(f"{self.found.path} was changed by somebody else since: it stays as it is")
-        replace(now, self.found.content)
-
-
-@attrs.frozen(kw_only=True)
 class SettingsEdit:
     """A configuration with some keys changed, checked as a whole."""
 
     places: tuple[KeyPlace, ...]
     """Where each key stands, in the order of the settings."""
-    changed: tuple[_EditedFile, ...]
+    changed: tuple[Edit, ...]
     """The files that do not say so already."""
 
     @property
@@ -104,13 +87,7 @@ class SettingsEdit:
         Raises:
             DocumentError: one cannot be written, or somebody else has written it since it was read.
         """
-        for done, each in enumerate(self.changed):
-            try:
-                replace(each.found, each.text.encode())
-            except DocumentError:
-                for before in self.changed[:done]:
-                    before.undo()
-                raise
+        write_all(self.changed)
 
     def undo(self) -> None:
         """Give the files, which were written, their former content.
@@ -118,8 +95,7 @@ class SettingsEdit:
         Raises:
             DocumentError: one was changed since, or cannot be written.
         """
-        for each in self.changed:
-            each.undo()
+        undo_all(self.changed)
 
 
 def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]) -> SettingsEdit:
@@ -136,7 +112,7 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
         ConfigError: the configuration is faulty, or would be.
         DocumentError: it cannot be read, or is written in a way that cannot be edited.
     """
-    opened: dict[Path, tuple[FoundFile, Document]] = {}
+    opened: dict[Path, tuple[FoundFile, EditedText]] = {}
     places = []
     removed: list[tuple[Path, tuple[str, ...]]] = []
     with ExitStack() as changes:
@@ -159,15 +135,11 @@ def edited(config: Path, settings: Sequence[Setting], environ: Mapping[str, str]
             if load_changed(config, {**texts, path: text}, environ, SURFACES) != said:
                 break
             texts[path] = text
-    changed = tuple(
-        _EditedFile(found=found, text=texts[path])
-        for path, (found, _) in opened.items()
-        if texts[path] != found.text()
-    )
-    return SettingsEdit(places=tuple(places), changed=changed)
+    edits = (Edit(found=found, text=texts[path]) for path, (found, _) in opened.items())
+    return SettingsEdit(places=tuple(places), changed=tuple(edit for edit in edits if edit.is_new))
 
 
-def _change(document: Document, setting: Setting, trail: tuple[str, ...]) -> tuple[str, ...] | None:
+def _change(document: EditedText, setting: Setting, trail: tuple[str, ...]) -> tuple[str, ...] | None:
     """Change a key; the outermost one that was removed for that, None if none was."""
     if setting.value is not UNSET:
         document.put(trail, setting.value)
@@ -179,7 +151,7 @@ def _change(document: Document, setting: Setting, trail: tuple[str, ...]) -> tup
     return trail
 
 
-def _without_empty(document: Document, trail: tuple[str, ...]) -> Iterator[str]:
+def _without_empty(document: EditedText, trail: tuple[str, ...]) -> Iterator[str]:
     """The text without the innermost object above a key, if that is empty; then without the next, and so on.
 
     An object that a person has commented stays.
@@ -194,7 +166,7 @@ def _without_empty(document: Document, trail: tuple[str, ...]) -> Iterator[str]:
         yield document.text()
 
 
-def _open(path: Path) -> tuple[FoundFile, Document]:
+def _open(path: Path) -> tuple[FoundFile, EditedText]:
     found = look(path)
     before = found.text()
     if before is None:

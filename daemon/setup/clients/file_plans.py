@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from daemon.documents.edited import EditedText
     from daemon.documents.files import FoundFile
-    from daemon.documents.formats import Document
     from daemon.setup.clients.installing import Installation, NamedEntry
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
     from daemon.setup.clients.records import Records
@@ -210,7 +210,7 @@ def _names(record: Record) -> tuple[str, ...]:
     return tuple(member.name for member in record.members if member.entry(value) is not None)
 
 
-def _write_back(document: Document, member: NamedEntry, before: object, then: object) -> None:
+def _write_back(document: EditedText, member: NamedEntry, before: object, then: object) -> None:
     """Undo in a rewritten entry what was rewritten: its other keys may have been changed since."""
     place = member.place(document.value())
     assert place is not None
@@ -225,7 +225,7 @@ def _write_back(document: Document, member: NamedEntry, before: object, then: ob
             document.remove((*place, key))
 
 
-def _drop_empty(document: Document, member: NamedEntry, original: object) -> None:
+def _drop_empty(document: EditedText, member: NamedEntry, original: object) -> None:
     """Remove the objects that were made for an entry, once nothing is in them."""
     for end in range(len(member.trail), 0, -1):
         trail = member.trail[:end]
@@ -234,7 +234,7 @@ def _drop_empty(document: Document, member: NamedEntry, original: object) -> Non
         document.remove(trail)
 
 
-def _as_written(record: Record, current: str, document: Document) -> str:
+def _as_written(record: Record, current: str, document: EditedText) -> str:
     """The document's text; the lines of the original instead where they say the same.
 
     They have the comments and the order that a server had which is put back.

@@ -18,8 +18,7 @@ from daemon.setup.clients.programs import OWN_NAME
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from daemon.documents.edited import Trail
-    from daemon.documents.formats import Document
+    from daemon.documents.edited import EditedText, Trail
     from daemon.setup.clients.programs import ClientPlace, Known
 
 
@@ -100,7 +99,7 @@ class NamedEntry:
             return None if index is None else (*self.trail, index)
         return (*self.trail, self.name) if isinstance(servers, dict) and self.name in servers else None
 
-    def put(self, document: Document, entry: Mapping[str, Any]) -> None:
+    def put(self, document: EditedText, entry: Mapping[str, Any]) -> None:
         """Set its entry, which replaces one that is there.
 
         Raises:
@@ -118,7 +117,7 @@ class NamedEntry:
         else:
             document.put(self.trail, [written])
 
-    def remove(self, document: Document) -> None:
+    def remove(self, document: EditedText) -> None:
         """Remove its entry; nothing if there is none."""
         place = self.place(document.value())
         if place is not None:
@@ -253,7 +252,7 @@ def put_in(
     return PutIn(text=document.text(), members=tuple(changed), taken=tuple(taken), left=tuple(left))
 
 
-def _rewrite(document: Document, member: NamedEntry, written: Mapping[str, Any]) -> None:
+def _rewrite(document: EditedText, member: NamedEntry, written: Mapping[str, Any]) -> None:
     """Give a server's entry another command line, and leave in it what is not about that."""
     place = member.place(document.value())
     entry = member.entry(document.value())

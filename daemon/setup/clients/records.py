@@ -9,19 +9,19 @@ alone (0700, 0600).
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 
 from daemon.documents import files
-from daemon.documents.formats import Format
+from daemon.documents.formats import Format  # noqa: TC001 - msgspec reads it
 from daemon.host import private_files
-from daemon.setup.clients.installing import NamedEntry
+from daemon.setup.clients.installing import NamedEntry  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,15 @@ class Records:
         """
         directory = self.directory(client, record.path)
         _make_private(directory)
-        texts = {_RECORD: json.dumps(_plain(record), indent=2) + "\n"}
+        written = _Written(
+            path=str(record.path),
+            format=record.form,
+            existed=record.original is not None,
+            before=None if record.original is None else _hash(record.original),
+            after=_hash(record.installed),
+            members=record.members,
+        )
+        texts = {_RECORD: msgspec.json.format(msgspec.json.encode(written), indent=2).decode() + "\n"}
         for kind, text in ((_INSTALLED, record.installed), (_ORIGINAL, record.original)):
             if text is not None:
                 texts[_name(kind, _hash(text))] = text
@@ -142,11 +150,20 @@ class Records:
 
     def _read(self, directory: Path) -> Record | None:
         try:
-            plain = json.loads((directory / _RECORD).read_bytes())
-            original = _read(directory / _name(_ORIGINAL, plain["before"])) if plain["existed"] else None
-            return _record(plain, original, _read(directory / _name(_INSTALLED, plain["after"])))
-        except (OSError, ValueError, KeyError, TypeError):
+            written = msgspec.json.decode((directory / _RECORD).read_bytes(), type=_Written)
+            installed = _read(directory, _INSTALLED, written.after)
+            original = _read(directory, _ORIGINAL, written.before or "") if written.existed else None
+        except (OSError, ValueError):
             return None
+        if written.version != VERSION:
+            return None
+        return Record(
+            path=Path(written.path),
+            form=written.format,
+            members=written.members,
+            original=original,
+            installed=installed,
+        )
 
 
 def _make_private(directory: Path) -> None:
@@ -163,44 +180,33 @@ def _name(kind: str, digest: str) -> str:
     return f"{kind}-{digest[:_DIGITS]}"
 
 
-def _read(path: Path) -> str:
-    return path.read_bytes().decode()
+def _read(directory: Path, kind: str, digest: str) -> str:
+    """A text of a record.
+
+    Raises:
+        OSError, ValueError: it is not there, or is another one.
+    """
+    text = (directory / _name(kind, digest)).read_bytes().decode()
+    if _hash(text) != digest:
+        raise ValueError(kind)
+    return text
 
 
 def _write(path: Path, text: str) -> None:
     files.replace(files.look(path), text.encode(), private=True)
 
 
-def _plain(record: Record) -> dict[str, Any]:
-    return {
-        "version": VERSION,
-        "path": str(record.path),
-        "format": record.form.value,
-        "existed": record.original is not None,
-        "before": None if record.original is None else _hash(record.original),
-        "after": _hash(record.installed),
-        "members": [
-            {"trail": list(member.trail), "name": member.name, "listed": member.listed}
-            for member in record.members
-        ],
-    }
+class _Written(msgspec.Struct, kw_only=True):
+    """A record without its texts, as `record.json` has it."""
 
-
-def _record(plain: dict[str, Any], original: str | None, installed: str) -> Record | None:
-    is_whole = _hash(installed) == plain["after"] and (original is None or _hash(original) == plain["before"])
-    if not is_whole or plain["version"] != VERSION:
-        return None
-    members = [
-        NamedEntry(tuple(member["trail"]), member["name"], bool(member["listed"]))
-        for member in plain["members"]
-    ]
-    return Record(
-        path=Path(plain["path"]),
-        form=Format(plain["format"]),
-        members=tuple(members),
-        original=original,
-        installed=installed,
-    )
+    version: int = VERSION
+    path: str
+    format: Format
+    existed: bool
+    before: str | None
+    """The hash of the original."""
+    after: str
+    members: tuple[NamedEntry, ...]
 
 
 def _hash(text: str) -> str:

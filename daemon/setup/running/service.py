@@ -20,7 +20,7 @@ from daemon.documents.files import keep_backup, look, replace
 from daemon.errors import McpdError
 from daemon.host import paths
 from daemon.host.paths import home, xdg
-from daemon.setup.running.stopping import ACTIVE, EX_CONFIG, end, listener
+from daemon.setup.running.starting import ACTIVE, EX_CONFIG, end, listener
 from daemon.setup.running.systemctl import HTTP_SOCKET, SERVICE, SHOW_JOURNAL, SOCKET, SystemdRefused, systemctl
 
 if TYPE_CHECKING:

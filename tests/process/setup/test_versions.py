@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.config.command_lines import Unpinned
-from daemon.setup.versions import newest
+from daemon.setup.adding import newest
 
 if TYPE_CHECKING:
     from pathlib import Path

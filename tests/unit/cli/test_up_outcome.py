@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.up import settled, summary, titles
-from daemon.setup.clients.found import find
+from daemon.setup.clients.importing import find
 from daemon.setup.clients.programs import PROGRAMS
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.documents.edited import Trail, spelt
+from daemon.documents.edited import EditedText, Trail, spelt
 from daemon.documents.files import DocumentError
-from daemon.documents.formats import Document, Format, read_document
+from daemon.documents.formats import Format, read_document
 from daemon.documents.json_document import JsonDocument
 
 
@@ -61,7 +61,7 @@ def test_changes_made_together_are_checked_once() -> None:
     assert len(decoded) == 2
 
 
-def put_together(document: Document, *trails: Trail) -> None:
+def put_together(document: EditedText, *trails: Trail) -> None:
     with document.together():
         for trail in trails:
             document.put(trail, 4)

@@ -10,10 +10,9 @@ import pytest
 from daemon.config.parse import load
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
-from daemon.setup.clients.found import find
-from daemon.setup.clients.importing import plan
+from daemon.setup.clients.importing import drafted, find, plan
 from daemon.setup.clients.programs import PROGRAMS
-from daemon.setup.drafts import Draft, changed, drafted, read_present
+from daemon.setup.drafts import Draft, changed, read_present
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from daemon.config.parse import load
 from daemon.setup.drafts import read_present
-from daemon.setup.own_variables import with_own_variables
+from daemon.setup.moved_secrets import with_own_variables
 
 if TYPE_CHECKING:
     from pathlib import Path

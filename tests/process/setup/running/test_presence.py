@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.setup.running.stopping import NotStarted, found, holder, listener
+from daemon.setup.running.starting import NotStarted, found, holder, listener
 from tests.unit.cli.daemons import listen
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import pytest
 from daemon.config.model import Config
 from daemon.errors import ConfigError, Fault
 from daemon.host import paths
-from daemon.setup.running.starting import StartRequest, start
-from daemon.setup.running.stopping import EX_CONFIG, NotForWindow, NotStarted
+from daemon.setup.running.starting import EX_CONFIG, NotForWindow, NotStarted, StartRequest, start
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 
 if TYPE_CHECKING:

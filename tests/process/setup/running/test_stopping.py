@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.setup.running import stopping
-from daemon.setup.running.stopping import NotStopped, end, stop
+from daemon.setup.running import starting
+from daemon.setup.running.starting import NotStopped, end, stop
 from tests.process.setup.systemd import RUNS, STOPPED, FakeSystemd
 from tests.unit.cli.daemons import listen
 from tests.waiting import PATIENCE
@@ -42,7 +42,7 @@ def test_no_daemon_is_none(sockets: Path) -> None:
 def test_a_listener_that_is_not_trusted_is_no_daemon_that_stopped(
     sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopping, "distrust", lambda _link, path: f"uid 4711 listens on {path}")
+    monkeypatch.setattr(starting, "distrust", lambda _link, path: f"uid 4711 listens on {path}")
     with listen(sockets / "control.sock"), pytest.raises(NotStopped, match="uid 4711 listens on"):
         stop({"PATH": ""}, sockets / "control.sock", PATIENCE)
 

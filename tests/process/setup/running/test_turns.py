@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.setup.running.starting import turn
-from daemon.setup.running.stopping import NotStarted
+from daemon.setup.running.starting import NotStarted, turn
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:

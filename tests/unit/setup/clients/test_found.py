@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.documents.files import FoundFile, look
-from daemon.setup.clients import found
-from daemon.setup.clients.found import find
+from daemon.setup.clients import importing
+from daemon.setup.clients.importing import find
 from daemon.setup.clients.programs import PROGRAMS
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.setup.clients.found import ClientServers
+    from daemon.setup.clients.importing import ClientServers
 
 TIME = {"command": "uvx", "args": ["mcp-server-time", "--local-timezone=UTC"]}
 BRAVE = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-brave-search"]}
@@ -219,7 +219,7 @@ def test_a_file_that_is_being_written_is_read_again(tmp_path: Path, monkeypatch:
         path.write_text('{"mcpServers": {"time": {"command": "time"}}}')
         return seen
 
-    monkeypatch.setattr(found, "look", look_then_write)
+    monkeypatch.setattr(importing, "look", look_then_write)
     assert entries(find(here, [PROGRAMS["cursor"]])) == {"user time": {"command": "time"}}
 
 

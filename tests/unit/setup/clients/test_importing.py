@@ -9,15 +9,14 @@ import attrs
 import pytest
 
 from daemon.config.parse import parse
-from daemon.setup.clients.found import find
-from daemon.setup.clients.importing import ConfiguredServers, ImportPlan, plan
+from daemon.setup.clients.importing import ConfiguredServers, ImportPlan, find, plan
 from daemon.setup.clients.programs import PROGRAMS
 from tests.unit.setup.machines import machine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.setup.clients.found import ClientServers
+    from daemon.setup.clients.importing import ClientServers
     from daemon.setup.clients.programs import Machine
 
 KEY = "bk-7Qm2xV9bT4Zr8Lw1"
