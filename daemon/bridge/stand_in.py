@@ -111,11 +111,6 @@ def error_line(request_id: bytes, code: int, message: str, data: object) -> byte
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (request_id, _encode(error))
 
 
-def notification_line(method: str, params: object) -> bytes:
-    """The JSON-RPC line of a notification."""
-    return b'{"jsonrpc":"2.0","method":"%b","params":%b}\n' % (method.encode(), _encode(params))
-
-
 def _encode(body: object) -> bytes:
     import json  # noqa: PLC0415 - 6 ms, which no client that only wants to start has to wait for
 
@@ -191,6 +186,15 @@ _NO_REASON = "it gave no reason; see its log."
 _UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
 
 
+_LISTS = {
+    TOOLS_LIST: "tools",
+    PROMPTS_LIST: "prompts",
+    RESOURCES_LIST: "resources",
+    TEMPLATES_LIST: "resourceTemplates",
+}
+_ANSWERED = {INITIALIZE, DISCOVER, PING, LISTEN, *_LISTS}
+
+
 def patience(method: bytes | None) -> float:
     """Seconds that a request waits for the first daemon."""
     return _PATIENCE.get(method or b"", LIST_SECONDS)
@@ -206,7 +210,7 @@ def answer(item: Item, trouble: str) -> bytes | None:
     Returns:
         None if it can only be refused.
     """
-    if item.id is None or item.method not in _ANSWERS:
+    if item.id is None or item.method not in _ANSWERED:
         return None
     params = _params(item.line)
     if params is None:
@@ -216,7 +220,9 @@ def answer(item: Item, trouble: str) -> bytes | None:
     if version not in (None, _MODERN_VERSION):
         supported = {"supported": [*_HANDSHAKE_VERSIONS, _MODERN_VERSION], "requested": version}
         return error_line(item.id, _UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", supported)
-    return _ANSWERS[item.method](item.id, params, trouble, version is not None)
+    if item.method == LISTEN:
+        return _acknowledged(item.id, params)
+    return result_line(item.id, _result(item.method, params, trouble, modern=version is not None))
 
 
 def asks_for_status(line: bytes) -> bool:
@@ -261,34 +267,27 @@ def _params(line: bytes) -> Json | None:
     return params if isinstance(params, dict) else None
 
 
-def _initialize(request_id: bytes, params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
-    wanted = params.get("protocolVersion")
-    result = {
-        "protocolVersion": wanted if wanted in _HANDSHAKE_VERSIONS else _HANDSHAKE_VERSIONS[-1],
-        "capabilities": _CAPABILITIES,
-        "serverInfo": {**_IDENTITY, "title": "mcpd, the init system for MCP servers"},
-        "instructions": INSTRUCTIONS,
-    }
-    return result_line(request_id, result)
-
-
-def _discover(request_id: bytes, _params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
-    result = {
-        "resultType": "complete",
-        "supportedVersions": [*_HANDSHAKE_VERSIONS, _MODERN_VERSION],
-        "capabilities": _CAPABILITIES,
-        "instructions": INSTRUCTIONS,
-        **_UNCACHED,
-        "_meta": {_META + "serverInfo": _IDENTITY},
-    }
-    return result_line(request_id, result)
-
-
-def _ping(request_id: bytes, _params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
-    return result_line(request_id, {})
-
-
-def _list(request_id: bytes, _params: Json, trouble: str, modern: bool) -> bytes:  # noqa: FBT001
+def _result(method: bytes, params: Json, trouble: str, *, modern: bool) -> Json:
+    """What a daemon without servers would answer, but for the one tool."""
+    if method == INITIALIZE:
+        wanted = params.get("protocolVersion")
+        return {
+            "protocolVersion": wanted if wanted in _HANDSHAKE_VERSIONS else _HANDSHAKE_VERSIONS[-1],
+            "capabilities": _CAPABILITIES,
+            "serverInfo": {**_IDENTITY, "title": "mcpd, the init system for MCP servers"},
+            "instructions": INSTRUCTIONS,
+        }
+    if method == DISCOVER:
+        return {
+            "resultType": "complete",
+            "supportedVersions": [*_HANDSHAKE_VERSIONS, _MODERN_VERSION],
+            "capabilities": _CAPABILITIES,
+            "instructions": INSTRUCTIONS,
+            **_UNCACHED,
+            "_meta": {_META + "serverInfo": _IDENTITY},
+        }
+    if method == PING:
+        return {}
     tool = {
         "name": STATUS,
         "description": _DESCRIPTION + trouble,
@@ -296,27 +295,12 @@ def _list(request_id: bytes, _params: Json, trouble: str, modern: bool) -> bytes
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
         "_meta": {"anthropic/alwaysLoad": True},
     }
-    return _listed(request_id, "tools", [tool], modern=modern)
+    listed: Json = {_LISTS[method]: [tool] if method == TOOLS_LIST else []}
+    return {"resultType": "complete", **listed, **_UNCACHED} if modern else listed
 
 
-def _list_prompts(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
-    return _listed(request_id, "prompts", [], modern=modern)
-
-
-def _list_resources(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
-    return _listed(request_id, "resources", [], modern=modern)
-
-
-def _list_templates(request_id: bytes, _params: Json, _trouble: str, modern: bool) -> bytes:  # noqa: FBT001
-    return _listed(request_id, "resourceTemplates", [], modern=modern)
-
-
-def _listed(request_id: bytes, member: str, items: list[Json], *, modern: bool) -> bytes:
-    result: Json = {"resultType": "complete", member: items, **_UNCACHED} if modern else {member: items}
-    return result_line(request_id, result)
-
-
-def _listen(request_id: bytes, params: Json, _trouble: str, _modern: bool) -> bytes:  # noqa: FBT001
+def _acknowledged(request_id: bytes, params: Json) -> bytes:
+    """The notification that opens a subscription."""
     import json  # noqa: PLC0415 - 6 ms, which no client that only wants to start has to wait for
 
     wanted = params.get("notifications")
@@ -325,16 +309,6 @@ def _listen(request_id: bytes, params: Json, _trouble: str, _modern: bool) -> by
         "notifications": {each: True for each in _WISHES if asked.get(each) is True},
         "_meta": {_META + "subscriptionId": json.loads(request_id)},
     }
-    return notification_line("notifications/subscriptions/acknowledged", told)
-
-
-_ANSWERS = {
-    INITIALIZE: _initialize,
-    DISCOVER: _discover,
-    PING: _ping,
-    TOOLS_LIST: _list,
-    PROMPTS_LIST: _list_prompts,
-    RESOURCES_LIST: _list_resources,
-    TEMPLATES_LIST: _list_templates,
-    LISTEN: _listen,
-}
+    return b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":%b}\n' % _encode(
+        told
+    )

@@ -258,10 +258,6 @@ class LineWriter:
                 self.dropped += 1
 
 
-def _tell_programs(writer: LineWriter, event: Event) -> None:
-    writer(line_of(event))
-
-
 def _tell_people(event: Event) -> None:
     """Log what no line of the log says: for people, these say what has happened else."""
     if event.kind is EventKind.QUESTION_REFUSED:
@@ -284,19 +280,15 @@ def configure(style: str, level: str, redact: Redactors, stream: Stream | None =
     writer = LineWriter(sys.stderr if stream is None else stream)
     tell: Callable[[Event], None] = _tell_people
     if style == "json":
-        tell = partial(_tell_programs, writer)
+        tell = lambda event: writer(line_of(event))  # noqa: E731 - as `tell_event` below
     elif style == "journal" and stream is None and is_journal(os.environ):
         tell = journal = Journal()
         atexit.register(journal.close)
     apart = tell is not _tell_people
     all_of_them = logger.level(level).no <= logger.level("INFO").no
     writer.tell_event = lambda event: tell(event) if all_of_them or event.is_bad else None
-    write, write_calls = {
-        "text": (_text, _text_of_calls),
-        "dated": (_dated, _dated_of_calls),
-        "journal": (_journal, _journal_of_calls),
-        "json": (_json, _json_of_calls),
-    }[style]
+    write = {"text": _text, "dated": _dated, "journal": _journal, "json": _json}[style]
+    write_calls = _json_of_calls if style == "json" else partial(_lines_of_calls, style)
 
     def sink(message: Message) -> None:
         if apart and "event" in message.record["extra"]:
@@ -388,22 +380,12 @@ def _short(label: str) -> str:
     return shown if whole else shown.encode()[: LABEL_BYTES - len("…".encode())].decode(errors="ignore") + "…"
 
 
-def _text_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
+def _lines_of_calls(style: str, entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
     """Calls as text, a line for each."""
-    return _lines_of_calls(f"%H:%M:%S.{{}} {entry.level:<7} ", calls, redact)
-
-
-def _dated_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
-    return _lines_of_calls(f"%Y-%m-%d %H:%M:%S.{{}} {entry.level:<7} ", calls, redact)
-
-
-def _journal_of_calls(entry: _Entry, calls: Sequence[Note], redact: Redactors) -> str:
-    return _lines_of_calls(f"<{SYSLOG_LEVELS.get(entry.level, 6)}>", calls, redact)
-
-
-def _lines_of_calls(head: str, calls: Sequence[Note], redact: Redactors) -> str:
-    """The lines of calls; `head` is a format of `strftime`, with a place for the milliseconds."""
     spelt = _spelt(calls, redact, str)
+    head = f"{'%Y-%m-%d ' if style == 'dated' else ''}%H:%M:%S.{{}} {entry.level:<7} "
+    if style == "journal":
+        head = f"<{SYSLOG_LEVELS.get(entry.level, 6)}>"
     # Calls that end in one turn of the loop have the same time.
     heads = {at: _at(at).strftime(head).format(f"{int(at % 1 * 1000):03}") for *_, at in calls}
     return "\n".join(

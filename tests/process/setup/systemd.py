@@ -27,7 +27,9 @@ class FakeSystemd:
         """Script it: what each unit is, and with which words everything else is refused."""
         shown = "\\n".join(f"{key}={value}" for key, value in unit.items())
         else_ = f"echo '{refusal}' >&2; exit 1" if refusal else "exit 0"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        units = self.folder / ".local" / "share" / "systemd" / "user"
+        units.mkdir(parents=True, exist_ok=True)
+        (units / "mcpd.socket").touch()
         program = self.folder / "systemctl"
         program.write_text(
             "#!/bin/sh\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -131,11 +132,17 @@ async def test_the_last_thousand_are_handed_on(nursery: trio.Nursery) -> None:
     assert [number for number, _ in recent.after(KEPT + 3)] == [KEPT + 4, KEPT + 5]
 
 
+CALL = "INFO    [session=7] call fs/read 12.3 ms ok"
+
+
 @pytest.mark.parametrize(
     ("write", "form"),
     [
-        (logs._text_of_calls, "%H:%M:%S.{:03} INFO    [session=7] call fs/read 12.3 ms ok"),
-        (logs._dated_of_calls, "%Y-%m-%d %H:%M:%S.{:03} INFO    [session=7] call fs/read 12.3 ms ok"),
+        (partial(logs._lines_of_calls, "text"), "%H:%M:%S.{:03} INFO    [session=7] call fs/read 12.3 ms ok"),
+        (
+            partial(logs._lines_of_calls, "dated"),
+            "%Y-%m-%d %H:%M:%S.{:03} INFO    [session=7] call fs/read 12.3 ms ok",
+        ),
         (logs._json_of_calls, '{{"time": "%Y-%m-%dT%H:%M:%S.{:03}'),
     ],
 )

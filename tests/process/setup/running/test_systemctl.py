@@ -27,6 +27,14 @@ def test_a_unit_is_shown_with_its_process_and_one_that_is_not_installed_has_noth
     assert installed(systemd.environ) is None
 
 
+def test_nobody_waits_for_systemctl_where_no_unit_of_the_users_stands(tmp_path: Path) -> None:
+    systemd = FakeSystemd(tmp_path)
+    systemd.says(RUNS)
+    (tmp_path / ".local/share/systemd/user/mcpd.socket").unlink()
+    assert installed(systemd.environ) is None
+    assert not systemd.log.exists()
+
+
 def test_a_refusal_has_its_words(tmp_path: Path) -> None:
     systemd = FakeSystemd(tmp_path)
     systemd.says(RUNS, refusal="Failed to start: no")
