@@ -15,7 +15,7 @@ from daemon.catalog.kinds import LISTS
 from daemon.clients.list_changes import MAX_SUBSCRIPTIONS
 from daemon.clients.requests.forwarding import find_resource, uri_in
 from daemon.clients.requests.initialize import declared
-from daemon.clients.requests.tools import tools_now
+from daemon.clients.requests.tools import list_now
 from daemon.clients.subscribers import MAX_FOLLOWED, Following, rank_of
 from daemon.clients.waits import wait_known, wait_up
 from daemon.errors import (
@@ -297,8 +297,7 @@ def _acknowledge(
         honoured["resourceSubscriptions"] = uris
     if honoured:
         for kind in (each for each in Kind if LISTS[each].wish in honoured):
-            look = partial(tools_now, request) if kind is Kind.TOOL else partial(connection.listing_of, kind)
-            connection.lists.follow((kind, request.key if kind is Kind.TOOL else None), look)
+            connection.lists.follow(*list_now(connection, request, kind))
         connection.lists.open[request.id] = honoured
     told = protocol.of_subscription(request.id, notifications=honoured)
     connection.peer.notify(protocol.ACKNOWLEDGED, told, request.id)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.attachment import Request
     from daemon.clients.connection import ClientConnection
+    from daemon.clients.list_changes import ListPlace
     from daemon.surfaces.table import ClientInfo
 
 
@@ -67,15 +68,7 @@ def list_beside_tools(kind: Kind, connection: ClientConnection, params: Raw | No
     view = request.session.view()
     servers, chosen = unlisted(view.servers.values(), (kind,)), bool(request.session.selection.servers)
     awaited = AwaitListing(servers=servers, kinds=(kind,), chosen=chosen)
-
-    def answer(cursor: str | None) -> None:
-        connection.context.settle_names()
-        items = connection.listing_of(kind)
-        page = answer_page(connection, request, items, cursor, LISTS[kind].member)
-        look, is_last = partial(connection.listing_of, kind), page.stop == len(items)
-        connection.lists.given((kind, None), items, look, first=cursor is None, last=is_last)
-
-    answer_list(connection, request, cursor, awaited, answer)
+    answer_list(connection, request, cursor, awaited, partial(_answer_page, connection, request, kind))
 
 
 def answer_list(
@@ -183,26 +176,37 @@ def _position(cursor: str | None, count: int) -> int:
     raise UnknownCursor("unknown cursor: begin again without one")
 
 
-def answer_page(
-    connection: ClientConnection, request: Request, items: Sequence[bytes], cursor: str | None, member: str
-) -> range:
-    """Answer with a page of a list. Returns which items are in it.
+def list_now(
+    connection: ClientConnection, request: Request, kind: Kind
+) -> tuple[ListPlace, Callable[[], tuple[bytes, ...]]]:
+    """Which list of its client a request means, and what returns that as it is then, raw JSON objects."""
+    if kind is not Kind.TOOL:
+        return (kind, None), partial(connection.listing_of, kind)
+    return (kind, request.key), lambda: request.present_surface.list_tools(request.session.view())
+
+
+def _answer_page(connection: ClientConnection, request: Request, kind: Kind, cursor: str | None) -> None:
+    """Answer with a page of a list.
 
     Args:
         connection: the client's.
         request: the request.
-        items: the whole list, raw JSON objects.
+        kind: which list.
         cursor: where the page begins.
-        member: the member of the result that holds them.
 
     Raises:
         UnknownCursor: the cursor was never given out.
     """
-    limits = connection.context.catalog.value.config.limits
+    context = connection.context
+    context.settle_names()
+    place, look = list_now(connection, request, kind)
+    items, limits = look(), context.catalog.value.config.limits
     page = list_page(items, cursor, limits.client_queue_bytes // PAGE_SHARE)
-    result = list_result(items, page, modern=request.modern, member=member)
+    result = list_result(items, page, modern=request.modern, member=LISTS[kind].member)
     connection.peer.answer(request.id, result)
-    return page
+    connection.lists.given(place, items, look, first=cursor is None, last=page.stop == len(items))
+    if kind is Kind.TOOL:
+        _note_listed(connection, request, items, page)
 
 
 def call_tool(connection: ClientConnection, params: Raw | None, request: Request) -> None:
@@ -233,27 +237,20 @@ def list_tools(connection: ClientConnection, params: Raw | None, request: Reques
     chosen = bool(session.selection.servers)
     awaited = AwaitListing(servers=request.surface.awaits(session.view()), chosen=chosen)
     look = None if request.key is None else connection.context.look
-    answer_list(connection, request, cursor, awaited, partial(_answer, connection, request), look)
+    answer_list(
+        connection, request, cursor, awaited, partial(_answer_page, connection, request, Kind.TOOL), look
+    )
 
 
-def tools_now(request: Request) -> tuple[bytes, ...]:
-    """The tools that a request for them is answered with now, each a raw JSON object."""
-    return request.present_surface.list_tools(request.session.view())
-
-
-def _answer(connection: ClientConnection, request: Request, cursor: str | None) -> None:
-    context, session = connection.context, request.session
-    context.settle_names()
-    view, surface = session.view(), request.present_surface
-    tools = surface.list_tools(view)
-    page = answer_page(connection, request, tools, cursor, LISTS[Kind.TOOL].member)
-    look, is_last = partial(tools_now, request), page.stop == len(tools)
-    connection.lists.given((Kind.TOOL, request.key), tools, look, first=cursor is None, last=is_last)
+def _note_listed(connection: ClientConnection, request: Request, tools: tuple[bytes, ...], page: range) -> None:
+    """Note which tools a client was shown in a page, and with the first one, what it was spared."""
+    session, surface = request.session, request.present_surface
+    view = session.view()
     servers_own = surface.listed(view)
     first = len(tools) - len(servers_own)
     part = servers_own[max(0, page.start - first) : max(0, page.stop - first)]
     session.was_listed(part, view, whole=len(part) == len(view.offer.all))
-    if cursor is None:
+    if page.start == 0:
         sent, full = sum(map(len, tools)), view.offer.listing_bytes
-        context.tally.listed(surface.name, sent, full)
+        connection.context.tally.listed(surface.name, sent, full)
         connection.savings.listed(surface.name, request.key, sent=sent, full=full)
