@@ -1,11 +1,10 @@
-"""Reading one of a server's lists: asked for to its end, screened, told to the registry, and judged.
+"""Reading one of a server's lists to its end, screening it, and logging what is wrong with it.
 
 The parts that take long with a long list run in a thread, so that no client waits for another's server.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -14,9 +13,8 @@ from msgspec import Raw
 
 from daemon.catalog.kinds import LISTS
 from daemon.catalog.listing import MAX_DEFINITION_BYTES, MAX_LISTED, read_definitions, read_page
-from daemon.causes import HEALTHY, Cause, Reason
-from daemon.errors import ListingFault, RequestTooLarge, RunError, UpstreamLost, UpstreamTimeout
-from daemon.facts import DefinitionsListed, SelfDescription
+from daemon.causes import Cause, Reason
+from daemon.errors import ListingFault, RequestTooLarge, UpstreamTimeout
 from daemon.kit.wording import counted
 from daemon.model import Kind
 from daemon.safety.legible import ScreenedList
@@ -25,14 +23,11 @@ from daemon.wire.envelope import MAX_ERROR_BYTES
 from daemon.wire.requests import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from daemon.catalog.listing import ListPage
-    from daemon.config.model import Server
-    from daemon.facts import Fact
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.handshake import Greeting
 
 
 MAX_PAGES = 1000
@@ -191,130 +186,3 @@ EMPTY = Reason("it lists no tools", Cause.NO_TOOLS)
 
 NOTHING = Reason("it declares neither tools nor prompts nor resources", Cause.NOTHING_OFFERED)
 """What is wrong with a server that declares nothing at all."""
-
-
-class ListReader:
-    """Reads a server's tools, prompts, resources or templates, over one connection after the other."""
-
-    def __init__(
-        self,
-        server: Server,
-        kind: Kind,
-        *,
-        tell: Callable[[Fact], None],
-        wall: Callable[[], float],
-        redact: Redactor,
-    ) -> None:
-        """Start with nothing known of the server.
-
-        Args:
-            server: the server's configuration.
-            kind: what is listed.
-            tell: leaves a fact with the registry.
-            wall: seconds since the epoch.
-            redact: takes secrets out of what the server says about itself.
-        """
-        self._server = server
-        self._kind = kind
-        self._tell = tell
-        self._wall = wall
-        self._redact = redact
-        self._warnings = Warnings(server.name, kind)
-        self.is_declared = True
-        """Whether the server declares that it has such a list."""
-        self.size = 0
-        """The length of the latest list, with what is not usable."""
-        self._should_offer = kind is Kind.TOOL
-        self._has_listed = False
-        self._incarnation = 0
-        self._said: SelfDescription | None = None
-
-    def begin(self, incarnation: int, greeting: Greeting) -> None:
-        """Read over a new connection from now on.
-
-        Args:
-            incarnation: the server's incarnation that it belongs to.
-            greeting: what the server said in the handshake.
-        """
-        self._incarnation = incarnation
-        self.is_declared = greeting.lists(self._kind)
-        if self._kind is Kind.TOOL:
-            self._should_offer = greeting.lists_tools or not greeting.others
-            self._said = SelfDescription(
-                about=self._redact(greeting.about),
-                instructions=self._redact(greeting.instructions),
-                introduction=self._redact.json(greeting.introduction),
-            )
-        self._has_listed = False
-
-    async def read(self, connection: UpstreamConnection) -> tuple[str, Reason]:
-        """Read the list and tell the registry of it, or of why there is none.
-
-        Returns:
-            What went wrong, empty if nothing did; and what is wrong with the list, `HEALTHY` if nothing is. An
-            empty list is a list: only the second says what is wrong with it.
-
-        Raises:
-            UpstreamLost, RunError: the connection ended, while tools were read.
-        """
-        listed = partial(
-            DefinitionsListed, server=self._server.name, incarnation=self._incarnation, kind=self._kind
-        )
-        try:
-            raws = await self._raws(connection)
-        except ListingFault as error:
-            problem = error.reason.redacted(partial(self._redact, most=REASON))
-            self._warnings.of_problem(problem.text)
-            self._tell(listed(problem=problem.text, at=self._wall()))
-            return problem.text, problem
-        usable, quarantined = await trio.to_thread.run_sync(
-            screen, self._kind, self._server.name, raws, self._redact
-        )
-        self.size = len(raws)
-        self._warnings.of(quarantined, usable.screened.completed)
-        self._tell(
-            listed(
-                definitions=usable,
-                quarantined=quarantined,
-                at=self._wall(),
-                first=not self._has_listed,
-                declared=self.is_declared,
-                said=self._said,
-            )
-        )
-        self._has_listed |= bool(usable)
-        if usable or not (quarantined or self._should_offer):
-            return "", HEALTHY
-        if quarantined:
-            return "", unusable(self._kind, quarantined)
-        return "", EMPTY if self.is_declared else NOTHING
-
-    def is_due_soon(self, problem: str, wrong: Reason) -> bool:
-        """Whether the list is worth another look soon, after `read` has returned this."""
-        if self._kind is Kind.TOOL:
-            return bool(problem) or (self.is_declared and not self._has_listed)
-        # Servers declare prompts and resources without having any, and even without knowing the method.
-        return bool(problem) and wrong.cause is not Cause.LIST_REFUSED
-
-    async def _raws(self, connection: UpstreamConnection) -> list[Raw]:
-        """What the server lists, raw; nothing where nothing was promised.
-
-        Raises:
-            ListingFault: it does not list what it has declared.
-            UpstreamLost: the connection ended.
-        """
-        if self._kind is not Kind.TOOL and not self.is_declared:
-            return []
-        try:
-            return await list_all(connection, self._kind, seconds=self._server.timeouts.list)
-        except ListingFault as error:
-            # Who declares resources need not have templates, and may not know the method.
-            refused = error.reason.cause is Cause.LIST_REFUSED
-            if not self.is_declared or (self._kind is Kind.TEMPLATE and refused):
-                return []
-            raise
-        except (UpstreamLost, RunError) as error:
-            if self._kind is Kind.TOOL:
-                raise
-            # Over HTTP only this request may have failed. If all is lost, a task of its own says so.
-            raise ListingFault(str(error), Cause.CONNECTION_LOST) from None

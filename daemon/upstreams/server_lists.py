@@ -7,19 +7,24 @@ its tools are listed, and its other lists are, too, or have had a moment's time 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from daemon.causes import HEALTHY
-from daemon.errors import UpstreamUnavailable
+from daemon.causes import HEALTHY, Cause
+from daemon.errors import ListingFault, RunError, UpstreamLost, UpstreamUnavailable
+from daemon.facts import DefinitionsListed, SelfDescription
 from daemon.kit.mailbox import Watch
 from daemon.model import Kind
-from daemon.upstreams.list_reader import ListReader
+from daemon.safety.redact import REASON
+from daemon.upstreams.list_reader import EMPTY, NOTHING, Warnings, list_all, screen, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+
+    from msgspec import Raw
 
     from daemon.causes import Reason
     from daemon.config.model import Server
@@ -176,10 +181,16 @@ class Listing:
             redact: takes secrets out of what the server says about itself.
             settle: returns once the facts told so far are in the catalog.
         """
-        self._server = server
-        self._wall = wall
-        self._settle = settle
-        self._reader = ListReader(server, kind, tell=tell, wall=wall, redact=redact)
+        self._server, self._kind = server, kind
+        self._tell, self._wall, self._redact, self._settle = tell, wall, redact, settle
+        self._warnings = Warnings(server.name, kind)
+        self.is_declared = True
+        """Whether the server declares that it has such a list."""
+        self._size = 0
+        self._should_offer = kind is Kind.TOOL
+        self._has_listed = False
+        self._incarnation = 0
+        self._said: SelfDescription | None = None
         self._connection: UpstreamConnection | None = None
         self.standing = ListingStatus()
         """The state after the latest list."""
@@ -193,11 +204,6 @@ class Listing:
         self._needed = 0
         self._obtained = 0
         self._outcome = Watch((0, ""))
-
-    @property
-    def is_declared(self) -> bool:
-        """Whether the server declares that it has such a list."""
-        return self._reader.is_declared
 
     async def wait_current(self) -> None:
         """Return once the list is current, or is newer than every change announced before this call.
@@ -235,7 +241,15 @@ class Listing:
         """
         self._connection = connection
         self._begun_before = self._begun
-        self._reader.begin(incarnation, greeting)
+        self._incarnation, self._has_listed = incarnation, False
+        self.is_declared = greeting.lists(self._kind)
+        if self._kind is Kind.TOOL:
+            self._should_offer = greeting.lists_tools or not greeting.others
+            self._said = SelfDescription(
+                about=self._redact(greeting.about),
+                instructions=self._redact(greeting.instructions),
+                introduction=self._redact.json(greeting.introduction),
+            )
         self.standing = ListingStatus()
         self._asked = trio.Event()
 
@@ -293,10 +307,9 @@ class Listing:
 
         An empty list is a list: only the `standing` says what is wrong with it.
         """
-        assert self._connection is not None, "listed while connected"
         self._begun += 1
         number = self._begun
-        problem, wrong = await self._reader.read(self._connection)
+        problem, wrong = await self.read()
         self.standing = self.standing.after(wrong)
         # A list that counts as current must be in the catalog.
         await self._settle()
@@ -316,7 +329,7 @@ class Listing:
         """
         pause = DEBOUNCE
         while True:
-            soon = self._reader.is_due_soon(problem, self.standing.problem)
+            soon = self.is_due_soon(problem, self.standing.problem)
             seconds = RELIST_AFTER_FAILURE if soon else self._server.timeouts.refresh
             self.standing = self.standing.expecting(self._wall() + seconds)
             with trio.move_on_after(seconds):
@@ -324,7 +337,7 @@ class Listing:
             self._asked, self._needed_now = trio.Event(), trio.Event()
             problem = await self.list_now()
             report(self.standing.problem)
-            least = LONG_DEBOUNCE if self._reader.size > LONG else DEBOUNCE
+            least = LONG_DEBOUNCE if self._size > LONG else DEBOUNCE
             grows = bool(problem) or least > DEBOUNCE
             pause = min(max(2 * pause, least), RELIST_AFTER_FAILURE) if grows else least
             self.standing = self.standing.expecting(self._wall() + pause + RELIST_AFTER_FAILURE)
@@ -333,3 +346,76 @@ class Listing:
                 await self._needed_now.wait()
             if not (problem or self._asked.is_set()):
                 pause = DEBOUNCE
+
+    async def read(self) -> tuple[str, Reason]:
+        """Read the list and tell the registry of it, or of why there is none.
+
+        Returns:
+            What went wrong, empty if nothing did; and what is wrong with the list, `HEALTHY` if nothing is. An
+            empty list is a list: only the second says what is wrong with it.
+
+        Raises:
+            UpstreamLost, RunError: the connection ended, while tools were read.
+        """
+        listed = partial(
+            DefinitionsListed, server=self._server.name, incarnation=self._incarnation, kind=self._kind
+        )
+        try:
+            raws = await self._raws()
+        except ListingFault as error:
+            problem = error.reason.redacted(partial(self._redact, most=REASON))
+            self._warnings.of_problem(problem.text)
+            self._tell(listed(problem=problem.text, at=self._wall()))
+            return problem.text, problem
+        usable, quarantined = await trio.to_thread.run_sync(
+            screen, self._kind, self._server.name, raws, self._redact
+        )
+        self._size = len(raws)
+        self._warnings.of(quarantined, usable.screened.completed)
+        self._tell(
+            listed(
+                definitions=usable,
+                quarantined=quarantined,
+                at=self._wall(),
+                first=not self._has_listed,
+                declared=self.is_declared,
+                said=self._said,
+            )
+        )
+        self._has_listed |= bool(usable)
+        if usable or not (quarantined or self._should_offer):
+            return "", HEALTHY
+        if quarantined:
+            return "", unusable(self._kind, quarantined)
+        return "", EMPTY if self.is_declared else NOTHING
+
+    def is_due_soon(self, problem: str, wrong: Reason) -> bool:
+        """Whether the list is worth another look soon, after `read` has returned this."""
+        if self._kind is Kind.TOOL:
+            return bool(problem) or (self.is_declared and not self._has_listed)
+        # Servers declare prompts and resources without having any, and even without knowing the method.
+        return bool(problem) and wrong.cause is not Cause.LIST_REFUSED
+
+    async def _raws(self) -> list[Raw]:
+        """What the server lists, raw; nothing where nothing was promised.
+
+        Raises:
+            ListingFault: it does not list what it has declared.
+            UpstreamLost: the connection ended.
+        """
+        assert self._connection is not None, "listed while connected"
+        if self._kind is not Kind.TOOL and not self.is_declared:
+            return []
+        try:
+            return await list_all(self._connection, self._kind, seconds=self._server.timeouts.list)
+        except ListingFault as error:
+            # Who declares resources need not have templates, and may not know the method.
+            refused = error.reason.cause is Cause.LIST_REFUSED
+            if not self.is_declared or (self._kind is Kind.TEMPLATE and refused):
+                return []
+            raise
+        except (UpstreamLost, RunError) as error:
+            if self._kind is Kind.TOOL:
+                raise
+            # Over HTTP only this request may have failed. If all is lost, a task of its own says so.
+            raise ListingFault(str(error), Cause.CONNECTION_LOST) from None

@@ -135,7 +135,9 @@ EMPTY: dict[str, Any] = {"tools": []}
 
 
 @pytest.mark.parametrize(
-    ("later", "problem"), [(FAILED, "the backend is away"), (EMPTY, EMPTIED.format("tool"))], ids=["failed", "empty"]
+    ("later", "problem"),
+    [(FAILED, "the backend is away"), (EMPTY, EMPTIED.format("tool"))],
+    ids=["failed", "empty"],
 )
 @pytest.mark.parametrize("killed", ["server", "daemon"])
 def test_a_server_that_comes_back_without_a_list_keeps_its_tools(

@@ -286,7 +286,7 @@ async def test_a_last_list_of_the_old_server_is_not_taken_for_the_new_ones(tmp_p
             await servers.apply(config_of(of(a={**ECHO, "env": {"A": "1"}})))
         fact = DefinitionsListed(kind=Kind.TOOL, server="a", incarnation=9, definitions=tools)
         for upstream in (old, servers.actors["a"]):
-            upstream.listing.tools._reader._tell(fact)
+            upstream.listing.tools._tell(fact)
             await registry.settle()
             told.append(registry.catalog.value.servers["a"].tools)
         nursery.cancel_scope.cancel()

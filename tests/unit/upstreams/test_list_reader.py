@@ -16,7 +16,8 @@ from daemon.facts import DefinitionsListed
 from daemon.model import Kind, Tool
 from daemon.safety.legible import screened
 from daemon.safety.redact import CUT, REASON, Redactor
-from daemon.upstreams.list_reader import EMPTY, NOTHING, QUARANTINED_NAMED, ListReader
+from daemon.upstreams.list_reader import EMPTY, NOTHING, QUARANTINED_NAMED
+from daemon.upstreams.server_lists import Listing
 from daemon.wire.requests import RemoteError
 from tests.unit.config.reading import config_of
 from tests.unit.upstreams.listing_server import GREETING, ListingServer
@@ -51,11 +52,11 @@ class Scene:
         redact = Redactor(())
         redact.learn(secrets, doubtful)
         server = Server(name="alpha", command="x")
-        self.reader = ListReader(server, Kind.TOOL, tell=self.facts.append, wall=lambda: 42.0, redact=redact)
-        self.reader.begin(3, greeting)
+        self.reader = Listing(server, Kind.TOOL, tell=self.facts.append, wall=lambda: 42.0, redact=redact)
+        self.reader.begin(self.connection, 3, greeting)
 
     async def read(self) -> tuple[str, Reason]:
-        return await self.reader.read(self.connection)
+        return await self.reader.read()
 
 
 async def test_a_server_that_has_no_tools_at_all_lists_none() -> None:
@@ -178,7 +179,7 @@ async def test_what_an_ordinary_configuration_holds_changes_no_definition(entry:
 
 async def test_what_a_server_says_of_itself_comes_with_its_tools_and_without_secrets() -> None:
     scene = Scene()
-    scene.reader.begin(4, attrs.evolve(GREETING, about="Logs in with s3cret."))
+    scene.reader.begin(scene.connection, 4, attrs.evolve(GREETING, about="Logs in with s3cret."))
     await scene.read()
     (fact,) = (fact for fact in scene.facts if isinstance(fact, DefinitionsListed))
     assert fact.said is not None
@@ -202,7 +203,7 @@ async def test_a_server_that_has_listed_nothing_yet_is_worth_another_look() -> N
 def test_what_is_declared_and_refused_beside_tools_is_not_asked_for_soon_again(
     kind: Kind, cause: Cause, soon: bool
 ) -> None:
-    reader = ListReader(
+    reader = Listing(
         Server(name="alpha", command="x"), kind, tell=print, wall=lambda: 42.0, redact=Redactor(())
     )
     assert reader.is_due_soon("no", Reason("no", cause)) is soon
