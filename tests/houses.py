@@ -29,6 +29,7 @@ from daemon.processes.children import Children
 from daemon.states import ServerState
 from daemon.surroundings import Surroundings
 from daemon.tree.running import Tree
+from daemon.upstreams.server_actors import Surrounding
 from daemon.upstreams.servers import Servers
 from daemon.upstreams.transports.opening import OpenContext
 from daemon.wire.outbox import Outbox
@@ -193,8 +194,7 @@ def registry_and_servers(config: Config) -> tuple[Registry, Servers]:
     """A daemon's registry and servers, wired as the tree wires them; nothing is started."""
     registry, outbox, children = Registry(config, wall=time.time), Outbox(), Children()
 
-    servers = Servers(
-        config,
+    around = Surrounding(
         make=lambda server, tell, redact: (
             UpstreamActor(
                 server,
@@ -207,10 +207,8 @@ def registry_and_servers(config: Config) -> tuple[Registry, Servers]:
                 settle=registry.settle,
             ).access
         ),
-        catalog=registry.catalog,
         tell=registry.tell,
-        settle=registry.settle,
         redact=Redactors(),
         wall=time.time,
     )
-    return registry, servers
+    return registry, Servers(config, around, catalog=registry.catalog, settle=registry.settle)

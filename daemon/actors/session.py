@@ -77,17 +77,8 @@ OF_SESSIONS: Mapping[str, Callable[[ClientConnection, Raw | None, Request], None
 }
 """Methods that depend on what a session has loaded, or was given links to."""
 
-OPTIONAL: Mapping[str, str] = {
-    "prompts/list": "prompts",
-    "prompts/get": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resources",
-    "resources/read": "resources",
-    "resources/subscribe": "resources",
-    "resources/unsubscribe": "resources",
-    "completion/complete": "completions",
-}
-"""The capability that a client must have been declared to use a method; a profile may lack it."""
+OPTIONAL: Mapping[str, str] = {"prompts": "prompts", "resources": "resources", "completion": "completions"}
+"""The capability that a client must have been declared for methods that begin so; a profile may lack it."""
 
 
 class Session:
@@ -210,7 +201,8 @@ class Session:
 
     def _lacks(self, method: str) -> bool:
         """Whether the client's profile does without what this method belongs to."""
-        return method in OPTIONAL and OPTIONAL[method] not in declared(self._connection)
+        wanted = OPTIONAL.get(method.partition("/")[0])
+        return wanted is not None and wanted not in declared(self._connection)
 
     def on_notification(self, method: str, params: Raw | None) -> None:
         """Take cancellations, what concerns the requests of servers, and the bridge's hello."""

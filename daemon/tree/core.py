@@ -33,6 +33,7 @@ from daemon.state.access import Vouched, opener_of
 from daemon.surfaces.base import Means
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.surfaces.wrapped import Checker
+from daemon.upstreams.server_actors import Surrounding
 from daemon.upstreams.servers import Servers
 from daemon.wire.outbox import Outbox
 
@@ -90,8 +91,7 @@ def _history(around: Surroundings) -> History:
 
 def _servers(core: Core, config: Config) -> Servers:
     opening = partial(core.around.opening(core.outbox), introduced=core.registry.introduced)
-    return Servers(
-        config,
+    around = Surrounding(
         make=lambda server, tell, redact: (
             UpstreamActor(
                 server,
@@ -104,13 +104,12 @@ def _servers(core: Core, config: Config) -> Servers:
                 settle=core.registry.settle,
             ).access
         ),
-        catalog=core.registry.catalog,
         tell=core.registry.tell,
-        settle=core.registry.settle,
         redact=core.around.redact,
         wall=time.time,
         note=core.history.note,
     )
+    return Servers(config, around, catalog=core.registry.catalog, settle=core.registry.settle)
 
 
 def _recorder(core: Core, config: Config) -> Recorder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import attrs
 import trio
 
 from daemon.config.model import StartMode, TransportType
+from daemon.host import paths
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec
 from daemon.supervision.status import LINES
@@ -83,9 +85,9 @@ class Surrounding:
     """Takes secrets out of what servers say about themselves."""
     wall: Callable[[], float]
     """Seconds since the epoch."""
-    note: Callable[[Event], None]
+    note: Callable[[Event], None] = lambda _event: None
     """Takes what happens."""
-    home: str
+    home: str = attrs.field(factory=lambda: str(paths.home(os.environ)))
     """The home directory, which names of instances abbreviate."""
 
 

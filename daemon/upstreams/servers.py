@@ -7,7 +7,6 @@ of a server, those are children of the same supervisor, and what a change takes 
 
 from __future__ import annotations
 
-import os
 import random
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from daemon.catalog.snapshot import WHOLE
 from daemon.config.model import Share
 from daemon.config.parse import in_force, plan, same
 from daemon.facts import Configured, StatusChanged
-from daemon.host import paths
 from daemon.processes.marks import efforts
 from daemon.safety.redact import REASON
 from daemon.supervision.supervisor import Supervisor
@@ -31,12 +29,9 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.config.model import Config, Server
     from daemon.config.parse import Plan
-    from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
-    from daemon.history.event import Event
     from daemon.kit.mailbox import Watch
     from daemon.processes.marks import Effort
-    from daemon.safety.redact import Redactor
     from daemon.upstreams.access import UpstreamAccess
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
@@ -55,45 +50,34 @@ class Servers:
     def __init__(
         self,
         config: Config,
+        around: Surrounding,
         *,
-        make: Callable[[Server, Callable[[Fact], None], Redactor], UpstreamAccess],
         catalog: Watch[Catalog],
-        tell: Callable[[Fact], None],
         settle: Callable[[], Awaitable[None]],
-        redact: Redactors,
-        wall: Callable[[], float],
-        note: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         """Make an actor for each server that the configuration enables; nothing is started.
 
         Args:
             config: the configuration.
-            make: makes the actor of a server, given where it tells its facts and its redactor.
+            around: what actors are made with, and where they tell what.
             catalog: the newest catalog.
-            tell: leaves a fact with the registry.
             settle: returns once the registry has processed the facts it was told.
-            redact: takes secrets out of what servers say about themselves.
-            wall: seconds since the epoch.
-            note: takes what happens to servers.
         """
         self._config = config
         self._newest = catalog
-        self._tell = tell
+        self._around = around
         self._settle = settle
-        self._wall = wall
         self._tells: dict[str, _RevocableTell] = {}
         self.supervisor = Supervisor(
             [],
             starts=config.limits.starts,
             on_status=self._on_status,
             rng=random.random,
-            wall=wall,
+            wall=around.wall,
             look=_look,
-            note=note,
-            redact=lambda name: partial(redact.of(name), most=REASON),
+            note=around.note,
+            redact=lambda name: partial(around.redact.of(name), most=REASON),
         )
-        home = str(paths.home(os.environ))
-        around = Surrounding(make=make, tell=tell, redact=redact, wall=wall, note=note, home=home)
         self._actors = ServerActors(around, self.supervisor)
         self.restart = self._actors.restart
         self.upstreams: dict[str, UpstreamAccess | InstancedServer] = {}
@@ -135,7 +119,7 @@ class Servers:
         for name in (*gone, *made.restarted):
             # From here on these names mean other servers in the catalog.
             self._revoke(name)
-        self._tell(Configured(config=config, now=self._wall()))
+        self._around.tell(Configured(config=config, now=self._around.wall()))
         for name in (*made.added, *made.enabled):
             if config.mcp_servers[name].enabled:
                 self._add(config.mcp_servers[name])
@@ -194,7 +178,7 @@ class Servers:
         self._follow(self._catalog)
 
     def _revocable(self, server: Server) -> Callable[[Fact], None]:
-        tell = self._tells[server.name] = _RevocableTell(self._tell)
+        tell = self._tells[server.name] = _RevocableTell(self._around.tell)
         return tell
 
     def _revoke(self, name: str) -> None:
@@ -243,7 +227,7 @@ class Servers:
         # A server that the configuration disables is shown so at once, not as stopping. One whose name has
         # another by now shows nothing.
         if server is not None and server.enabled and child is not None and child.status.value is status:
-            self._tell(StatusChanged(server=name, status=status))
+            self._around.tell(StatusChanged(server=name, status=status))
 
 
 class _RevocableTell:
