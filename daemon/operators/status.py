@@ -1,4 +1,4 @@
-"""`mcpd status`: the daemon, its servers and sessions, and one server in detail."""
+"""`mcpd status`: the daemon, its servers and sessions, and one server in detail; `mcpd metrics`: counters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daemon.history.event import EventKind
 from daemon.history.query import EventQuery
 from daemon.history.wording import phrase
 from daemon.kit.wording import camel
-from daemon.operators.base import Command
+from daemon.operators.base import Command, NoParams
 from daemon.operators.calls import in_flight
 from daemon.operators.events import LOOKED_AT, for_people, recent
 from daemon.operators.sessions import connection_status
@@ -263,3 +263,15 @@ def _read_at(context: OperatorContext) -> float:
         if event.kind is EventKind.RELOADED and not event.text
     )
     return next(reads, context.facts.started_at)
+
+
+async def metrics(context: OperatorContext, _params: NoParams) -> dict[str, str]:
+    """All metrics in the text format of Prometheus: `{"text": ...}`.
+
+    Raises:
+        InvalidArguments: the configuration switches metrics off.
+    """
+    return {"text": await context.counters.export()}
+
+
+METRICS = Command("metrics", NoParams, metrics)

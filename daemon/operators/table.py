@@ -10,12 +10,11 @@ from daemon.operators.definitions import LOCATE, PROMPT, PROMPTS, READ, RESOURCE
 from daemon.operators.events import EVENTS
 from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT
 from daemon.operators.logs import LOGS
-from daemon.operators.metrics import METRICS
 from daemon.operators.own_requests import CALL
 from daemon.operators.server_changes import REFRESH, RELOAD, RESTART
 from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD
 from daemon.operators.sessions import SESSIONS
-from daemon.operators.status import STATUS
+from daemon.operators.status import METRICS, STATUS
 from daemon.operators.switch import SWITCH
 from daemon.operators.tokens import TOKENS, UI
 from daemon.operators.tool_reports import SEARCH, TOOL, TOOLS

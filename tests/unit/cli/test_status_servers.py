@@ -14,10 +14,17 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Controls
 
 
+OF_SERVERS = {
+    *("type", "epoch", "quarantined", "completed", "hidden", "listingError", "lists", "instances"),
+    *("prompts", "resources", "templates"),
+}
+
+
 def instance(name: str, **changed: Any) -> Any:
-    """An instance as `status` answers it, well."""
+    """An instance as `status` answers it, well: without the members that a server alone has."""
     own = {"name": name, "workspace": None, "session": None, "idleMs": 90_000, "differs": False}
-    return server(**{**own, **changed})
+    shared = {key: value for key, value in server().items() if key not in OF_SERVERS}
+    return {**shared, **own, **{key: value for key, value in changed.items() if key not in OF_SERVERS}}
 
 
 def divided(*instances: dict[str, Any], **changed: Any) -> Any:
