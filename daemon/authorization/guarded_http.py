@@ -359,7 +359,11 @@ async def _renewed(logins: Logins, server: str, url: str, rejected: str | None) 
         await trio.to_thread.run_sync(logins.write, server, login)
         try:
             async with guarded_client(url) as client:
-                return await _renewed_and_kept(logins, server, login, client)
+                # Once it is asked for, nothing but time keeps the successor from the disk.
+                with trio.CancelScope(shield=True):
+                    renewed = await renew(login, client)
+                    await trio.to_thread.run_sync(logins.write, server, renewed)
+                return renewed
         except LoginOver:
             over = msgspec.structs.replace(login, refresh_token=None)
             await trio.to_thread.run_sync(logins.write, server, over)
@@ -368,15 +372,6 @@ async def _renewed(logins: Logins, server: str, url: str, rejected: str | None) 
             if login.access_token != rejected and (login.expires_at or 0.0) > time.time():
                 return login
             raise
-
-
-async def _renewed_and_kept(logins: Logins, server: str, login: Login, client: httpx2.AsyncClient) -> Login:
-    """A login's successor; once it is asked for, nothing but time keeps it from the disk."""
-    renewed = login
-    with trio.CancelScope(shield=True):
-        renewed = await renew(login, client)
-        await trio.to_thread.run_sync(logins.write, server, renewed)
-    return renewed
 
 
 @asynccontextmanager
@@ -433,12 +428,8 @@ async def renew(login: Login, client: httpx2.AsyncClient) -> Login:
         raise AuthorizationUnavailable("the authorization server answered without a token") from None
     if not is_usable(grant.access_token, grant.refresh_token):
         raise AuthorizationUnavailable("the authorization server answered with a token that cannot be sent")
-    return with_grant(login, grant, time.time())
-
-
-def with_grant(login: Login, grant: TokenGrant, now: float) -> Login:
-    """A login with what was granted; what the grant leaves out stays (RFC 6749, sections 5.1 and 6)."""
-    renew_at, expires_at = times(grant.expires_in, now)
+    # What the grant leaves out stays (sections 5.1 and 6).
+    renew_at, expires_at = times(grant.expires_in, time.time())
     return msgspec.structs.replace(
         login,
         access_token=grant.access_token,

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from mcp.shared.auth import OAuthToken
 
+    from daemon.authorization.login_process import Redirect
     from daemon.authorization.logins import Wish
-    from daemon.authorization.redirect import Redirect
 
 
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -193,19 +193,6 @@ def not_trusted(server: str, expected: str, unwell: httpx2.Response | None, *, w
     return (
         f"the authorization server of {server} claims to be another one than {expected}, which was asked for:"
         " do not log in before whoever runs it has explained that"
-    )
-
-
-def not_granted(issuer: str, last: httpx2.Response | None) -> str:
-    """There was no token for the code."""
-    return f"{issuer} gave no token{answered(last)}: begin again"
-
-
-def not_taken(server: str, issuer: str, status: int) -> str:
-    """The server refuses what was granted for it."""
-    return (
-        f"{server} does not take the token that {issuer} has given for it (HTTP {status}): log in as somebody"
-        " who may use it"
     )
 
 
@@ -387,14 +374,17 @@ class LoginFlow:
             text = not_registered(self._wish.server, issuer, self._redirect.url, self._last)
             raise NoLogin(text) from None
         except OAuthTokenError:
-            raise NoLogin(not_granted(self._issuer, self._last)) from None
+            raise NoLogin(f"{self._issuer} gave no token{answered(self._last)}: begin again") from None
         except OAuthFlowError:
             text = not_trusted(self._wish.server, self._expected, self._unwell, was_asked=self._asked)
             raise NoLogin(text) from None
         except (ValueError, httpx2.InvalidURL):
             raise NoLogin("the authorization server answered what cannot be understood") from None
         if status in {UNAUTHORIZED, FORBIDDEN}:
-            raise NoLogin(not_taken(self._wish.server, self._issuer, status))
+            raise NoLogin(
+                f"{self._wish.server} does not take the token that {self._issuer} has given for it (HTTP"
+                f" {status}): log in as somebody who may use it"
+            )
         return self._login()
 
     async def _flow(self) -> int:

@@ -15,19 +15,7 @@ import msgspec
 
 from daemon.safety.escape import legible
 from daemon.states import WAITING, ServerState
-from daemon.surfaces import calling
-from daemon.surfaces.answers import (
-    MAX_NAMED,
-    MAX_REASON,
-    fitting,
-    index_lines,
-    one_line,
-    quoted,
-    result,
-    room_of,
-    unavailable_entry,
-    what_helps,
-)
+from daemon.surfaces import answers, calling
 from daemon.surfaces.base import Action, AwaitListing, MetaTool, Reply, Surface, View
 from daemon.surfaces.describing import unlisted
 
@@ -68,7 +56,7 @@ def is_down(entry: ServerEntry) -> bool:
 def words(entry: ServerEntry, why: Reason) -> str:
     """Why a server is down and what helps, in whole sentences."""
     happened = why.remedy.happened if why.remedy else f"{why.text or entry.status.state}."
-    return legible(f"{happened} {what_helps(entry.name, why)}".rstrip())
+    return legible(f"{happened} {answers.what_helps(entry.name, why)}".rstrip())
 
 
 def down_lines(view: View) -> str:
@@ -76,10 +64,10 @@ def down_lines(view: View) -> str:
     down = _down(view)
     if not down:
         return ""
-    names = ", ".join(entry.name for entry in down[:MAX_NAMED])
-    more = f" and {len(down) - MAX_NAMED} more" if len(down) > MAX_NAMED else ""
+    names = ", ".join(entry.name for entry in down[: answers.MAX_NAMED])
+    more = f" and {len(down) - answers.MAX_NAMED} more" if len(down) > answers.MAX_NAMED else ""
     said = [(entry.name, words(entry, entry.trouble)) for entry in down]
-    lines = index_lines(said, LINES_CHARACTERS, f"{STATUS} tells", LINE_CHARACTERS)
+    lines = answers.index_lines(said, LINES_CHARACTERS, f"{STATUS} tells", LINE_CHARACTERS)
     return f"Down now: {names}{more}.\n{lines}"
 
 
@@ -93,12 +81,14 @@ def _describe_status(view: View) -> str:
 def _report(view: View, _arguments: bytes, *, patient: bool) -> Reply:  # noqa: ARG001 - as any meta-tool
     """The answer of the tool: every server that cannot be called now; it may have been listed earlier."""
     absent = [entry for entry in view.servers.values() if not entry.usable or is_down(entry)]
-    entries = ((entry.name, unavailable_entry(entry, view.now())) for entry in absent)
+    entries = ((entry.name, answers.unavailable_entry(entry, view.now())) for entry in absent)
     text = "Every MCP server is up, or is started by the next call to it."
     if absent:
         said = [(f"{entry.name} ({entry.status.state})", words(entry, entry.status.why)) for entry in absent]
-        text = index_lines(said, room_of(view), "`mcpd status` tells the user", MAX_REASON)
-    return Reply(result({"unavailableServers": fitting(entries, room_of(view))}, text))
+        text = answers.index_lines(
+            said, answers.room_of(view), "`mcpd status` tells the user", answers.MAX_REASON
+        )
+    return Reply(answers.result({"unavailableServers": answers.fitting(entries, answers.room_of(view))}, text))
 
 
 def _down(view: View) -> list[ServerEntry]:
@@ -131,8 +121,8 @@ class FullSurface(Surface):
         names = list(view.servers)
         if not names:
             return "No MCP servers are configured."
-        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        said = f"The tools of these MCP servers: {', '.join(names[:MAX_NAMED])}{more}."
+        more = f" and {len(names) - answers.MAX_NAMED} more" if len(names) > answers.MAX_NAMED else ""
+        said = f"The tools of these MCP servers: {', '.join(names[: answers.MAX_NAMED])}{more}."
         return "\n".join(filter(None, (said, down_lines(view))))
 
     def awaits(self, view: View) -> tuple[str, ...]:
@@ -165,7 +155,7 @@ class ItselfSurface(FullSurface):
         said = [
             (entry.name, _why_absent(entry) or legible(entry.said.instructions)) for entry in servers.values()
         ]
-        gone = [quoted(name) for name in view.catalog.chosen if name not in servers]
+        gone = [answers.quoted(name) for name in view.catalog.chosen if name not in servers]
         said += [(name, "not in mcpd's configuration; what it has appears here once it is") for name in gone]
         return "\n\n".join(f"{name}: {words}" for name, words in said if words)
 
@@ -180,5 +170,5 @@ def _why_absent(entry: ServerEntry) -> str:
         return f"down now. {words(entry, entry.trouble)} What it has appears here once it is up."
     if entry.tools is None and not entry.said.introduction:
         why = entry.tool_list.problem or entry.status.reason or str(entry.status.state)
-        return f"not there yet ({one_line(legible(why))}); what it has appears here once it is"
+        return f"not there yet ({answers.one_line(legible(why))}); what it has appears here once it is"
     return ""
