@@ -22,7 +22,7 @@ from daemon.config import client_keys
 from daemon.config.model import DEFAULT_SURFACE, Config, Server, TransportType
 from daemon.config.names import TITLE_LENGTH
 from daemon.config.translation import LOCAL, REMOTE
-from daemon.config.tuning import AtLeast, AtMost, MoreThan, OrText
+from daemon.config.tuning import OrText, Rule
 from daemon.kit.wording import camel
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -139,12 +139,8 @@ def _reference(cls: type, definitions: Schema) -> Schema:
 def _bounded(schema: Schema, bounds: tuple[Any, ...]) -> Schema:
     for bound in bounds:
         match bound:
-            case AtLeast(least=least):
-                schema |= {"minimum": least}
-            case AtMost(most=most):
-                schema |= {"maximum": most}
-            case MoreThan(limit=limit):
-                schema |= {"exclusiveMinimum": limit}
+            case Rule(schema=said):
+                schema |= said
             case OrText(pattern=pattern):
                 schema = {"anyOf": [schema, {"type": "string", "pattern": f"^(?:{pattern})$"}]}
     return schema

@@ -20,7 +20,7 @@ from cattrs import Converter
 from daemon.config import client_keys
 from daemon.config.jsonc import below, echoes
 from daemon.config.model import OAuth, Server
-from daemon.config.tuning import AtLeast, AtMost, MoreThan, OrText, Rule
+from daemon.config.tuning import OrText, Rule
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion
 
@@ -109,6 +109,12 @@ def expected(what: str, value: object) -> str:
     return f"expected {what}, found {_KINDS.get(type(value), 'something else')}{remedy}"
 
 
+def _checked(value: object, kind: type[T], what: str) -> T:
+    if not isinstance(value, kind):
+        raise Misfit(expected(what, value))
+    return value
+
+
 def _strictly(what: str, *kinds: type) -> Callable[[object, object], Any]:
     """A hook that accepts exactly these types; `type` rather than `isinstance`, since bool is an int."""
 
@@ -130,8 +136,7 @@ def _text_or_word(value: object, kind: Any) -> object:
 
 def _word(value: object, enum: type[StrEnum]) -> StrEnum:
     known = [member.value for member in enum]
-    if not isinstance(value, str):
-        raise Misfit(expected(f"one of {', '.join(known)}", value))
+    value = _checked(value, str, f"one of {', '.join(known)}")
     if value not in known:
         hint = suggestion(value, known)
         tail = "" if "known are" in hint else f" Known are {', '.join(known)}"
@@ -145,25 +150,14 @@ def _bounded(value: object, kind: Any) -> object:
         value = _number(value, text)
     made = _CONVERTER.structure(value, kind.__origin__)
     for rule in kind.__metadata__:
-        problem = ""
-        match rule:
-            case AtLeast(least=least) if made < least:
-                problem = f"must be at least {least}"
-            case AtMost(most=most) if made > most:
-                problem = f"{made} is too much; it must be {most} or less"
-            case MoreThan(limit=limit) if made <= limit:
-                problem = f"must be more than {limit}"
-            case Rule():
-                problem = rule.problem(made)
-        if problem:
+        if isinstance(rule, Rule) and (problem := rule.problem(made)):
             raise Misfit(problem)
     return made
 
 
 def _number(value: object, text: OrText) -> float:
     """The number that a text stands for, where both may be written."""
-    if not isinstance(value, str):
-        raise Misfit(expected(text.words, value))
+    value = _checked(value, str, text.words)
     if not re.fullmatch(text.pattern, value):
         raise Misfit(f"cannot understand {quoted(value)}: write {text.words}")
     try:
@@ -174,8 +168,7 @@ def _number(value: object, text: OrText) -> float:
 
 def _items(value: object, kind: Any) -> tuple[Any, ...]:
     """The hook for lists. Of a faulty one nothing is left, so that indices stay right."""
-    if not isinstance(value, list):
-        raise Misfit(expected("a list, [...]", value))
+    value = _checked(value, list, "a list, [...]")
     done, problems = _each(enumerate(value), lambda _, each: _CONVERTER.structure(each, get_args(kind)[0]))
     if problems:
         raise Misfit("items at fault", problems)
@@ -196,14 +189,12 @@ def _oauth(value: object, _: object) -> object:
     """The hook for `OAuth | bool`."""
     if type(value) is bool:
         return value
-    if not isinstance(value, dict):
-        raise Misfit(expected("true, false or an object, {...}", value))
+    value = _checked(value, dict, "true, false or an object, {...}")
     return _CONVERTER.structure(value, OAuth)
 
 
 def _entries(value: object, kind: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Misfit(expected("an object, {...}", value))
+    value = _checked(value, dict, "an object, {...}")
     key, inner = get_args(kind)
 
     def make(name: str, each: object) -> object:
@@ -244,8 +235,7 @@ def _fields(cls: Any) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
 
 
 def _object(value: object, cls: Any) -> Any:
-    if not isinstance(value, dict):
-        raise Misfit(expected("an object, {...}", value))
+    value = _checked(value, dict, "an object, {...}")
     fields = _fields(cls)
     required = {key for key, (field, _) in fields.items() if field.default is attrs.NOTHING}
 

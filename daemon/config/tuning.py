@@ -17,7 +17,7 @@ import attrs
 from daemon.kit.wording import MIB, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -67,32 +67,30 @@ def _split(text: str) -> tuple[float, str]:
 
 
 @attrs.frozen
-class AtLeast:
-    """A number must not be smaller than this."""
-
-    least: int
-
-
-@attrs.frozen
-class MoreThan:
-    """A number must be larger than this."""
-
-    limit: int
-
-
-@attrs.frozen
-class AtMost:
-    """A number must not be larger than this."""
-
-    most: int
-
-
-@attrs.frozen
 class Rule:
     """A value must make sense."""
 
     problem: Callable[[Any], str]
     """Returns what is wrong with a value and what to write instead; empty if nothing is."""
+    schema: Mapping[str, int] = attrs.field(factory=dict, eq=False)
+    """The same in JSON Schema, where that can say it."""
+
+
+def at_least(least: int) -> Rule:
+    """The rule that a number is not smaller."""
+    return Rule(lambda made: "" if made >= least else f"must be at least {least}", {"minimum": least})
+
+
+def more_than(limit: int) -> Rule:
+    """The rule that a number is larger."""
+    return Rule(lambda made: "" if made > limit else f"must be more than {limit}", {"exclusiveMinimum": limit})
+
+
+def at_most(most: int) -> Rule:
+    """The rule that a number is not larger."""
+    return Rule(
+        lambda made: "" if made <= most else f"{made} is too much; it must be {most} or less", {"maximum": most}
+    )
 
 
 Problems: TypeAlias = "Iterator[tuple[str, str]]"
@@ -119,19 +117,19 @@ class OrText:
 _TIMES = "30s, 10m, 2h, 1d"
 _TIME = OrText(DURATION, seconds, f"{_TIMES}, or a number of seconds")
 
-Seconds = Annotated[float, MoreThan(0), _TIME]
-Patience = Annotated[float, AtLeast(0), _TIME]
+Seconds = Annotated[float, more_than(0), _TIME]
+Patience = Annotated[float, at_least(0), _TIME]
 Duration = Annotated[
     float,
-    MoreThan(0),
+    more_than(0),
     OrText(f"off|{DURATION}", seconds, f"{_TIMES}, off, or a number of seconds"),
 ]
 """A time that may also be `off`: it never ends."""
-Bytes = Annotated[int, AtLeast(1), OrText(SIZE, size, "512MiB, 2GB, or a number of bytes")]
-UserId = Annotated[int, AtLeast(0), OrText(USER, user, "the name or the number of a user")]
-Count = Annotated[int, AtLeast(1)]
-Capacity = Annotated[int, AtLeast(0)]
-AnswerTokens = Annotated[int, AtLeast(500), AtMost(65_536)]
+Bytes = Annotated[int, at_least(1), OrText(SIZE, size, "512MiB, 2GB, or a number of bytes")]
+UserId = Annotated[int, at_least(0), OrText(USER, user, "the name or the number of a user")]
+Count = Annotated[int, at_least(1)]
+Capacity = Annotated[int, at_least(0)]
+AnswerTokens = Annotated[int, at_least(500), at_most(65_536)]
 """Tokens of an answer: fewer leave no room for a few names and the text around them; more are 256 KiB, which
 are built in the turn of one request, and no model reads more at once."""
 

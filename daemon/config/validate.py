@@ -144,10 +144,8 @@ def _unless_misspelt(missing: Iterable[Fault], trail: str, earlier: Sequence[Fau
 
 def name_problems(names: Iterable[str]) -> Problems:
     """Names that servers may not have, and of which nothing could be kept."""
-    for name in names:
-        if not SERVER_NAME.fullmatch(name):
-            rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
-            yield below("", name), f"{rule}: rename it"
+    rule = "a server's name is 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit"
+    return ((below("", name), f"{rule}: rename it") for name in names if not SERVER_NAME.fullmatch(name))
 
 
 def title_problems(names: Iterable[str]) -> Problems:

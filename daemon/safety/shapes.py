@@ -16,22 +16,9 @@ if TYPE_CHECKING:
 
 _NO_WORD = "(?=[a-z+/=._~-]*(?:[0-9]|(?-i:[a-z][A-Z])))"
 _PREFIXES = (
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "xox",
-    "akia",
-    "asia",
-    "aiza",
-    "npm_",
-    "hf_",
-    "sg.",
-    "mcpd_",
-)
+    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "akia", "asia", "aiza", "npm_",
+    "hf_", "sg.", "mcpd_",
+)  # fmt: skip
 
 _PREFIXED = re.compile(
     r"(?<![A-Za-z0-9])()(?:(?:gh[pousr]_|github_pat_|glpat-|npm_|hf_)[\w-]{16,}"
