@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from mcp.shared.auth import OAuthToken
 
-    from daemon.authorization.login_process import Redirect
     from daemon.authorization.logins import Wish
+    from daemon.authorization.redirect import Redirect
 
 
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"

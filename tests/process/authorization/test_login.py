@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from daemon.authorization.login_process import Outcome
 from daemon.authorization.logins import FileLogins
+from daemon.authorization.redirect import Outcome
 from tests.process.authorization.serving import (
     browse,
     call,

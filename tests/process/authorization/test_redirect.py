@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from daemon.authorization.login_process import MAX_CONNECTIONS, MAX_REQUEST, Outcome, Redirect, listen
 from daemon.authorization.logins import NoLogin
+from daemon.authorization.redirect import MAX_CONNECTIONS, MAX_REQUEST, Outcome, Redirect, listen
 from tests.process.authorization.serving import fetch
 from tests.waiting import WAIT
 

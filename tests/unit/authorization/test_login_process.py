@@ -12,8 +12,9 @@ import trio.testing
 
 from daemon.authorization import login_process
 from daemon.authorization.login import LoginFlow
-from daemon.authorization.login_process import LOGIN_SECONDS, MAX_LINE, Lines, Redirect, serve
+from daemon.authorization.login_process import LOGIN_SECONDS, MAX_LINE, Lines, serve
 from daemon.authorization.logins import Answer, Failed, NoLogin, Said, Wish
+from daemon.authorization.redirect import Redirect
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ import pytest
 
 from daemon.authorization.guarded_http import GuardedTransport
 from daemon.authorization.login import LoginFlow
-from daemon.authorization.login_process import Redirect
 from daemon.authorization.logins import LoginPage, NoLogin, Wish
+from daemon.authorization.redirect import Redirect
 
 if TYPE_CHECKING:
     from daemon.authorization.logins import DeviceCode, Login
