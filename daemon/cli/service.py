@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from daemon.setup.running.service import ServiceState, UnitChange
+    from daemon.documents.files import Edit
+    from daemon.setup.running.service import ServiceState
 
 
 # --- install ----------------------------------------------------------------------------------------------
@@ -58,11 +59,11 @@ def _wants_linger(options: argparse.Namespace) -> bool:
     return agreed("Run it without a login, too (from boot on, and after the last logout)?", yes=False)
 
 
-def _difference(change: UnitChange) -> str:
+def _difference(change: Edit) -> str:
     content = change.found.content
     # What somebody else wrote there may be in any encoding.
     before = None if content is None else content.decode(errors="replace")
-    return visible(unified_diff(change.path, before, change.after.decode()), lines=True)
+    return visible(unified_diff(change.found.path, before, change.text), lines=True)
 
 
 # --- uninstall, status ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 Trail = tuple[str | int, ...]
 """Keys and indices that lead from the whole value to one within it."""
@@ -198,6 +198,15 @@ def spelt(trail: Sequence[str | int]) -> str:
     for step in trail:
         spelling = below(spelling, step)
     return spelling
+
+
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A value with each text in it changed, but for the keys of objects."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: with_texts(item, change) for key, item in value.items()}
+    return [with_texts(item, change) for item in value] if isinstance(value, list) else value
 
 
 def is_too_deep(value: object) -> bool:

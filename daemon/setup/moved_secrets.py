@@ -12,12 +12,13 @@ import attrs
 
 from daemon.config.expand import with_variable
 from daemon.config.redaction import in_arguments, names_credential
+from daemon.documents.edited import with_texts
 from daemon.documents.formats import Format, read_document
 from daemon.setup.clients.installing import at
 from daemon.setup.drafts import changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from daemon.documents.edited import EditedText, Trail
     from daemon.setup.drafts import Draft, Present
@@ -161,14 +162,7 @@ def in_our_words(value: Any, key: str, refers: str | None) -> Any:
             return f"${text}"
         return f"${{:-$}}{text[1:]}" if text.startswith("$") else f"{{${{:-{text[1:]}}}"
 
-    match value:
-        case str() if key not in _PROSE:
-            return _LIKE_REFERENCES.sub(said, value)
-        case list():
-            return [in_our_words(each, key, refers) for each in value]
-        case dict():
-            return {name: in_our_words(each, key, refers) for name, each in value.items()}
-    return value
+    return value if key in _PROSE else with_texts(value, lambda text: _LIKE_REFERENCES.sub(said, text))
 
 
 def _arguments(server: str, args: list[str], secrets: Sequence[str], variables: Variables) -> list[str]:
@@ -188,40 +182,24 @@ def _arguments(server: str, args: list[str], secrets: Sequence[str], variables: 
 
 def asked_as_variables(value: Any) -> Any:
     """References to what a client asks its user for, as variables: `${input:api-key}` is `${API_KEY}`."""
-    if isinstance(value, str):
-        return _ASKED.sub(lambda match: f"${{{variable(match[1])}}}", value)
-    if isinstance(value, dict):
-        return {key: asked_as_variables(item) for key, item in value.items()}
-    return [asked_as_variables(item) for item in value] if isinstance(value, list) else value
+    return with_texts(value, lambda text: _ASKED.sub(lambda match: f"${{{variable(match[1])}}}", text))
 
 
 def refer(entry: Any, name: str, reference: str) -> Any:
     """An entry, or a value within it, with another reference in place of each to a variable."""
-    match entry:
-        case str():
-            taken = {f"${{{name}}}", f"${{env:{name}}}"}
-            return _WORDS.sub(lambda found: reference if found[0] in taken else found[0], entry)
-        case list():
-            return [refer(each, name, reference) for each in entry]
-        case dict():
-            return {key: refer(each, name, reference) for key, each in entry.items()}
-    return entry
+    taken = {f"${{{name}}}", f"${{env:{name}}}"}
+
+    def other(found: re.Match[str]) -> str:
+        return reference if found[0] in taken else found[0]
+
+    return with_texts(entry, lambda text: _WORDS.sub(other, text))
 
 
 def references(entry: object) -> list[str]:
     """The variables that an entry refers to without a default, each once."""
-    match entry:
-        case str():
-            bodies = (
-                found[2:-1].removeprefix("env:") for found in _REFERENCES.findall(_LITERAL.sub("", entry))
-            )
-            found = [body for body in bodies if _VARIABLE.fullmatch(body) and body not in _PLACES]
-        case dict() | list():
-            items: Iterable[object] = entry.values() if isinstance(entry, dict) else entry
-            found = [name for item in items for name in references(item)]
-        case _:
-            found = []
-    return list(dict.fromkeys(found))
+    texts = (_LITERAL.sub("", text) for _, text in _texts(entry, ()))
+    bodies = (found[2:-1].removeprefix("env:") for text in texts for found in _REFERENCES.findall(text))
+    return list(dict.fromkeys(each for each in bodies if _VARIABLE.fullmatch(each) and each not in _PLACES))
 
 
 def _header(server: str, header: str, value: str, variables: Variables) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import msgspec
 
+from daemon.documents.edited import with_texts
 from daemon.documents.files import DocumentError, look
 from daemon.documents.formats import Format
 from daemon.kit.wording import quoted, suggestion
@@ -169,16 +170,8 @@ def _continue(entry: Mapping[str, Any]) -> Entry | NotTaken:
     """Continue's items, with secrets as `${{ secrets.X }}`."""
     if "uses" in entry:
         return NotTaken(why="is a block of Continue's hub, which keeps its command")
-    made: Entry = _with_references(dict(entry))
+    made: Entry = with_texts(dict(entry), lambda text: re.sub(_OF_CONTINUE, r"${\1}", text))
     return made
-
-
-def _with_references(value: Any) -> Any:
-    if isinstance(value, str):
-        return re.sub(_OF_CONTINUE, r"${\1}", value)
-    if isinstance(value, dict):
-        return {key: _with_references(item) for key, item in value.items()}
-    return [_with_references(item) for item in value] if isinstance(value, list) else value
 
 
 def _continue_entry(command: str, args: Sequence[str]) -> Entry:

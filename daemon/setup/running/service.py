@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.documents.files import keep_backup, look, replace
+from daemon.documents.files import Edit, keep_backup, look, replace
 from daemon.errors import McpdError
 from daemon.host import paths
 from daemon.host.paths import home, xdg
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
 
-    from daemon.documents.files import FoundFile
     from daemon.setup.running.systemctl import Systemctl
 
 
@@ -209,19 +208,10 @@ class ServiceRefused(McpdError):
 
 
 @attrs.frozen(kw_only=True)
-class UnitChange:
-    """One file that is written."""
-
-    path: Path
-    found: FoundFile
-    after: bytes
-
-
-@attrs.frozen(kw_only=True)
 class UnitPlan:
     """What an installation changes."""
 
-    changes: tuple[UnitChange, ...]
+    changes: tuple[Edit, ...]
     """The files that are not as they should be."""
     path: str
     """The PATH that the service gets."""
@@ -247,12 +237,8 @@ def planned(environ: Mapping[str, str], program: str) -> UnitPlan:
         )
     path, source = login_path(environ)
     folder = unit_directory(environ)
-    looked = {name: (look(folder / name), after) for name, after in wanted_files(program, path).items()}
-    changes = (
-        UnitChange(path=folder / name, found=found, after=after)
-        for name, (found, after) in looked.items()
-        if found.content != after
-    )
+    looked = ((look(folder / name), after) for name, after in wanted_files(program, path).items())
+    changes = (Edit(found=found, text=after.decode()) for found, after in looked if found.content != after)
     return UnitPlan(changes=tuple(changes), path=path, source=source)
 
 
@@ -288,7 +274,7 @@ def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, lin
     for change in plan.changes:
         if change.found.content is not None and not is_untouched(change.found.content):
             kept.append(keep_backup(change.found, paths.state_dir(environ) / "backups" / "service"))
-        replace(change.found, change.after)
+        replace(change.found, change.text.encode())
     ended = None
     try:
         manager.tell("daemon-reload")
@@ -306,7 +292,7 @@ def install(environ: Mapping[str, str], plan: UnitPlan, *, now: bool = True, lin
         )
         raise ServiceRefused(f"the units are written, and the service does not start: {helps}") from None
     return Installed(
-        written=tuple(change.path for change in plan.changes),
+        written=tuple(change.found.path for change in plan.changes),
         kept=tuple(kept),
         ended=ended,
         linger=_enable_linger(environ) if linger else "",
