@@ -16,8 +16,8 @@ from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.host import paths
 from daemon.setup.clients.importing import ConfiguredServers, find
+from daemon.setup.clients.installing import Records
 from daemon.setup.clients.programs import OWN_NAME, PROGRAMS, Machine
-from daemon.setup.clients.records import Records
 from daemon.setup.clients.rules import held_rules, listed
 from daemon.setup.drafts import read_present
 

@@ -18,9 +18,8 @@ from daemon.host.paths import abbreviated, config_file, home, state_dir
 from daemon.safety.escape import visible
 from daemon.setup.clients.file_plans import apply, difference, install_plans, preview, uninstall_plans
 from daemon.setup.clients.importing import ConfiguredServers
-from daemon.setup.clients.installing import Installation, own_command
+from daemon.setup.clients.installing import Installation, Records, own_command
 from daemon.setup.clients.programs import PROGRAMS, Machine, named
-from daemon.setup.clients.records import Records
 from daemon.setup.clients.rules import held_rules, keeping, listed
 from daemon.setup.drafts import read_present
 

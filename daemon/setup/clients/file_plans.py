@@ -17,9 +17,8 @@ from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError
 from daemon.safety.escape import visible
 from daemon.safety.redact import Redactor
-from daemon.setup.clients.installing import at, is_own, put_in, without_own
+from daemon.setup.clients.installing import Record, at, is_own, put_in, without_own
 from daemon.setup.clients.programs import OWN_NAME
-from daemon.setup.clients.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
 
     from daemon.documents.edited import EditedText
     from daemon.documents.files import FoundFile
-    from daemon.setup.clients.installing import Installation, NamedEntry
+    from daemon.setup.clients.installing import Installation, NamedEntry, Records
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine
-    from daemon.setup.clients.records import Records
 
 
 ATTEMPTS = 5

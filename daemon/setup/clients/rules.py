@@ -22,9 +22,8 @@ from daemon.setup.clients.installing import NamedEntry, at, members
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from daemon.setup.clients.installing import Installation
+    from daemon.setup.clients.installing import Installation, Records
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine, RulePlace
-    from daemon.setup.clients.records import Records
 
 MOST_APART = 64
 """Servers that are left out of the entry for all: as many as `mcpd connect` may be told (`MAX_CHOSEN`)."""

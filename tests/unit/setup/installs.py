@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.setup.clients.file_plans import apply, install_plans, uninstall_plans
-from daemon.setup.clients.installing import Installation
+from daemon.setup.clients.installing import Installation, Records
 from daemon.setup.clients.programs import PROGRAMS
-from daemon.setup.clients.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

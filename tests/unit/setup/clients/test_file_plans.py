@@ -10,8 +10,8 @@ import pytest
 
 from daemon.documents.files import DocumentError, FoundFile
 from daemon.setup.clients.file_plans import install_plans, preview, uninstall_plans
+from daemon.setup.clients.installing import Records
 from daemon.setup.clients.programs import PROGRAMS
-from daemon.setup.clients.records import Records
 from tests.unit.setup.installs import EVERYTHING, MCPD, Installs, knows
 from tests.unit.setup.machines import machine
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from daemon.documents.formats import read_document
 from daemon.setup.clients.file_plans import take_out
-from daemon.setup.clients.installing import members, put_in
-from daemon.setup.clients.records import Record
+from daemon.setup.clients.installing import Record, members, put_in
 from tests.unit.setup.generated import NAMES, PLACES, entry, servers, text
 from tests.unit.setup.installs import MCPD, knows
 

@@ -11,8 +11,7 @@ import pytest
 from daemon.documents import files
 from daemon.documents.files import DocumentError, replace
 from daemon.documents.formats import Format
-from daemon.setup.clients.installing import NamedEntry
-from daemon.setup.clients.records import Record, Records
+from daemon.setup.clients.installing import NamedEntry, Record, Records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,8 @@ import pytest
 from daemon.documents.files import DocumentError
 from daemon.errors import ConfigError
 from daemon.setup.clients.importing import ConfiguredServers
-from daemon.setup.clients.installing import Installation
+from daemon.setup.clients.installing import Installation, Records
 from daemon.setup.clients.programs import PROGRAMS
-from daemon.setup.clients.records import Records
 from daemon.setup.clients.rules import ToolRule, held_rules, keeping
 from tests.unit.setup.machines import machine
 

@@ -10,8 +10,7 @@ import pytest
 
 from daemon.documents.formats import Format
 from daemon.setup.clients.file_plans import take_out
-from daemon.setup.clients.installing import NamedEntry
-from daemon.setup.clients.records import Record
+from daemon.setup.clients.installing import NamedEntry, Record
 
 OWN = {"command": "/opt/bin/mcpd", "args": ["connect"]}
 GIT = {"command": "git", "env": {"A": "1"}}
