@@ -93,17 +93,23 @@ def _completed_entry(
 def _finish(options: argparse.Namespace, name: str, path: Path, draft: Draft) -> int:
     """Wait for the server, and tell how it is; take the edit back if the server cannot come up with it."""
     effect = come_up(options, path, name)
-    seen, told = effect.seen or {}, visible(effect.problem)
+    seen, told = effect.seen, visible(effect.problem)
     undone = options.or_undo and effect.asked and not effect.is_well
-    if seen and not effect.is_well:
+    if seen is not None and not effect.is_well:
         told, is_wrong = failure(name, seen)
         undone = undone or (is_wrong and not options.keep)
     if undone:
         draft.undo()
         come_up(options, path, name)
     if options.json:
-        state, why = seen.get("state"), seen.get("reason") or effect.problem
-        said = {"server": name, "state": state, "reason": why, "tools": list(effect.tools), "undone": undone}
+        state, why = (None, "") if seen is None else (seen["state"], seen["reason"])
+        said = {
+            "server": name,
+            "state": state,
+            "reason": why or effect.problem,
+            "tools": list(effect.tools),
+            "undone": undone,
+        }
         print(document(said))
     elif effect.is_well:
         print(in_lines(name, effect))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
+    from daemon.operators.reports import ServerReport
+
 
 EX_FAULT = 1
 """Not done: the daemon refused the request, or something could not be changed."""
@@ -83,6 +85,10 @@ class RemoteFault(CommandFailed):
         self.code = code
         self.message = message
         self.data = data
+
+    def __str__(self) -> str:
+        """The message alone, also where it is a `KeyError`."""
+        return self.message
 
     @property
     def is_of_the_file(self) -> bool:
@@ -362,13 +368,12 @@ def explained(
     return silent if seen is None else RemoteFault(EX_FAULT, _of_server(server, seen, options.timeout))
 
 
-def _of_server(server: str, seen: dict[str, Any], seconds: float) -> str:
+def _of_server(server: str, seen: ServerReport, seconds: float) -> str:
     """Whose silence it is in words, given how the server is; who shows them makes them safe to show."""
     facts = [f"is {seen['state']}" + (f": {seen['reason']}" if seen["reason"] else "")]
     if seen["pid"] is not None:
         facts.append(f"pid {seen['pid']}")
-    pings = seen.get("pings") or {}
-    if pings and not seen["reason"]:
+    if (pings := seen.get("pings")) and not seen["reason"]:
         facts.append(f"last heard {span(time.time() - pings['lastHeardAt'], parts=1)} ago")
     return (
         f"server {server} did not answer within {seconds:g} s (--timeout); the daemon did. It"

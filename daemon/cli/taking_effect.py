@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.cli.control import DaemonUnreachable, RemoteFault, ask_with, note
 from daemon.kit.wording import counted
@@ -13,10 +13,12 @@ from daemon.states import COMING, WAITING, WELL
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-Servers = dict[str, dict[str, Any]]
-"""Servers by name, as `mcpd status --json` shows them."""
+    from daemon.operators.reports import ServerReport
+
+    Servers = Mapping[str, ServerReport]
+    """Servers by name, as `mcpd status --json` shows them."""
 
 LOOK_SECONDS = 0.25
 """Seconds between two looks at a server that is starting: the next step is seen at once, and costs nothing."""
@@ -33,7 +35,7 @@ class Effect(NamedTuple):
     """Whether a daemon was there, and has read the configuration again."""
     problem: str
     """Why it was not, or why it does not have the server; else empty."""
-    seen: dict[str, Any] | None = None
+    seen: ServerReport | None = None
     """The server, as `mcpd status --json` shows it."""
     tools: tuple[str, ...] = ()
 
@@ -116,7 +118,7 @@ def in_lines(name: str, effect: Effect) -> str:
     return "\n".join(map(visible, lines))
 
 
-def failure(name: str, seen: dict[str, Any]) -> tuple[str, bool]:
+def failure(name: str, seen: ServerReport) -> tuple[str, bool]:
     """What is wrong with a server that did not come up, and what helps; and whether its entry has to change."""
     state = "still starting" if seen["state"] in COMING else seen["state"]
     lines = [f"{name} is {state}" + (f": {seen['reason']}" if seen["reason"] else "")]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from daemon.cli.taking_effect import Servers
+    from daemon.operators.reports import ServerReport
     from daemon.setup.clients.importing import ClientServers, ImportPlan
     from daemon.setup.clients.programs import ClientProgram
     from daemon.setup.drafts import Draft, Present
@@ -228,8 +229,8 @@ def settled(options: argparse.Namespace) -> Servers:
     return servers
 
 
-def _how(server: dict[str, Any]) -> str:
-    number, state = server["tools"], str(server["state"])
+def _how(server: ServerReport) -> str:
+    number, state = server["tools"], server["state"]
     return f"{state}, {counted(number, 'tool')}" if number or state in WELL else state
 
 
@@ -271,7 +272,7 @@ def titles(programs: Sequence[ClientProgram]) -> str:
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
-def _trouble(name: str, server: dict[str, Any]) -> str:
+def _trouble(name: str, server: ServerReport) -> str:
     state = server["state"]
     if state in COMING:
         return f"{name} is still starting (`mcpd status`)"

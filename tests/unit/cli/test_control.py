@@ -130,6 +130,20 @@ def test_guarded_turns_failures_into_texts_and_exit_statuses(capsys: pytest.Capt
     assert capsys.readouterr().err == "mcpd: no \\x1b[31mserver\nmcpd: cannot reach it\n"
 
 
+def test_a_daemon_that_leaves_something_out_is_of_another_version(
+    sockets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer: dict[str, Any] = {"result": {}}
+
+    def read() -> int:
+        return int(question(sockets, answer)["servers"])
+
+    assert guarded(read) == 1
+    assert capsys.readouterr().err.startswith(
+        "mcpd: the daemon's answer lacks 'servers': it is of another version"
+    )
+
+
 def run(command: str, *more: str) -> int:
     code: int = implementation(command).main([*COMMANDS[command][0], *more])
     return code
