@@ -14,7 +14,7 @@ from daemon.host import paths
 from daemon.host.logs import LOG, previous
 from daemon.safety.escape import visible
 from daemon.setup.running.starting import listener
-from daemon.setup.running.systemctl import SERVICE, Systemctl, installed
+from daemon.setup.running.systemctl import SERVICE, installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,8 @@ def show(control: str, *, last: int | None, follow: bool) -> int:
     """
     pid = listener(Path(control))
     manager = installed(os.environ)
-    if manager is not None and _is_its(manager, pid):
+    # systemd's is the daemon that runs or, if none does, the next one.
+    if manager is not None and (pid is None or manager.pid() == pid):
         _read_journal(last or LAST, follow=follow)
     file = _written_by(pid)
     if not file.exists():
@@ -59,11 +60,6 @@ def show(control: str, *, last: int | None, follow: bool) -> int:
         print(f"mcpd: {file} cannot be read: {error.strerror}", file=sys.stderr)
         return 1
     return 0
-
-
-def _is_its(manager: Systemctl, pid: int | None) -> bool:
-    """Whether the daemon that runs is systemd's; without one, whether the next one would be."""
-    return pid is None or manager.pid() == pid
 
 
 def _written_by(pid: int | None) -> Path:

@@ -21,7 +21,15 @@ from daemon.errors import McpdError
 from daemon.host import paths
 from daemon.host.paths import home, xdg
 from daemon.setup.running.starting import ACTIVE, EX_CONFIG, end, listener
-from daemon.setup.running.systemctl import HTTP_SOCKET, SERVICE, SHOW_JOURNAL, SOCKET, SystemdRefused, systemctl
+from daemon.setup.running.systemctl import (
+    HTTP_SOCKET,
+    SERVICE,
+    SHOW_JOURNAL,
+    SOCKET,
+    SystemdRefused,
+    answer,
+    systemctl,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -450,23 +458,12 @@ def _enable_linger(environ: Mapping[str, str]) -> str:
     program = shutil.which("loginctl", path=environ.get("PATH"))
     why = "there is no loginctl"
     if program is not None:
-        command = [program, "--no-ask-password", "enable-linger"]
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=LOGINCTL_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            answer([program, "--no-ask-password", "enable-linger"], environ, LOGINCTL_SECONDS)
+        except SystemdRefused as error:
             why = str(error)
         else:
-            if done.returncode == 0:
-                return ""
-            why = done.stderr.strip() or f"status {done.returncode}"
+            return ""
     return f"{why}: `sudo loginctl enable-linger {_user()}`"
 
 

@@ -96,22 +96,32 @@ class Systemctl:
         self._run(*words, seconds=JOB_SECONDS)
 
     def _run(self, *words: str, seconds: float) -> str:
-        try:
-            done = subprocess.run(
-                [*self._command, *words],
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise SystemdRefused(f"`systemctl {words[0]}`: {error}") from None
-        if done.returncode != 0:
-            raise SystemdRefused(done.stderr.strip() or f"`systemctl {' '.join(words)}`: {done.returncode}")
-        return done.stdout
+        return answer([*self._command, *words], self._environ, seconds)
+
+
+def answer(command: list[str], environ: Mapping[str, str], seconds: float) -> str:
+    """What a program of systemd's prints.
+
+    Raises:
+        SystemdRefused: it cannot be run, takes longer, or fails.
+    """
+    called = " ".join([os.path.basename(command[0]), *command[1:]])  # noqa: PTH119 - a word, no path
+    try:
+        done = subprocess.run(
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SystemdRefused(f"`{called}`: {error}") from None
+    if done.returncode != 0:
+        raise SystemdRefused(done.stderr.strip() or f"`{called}`: status {done.returncode}")
+    return done.stdout
 
 
 def systemctl(environ: Mapping[str, str], *, scope: str = "user") -> Systemctl | None:
