@@ -36,6 +36,9 @@ RELATED_TASK_KEY = META + "related-task"
 SESSION_KEY = "mcpd/session"
 """The key in the `_meta` of a request that names its session. It concerns us and no server."""
 
+SUBPROTOCOL = "mcp"
+"""Of a WebSocket that carries MCP."""
+
 HELLO = "mcpd/hello"
 """The notification with which `mcpd connect` names a profile, a surface and a session. Only the first message
 of a connection may be one, or the client behind a bridge could leave the profile that it was given."""

@@ -15,7 +15,6 @@ decoder takes (RFC 8259, section 8.2); Python's `json` writes NaN and Infinity, 
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
 import msgspec
 from msgspec import Raw
@@ -38,28 +37,6 @@ def as_line(message: bytes) -> bytes:
 
 
 _LINE_ENDS_AS_SPACES = bytes.maketrans(b"\r\n", b"  ")
-
-
-class Framing(Protocol):
-    """Turns the chunks that a link reads into lines."""
-
-    max_line: int
-    """Bytes of the longest line."""
-    oversized: list[bytes]
-    """The beginnings of lines over the limit; the owner empties it."""
-
-    @property
-    def held(self) -> int:
-        """Bytes of the unfinished line in memory."""
-
-    def feed(self, chunk: bytes) -> list[Line]:
-        """Add a chunk; return the lines that it completed, oldest first."""
-
-    def next_read(self, most: int) -> int:
-        """How much is read at once, where that is not `most`."""
-
-    def drop(self) -> None:
-        """Forget the unfinished line."""
 
 
 class LineBuffer:
@@ -102,10 +79,6 @@ class LineBuffer:
     def held(self) -> int:
         """Bytes of the unfinished line in memory."""
         return self._held
-
-    def next_read(self, most: int) -> int:
-        """As much as the link likes: lines cost no more together than apart."""
-        return most
 
     def drop(self) -> None:
         """Forget the unfinished line; what is left of it is taken for a line of its own."""

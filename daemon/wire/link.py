@@ -16,9 +16,7 @@ Invariants.
 
 from __future__ import annotations
 
-import math
 import os
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,14 +24,12 @@ import trio
 
 from daemon.errors import ConnectionLost
 from daemon.wire.frames import LineBuffer
-from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT
+from daemon.wire.outbox import IN, OUT
 from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from daemon.wire.frames import Framing, Line
-    from daemon.wire.outbox import Outbox, Receiver, Watching
+    from daemon.wire.frames import Line
+    from daemon.wire.outbox import Outbox, Receiver
 
 READ_BYTES = 256 * 1024
 """Size of one read: larger than the default buffer of a pipe or unix socket, so one usually drains it."""
@@ -79,8 +75,6 @@ class FdLink:
         max_line: int,
         max_queue: int,
         pause_at: int | None = None,
-        framing: Framing | None = None,
-        is_guest: bool = False,
     ) -> None:
         """Take over the descriptors.
 
@@ -92,8 +86,6 @@ class FdLink:
             max_queue: bytes that may wait for the peer before it counts as behind.
             pause_at: bytes waiting for the peer above which it is not read from; None: it is always read from,
                 and never has other links held.
-            framing: makes lines of what is read; None: a newline ends each.
-            is_guest: whether the peer is anybody who could connect, and has its turns after all others.
         """
         self.writer = FdWriter(self, write_fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
         """Has what waits for the peer."""
@@ -101,15 +93,11 @@ class FdLink:
         """The writer's own, since a call through the daemon sends two frames."""
         self.turns = 0
         self.is_held = False
-        self.after_lines: Callable[[], None] | None = None
-        """Called when what one read brought was handed over."""
         self._outbox = outbox
-        self._poll: Watching = outbox.poll.guests if is_guest else outbox.poll
+        self._poll = outbox.poll
         self._is_socket = read_fd == write_fd
         self._read_fd = read_fd
-        self._turn_seconds = GUESTS_SECONDS if is_guest else math.inf
-        """How long a turn may be, however few lines it has."""
-        self._lines: Framing = framing or LineBuffer(max_line)
+        self._lines = LineBuffer(max_line)
         self._rest: list[Line] = []
         self._reading = self._behind = self._turn_over = False
         self._receiver: Receiver | None = None
@@ -119,11 +107,6 @@ class FdLink:
     def queued(self) -> int:
         """Bytes that wait for the peer."""
         return self.writer.queued
-
-    @property
-    def has_more(self) -> bool:
-        """Whether lines that were read wait for the next turn."""
-        return bool(self._rest)
 
     async def run(self, receiver: Receiver) -> None:
         """Read and write until the peer hangs up, breaks or is cut off."""
@@ -205,9 +188,9 @@ class FdLink:
             self.turns += 1
         if self._outbox.slow:
             self._outbox.slow.clear()
-        most, until = SHORT_READ, perf_counter() + self._turn_seconds
+        most = SHORT_READ
         for _ in range(READS_PER_TURN):
-            chunk = self._read(self._lines.next_read(most))
+            chunk = self._read(most)
             if chunk:
                 self._hand_over(self._lines.feed(chunk))
             if len(chunk) < SHORT_READ:
@@ -215,7 +198,7 @@ class FdLink:
                 return
             if not self._reading:
                 return
-            if self.writer.queued > self.writer.pause_at or perf_counter() >= until:
+            if self.writer.queued > self.writer.pause_at:
                 break
             most = READ_BYTES
         self.look_again()
@@ -227,8 +210,7 @@ class FdLink:
             if most <= SHORT_READ:
                 chunk = os.read(self._read_fd, most)
             else:
-                views = _views if most == READ_BYTES else (_view[:most],)
-                chunk = bytes(_view[: os.readv(self._read_fd, views)])
+                chunk = bytes(_view[: os.readv(self._read_fd, _views)])
         except BlockingIOError:
             return b""
         except OSError as error:
@@ -266,12 +248,12 @@ class FdLink:
         """Hand lines over in portions: no peer may own the loop with newlines or ask for more than it reads."""
         receiver = self._receiver
         assert receiver is not None
-        start, until = 0, perf_counter() + self._turn_seconds
+        start = 0
         if 0 < len(lines) <= LINES_AT_ONCE and self.writer.queued <= self.writer.pause_at:
             receiver.on_lines(lines)
             start = len(lines)
         while start < len(lines):
-            if start >= LINES_PER_TURN or self.writer.queued > self.writer.pause_at or perf_counter() >= until:
+            if start >= LINES_PER_TURN or self.writer.queued > self.writer.pause_at:
                 self._rest = lines[start:]
                 self.look_again()
                 break
@@ -284,8 +266,6 @@ class FdLink:
         if self._outbox.slow and not self.writer.holds_others and self._outbox.hold(self):
             self.is_held = True
             self.rewatch()
-        if self.after_lines is not None:
-            self.after_lines()
 
     async def _take_last_words(self, receiver: Receiver) -> None:
         """Read what the peer sent before it stopped reading: an answer may be among it."""

@@ -28,6 +28,7 @@ Invariants.
 
 from __future__ import annotations
 
+import os
 import select
 from abc import ABC, abstractmethod
 from collections import deque
@@ -132,8 +133,9 @@ class Guests(Watching):
         self._poll = poll
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call this once when the other guests had a turn."""
+        """Call this once when the other guests had a turn. A task may say so, too."""
         self.later.append(call)
+        self._poll.ring()
 
     def serve(self, is_over: Callable[[], bool]) -> bool:
         """Give turns, in order, until it is over or no guest is ready. Returns whether one had a turn."""
@@ -177,6 +179,9 @@ class Poll(Watching):
         self._after = after
         self._soon: list[Callable[[], None]] = []
         self._turns = False
+        self._bell: int | None = None
+        """An eventfd(2) that has a turn taken although nothing is ready."""
+        self._is_rung = False
         self._skips = 0
         self._misses = 0
 
@@ -189,6 +194,8 @@ class Poll(Watching):
         own, guests, both = self.epoll, self.guests.epoll, self._both = [select.epoll() for _ in range(3)]
         both.register(own, IN)
         both.register(guests, IN)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        both.register(self._bell, IN)
         trio.lowlevel.spawn_system_task(self._drive, own, both, name="daemon.wire.outbox")
         return own
 
@@ -199,13 +206,25 @@ class Poll(Watching):
             trio.lowlevel.notify_closing(self._both.fileno())
             self._close()
 
+    def ring(self) -> None:
+        """Have a turn taken, if none is."""
+        if not (self._turns or self._is_rung):
+            if self._both is None:
+                self.start()
+            assert self._bell is not None
+            self._is_rung = True
+            os.eventfd_write(self._bell, 1)
+
     _start, _close_if_idle = start, close_if_idle
 
     def _close(self) -> None:
         for each in (self._both, self.epoll, self.guests.epoll):
             if each is not None:
                 each.close()
-        self._both = self.epoll = self.guests.epoll = None
+        if self._bell is not None:
+            os.close(self._bell)
+        self._is_rung = False
+        self._both = self.epoll = self.guests.epoll = self._bell = None
 
     async def _drive(self, epoll: select.epoll, both: select.epoll) -> None:
         """Take turns until the last descriptor is removed, or the run ends."""
@@ -234,6 +253,9 @@ class Poll(Watching):
 
     def _take_turn(self, epoll: select.epoll, both: select.epoll, others: _Others) -> None:
         """Serve what is ready, guests when nobody else is, and wait a moment for what follows from it."""
+        if self._is_rung and self._bell is not None:
+            self._is_rung = False
+            os.eventfd_read(self._bell)
         soon, self._soon = self._soon, []
         for call in soon:
             contain(call)

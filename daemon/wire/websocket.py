@@ -1,7 +1,9 @@
-"""A link over a WebSocket, from either side: the link over a descriptor, with frames in place of newlines.
+"""A link over a WebSocket, from either side: trio-websocket reads it, the writer of all links writes it.
 
-Most messages are one frame that comes whole, and cost one slice and one XOR; the pieces of all others go into a
-`LineBuffer` as they come. No extension is offered, so no frame is compressed (RFC 6455, section 5).
+The library shakes hands, makes messages of frames and answers pings and close frames, in a task of its own, on
+a stream whose socket the poll of all links reads: a client has its turns as a guest, like any over HTTP. What
+the link sends is framed by wsproto, on which the library stands, and waits in one bounded queue with what the
+library sends; so a peer that reads slowly is paused, held for and cut off as on every link.
 
 Invariants, besides those of `wire.link`.
 - After the last message before a close frame, or before a fault of the peer, nothing is handed over.
@@ -14,281 +16,47 @@ from __future__ import annotations
 import math
 import os
 import socket
+from time import perf_counter
 from typing import TYPE_CHECKING
 
-import msgspec
 import trio
+from trio_websocket import CloseReason, ConnectionClosed, WebSocketConnection
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import Connection
+from wsproto.events import CloseConnection, Event, Ping, TextMessage
 
+from daemon import protocol
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.wire.envelope import is_utf8
-from daemon.wire.frames import LineBuffer, as_line
-from daemon.wire.link import LINES_AT_ONCE, READ_BYTES, SHORT_READ, FdLink
+from daemon.wire.frames import as_line
+from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT
+from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from wsproto.events import BytesMessage, Pong
 
     from daemon.wire.envelope import Buffer
-    from daemon.wire.frames import Line
     from daemon.wire.outbox import Outbox, Receiver
 
+    Headers = Iterable[tuple[str, str]]
 
-NORMAL, GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED = 1000, 1001, 1002, 1003
-NO_CODE = 1005
-"""Stands for a close frame without a code; it is never sent."""
-NOT_TEXT, POLICY, TOO_BIG, OUR_FAULT = 1007, 1008, 1009, 1011
+NORMAL, GOING_AWAY, UNSUPPORTED, ABNORMAL = 1000, 1001, 1003, 1006
+POLICY, TOO_BIG, OUR_FAULT = 1008, 1009, 1011
+"""Codes of RFC 6455, 7.4.1; `ABNORMAL` stands for no close frame at all."""
 
-NAMES = {
-    1000: "NORMAL_CLOSURE",
-    1001: "GOING_AWAY",
-    1002: "PROTOCOL_ERROR",
-    1003: "UNSUPPORTED_DATA",
-    1005: "NO_STATUS_RCVD",
-    1007: "INVALID_FRAME_PAYLOAD_DATA",
-    1008: "POLICY_VIOLATION",
-    1009: "MESSAGE_TOO_BIG",
-    1010: "MANDATORY_EXT",
-    1011: "INTERNAL_ERROR",
-    1012: "SERVICE_RESTART",
-    1013: "TRY_AGAIN_LATER",
-    1014: "BAD_GATEWAY",
-}
-"""The codes of RFC 6455, 7.4.1, and those that were registered after it."""
+CLOSE_FRAME = 0x88
+"""First byte of a close frame."""
 
-_SENDABLE = frozenset(NAMES) - {NO_CODE}
-_PRIVATE = range(3000, 5000)
-"""Codes of libraries and applications."""
+READ_BYTES = 16 * 1024
+"""Bytes of one read."""
 
-CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = _OPCODES = (0x0, 0x1, 0x2, 0x8, 0x9, 0xA)
-FIN, RESERVED, OPCODE, CONTROL = 0x80, 0x70, 0x0F, 0x08
-MASKED, LENGTH = 0x80, 0x7F
-WHOLE_TEXT = FIN | TEXT
+MESSAGES_AHEAD = 1
+"""Messages that the library has ready beside the one that is handed over: each may have 4 MiB."""
 
-SHORT, TWO_BYTES = 125, 126
-"""The longest length that stands in its own byte, as that of each control frame does; and what says that two
-bytes follow."""
-KEY_BYTES = 4
-
-MAX_ODD = 1024
-"""Control frames and fragments taken from one read, a millisecond; who sends more keeps the loop busy with
-nothing. A read that is not the middle of a message has 16 KiB."""
-
-MAX_REASON = SHORT - 2
-"""Bytes of a reason in a close frame."""
-
-SHORT_MASKED = 8192
-"""Bytes up to which one XOR of integers is quicker than four tables of bytes."""
-
-_TABLES = tuple(bytes(byte ^ key for byte in range(256)) for key in range(256))
-
-
-class Closing(msgspec.Struct, frozen=True):
-    """Why a WebSocket is closed: what its close frame says."""
-
-    code: int
-    reason: str
-
-    def __str__(self) -> str:
-        said = f": {self.reason}" if self.reason else ""
-        return f"code {self.code} ({NAMES.get(self.code, 'not registered')}){said}"
-
-    def frame(self, *, masked: bool) -> bytes:
-        """The close frame that says so; a code that stands for none is answered with none."""
-        if self.code == NO_CODE:
-            return control(CLOSE, b"", masked=masked)
-        reason = self.reason.encode()[:MAX_REASON].decode(errors="ignore").encode()
-        return control(CLOSE, self.code.to_bytes(2, "big") + reason, masked=masked)
-
-
-def unmasked(data: bytes, key: bytes) -> bytes:
-    """The payload without its mask, or with it (RFC 6455, 5.3); as it is if there is no key."""
-    if not key:
-        return data
-    size = len(data)
-    if size <= SHORT_MASKED:
-        mask = int.from_bytes((key * (size // KEY_BYTES + 1))[:size], "little")
-        return (int.from_bytes(data, "little") ^ mask).to_bytes(size, "little")
-    found = bytearray(size)
-    for first, each in enumerate(key):
-        found[first::KEY_BYTES] = data[first::KEY_BYTES].translate(_TABLES[each])
-    return bytes(found)
-
-
-def head_of(first: int, size: int, mask: int) -> bytes:
-    """The beginning of a frame: its first byte, its length, and whether a mask follows."""
-    if size <= SHORT:
-        return bytes((first, mask | size))
-    if size < 1 << 16:
-        return bytes((first, mask | TWO_BYTES)) + size.to_bytes(2, "big")
-    return bytes((first, mask | LENGTH)) + size.to_bytes(8, "big")
-
-
-def control(opcode: int, payload: bytes, *, masked: bool) -> bytes:
-    """A control frame."""
-    return b"".join(framed((payload,), FIN | opcode, masked=masked))
-
-
-def framed(parts: tuple[Buffer, ...], first: int = WHOLE_TEXT, *, masked: bool) -> tuple[Buffer, ...]:
-    """One whole frame, in parts: what a client sends is masked, what a server sends is not."""
-    if masked:
-        payload = b"".join(parts)
-        key = os.urandom(KEY_BYTES)
-        return (head_of(first, len(payload), MASKED), key, unmasked(payload, key))
-    if len(parts) == 1 and len(parts[0]) <= SHORT_MASKED:
-        return (b"".join((head_of(first, len(parts[0]), 0), parts[0])),)
-    return (head_of(first, sum(map(len, parts)), 0), *parts)
-
-
-class MessageBuffer:
-    """Turns chunks into messages, each as a line; stops at whatever closes the WebSocket.
-
-    It stands where a `LineBuffer` does, and has none that are `oversized`: they close the WebSocket.
-    """
-
-    def __init__(self, max_line: int, *, is_client: bool) -> None:
-        """Start between two messages.
-
-        Args:
-            max_line: bytes of the longest message taken.
-            is_client: whether we are the client: a server's frames are not masked, and a binary message of a
-                server may be JSON.
-        """
-        self.max_line = max_line
-        self.oversized: list[bytes] = []
-        self.closing: Closing | None = None
-        """What closes the WebSocket; nothing after it is taken."""
-        self.is_closed_by_peer = False
-        self.ping: bytes | None = None
-        """The newest ping without an answer; older ones need none (RFC 6455, 5.5.3)."""
-        self.missing = 0
-        """Bytes of the frame under way that have not come."""
-        self._is_client = is_client
-        self._head = b""
-        self._pieces = LineBuffer(max_line)
-        self._key = b""
-        self._open = self._is_last = False
-
-    @property
-    def held(self) -> int:
-        """Bytes of the unfinished message in memory."""
-        return self._pieces.held + len(self._head)
-
-    def next_read(self, _most: int) -> int:
-        """Much at once only within a message: a read may hold as many messages as it has room for."""
-        return max(min(self.missing, READ_BYTES), SHORT_READ)
-
-    def drop(self) -> None:
-        """Forget the unfinished message."""
-        self._head = b""
-        self._pieces.drop()
-
-    def feed(self, chunk: bytes) -> list[Line]:
-        """Add a chunk; return the messages that it completed, oldest first."""
-        lines: list[Line] = []
-        if self._head:
-            chunk, self._head = self._head + chunk, b""
-        at, size, odd = self._go_on(chunk, lines) if self.missing else 0, len(chunk), 0
-        while at < size and self.closing is None:
-            first, length, start = _read_head(chunk, at)
-            if not start:
-                self._head = chunk[at:]
-                break
-            end, is_masked = start + length, chunk[at + 1] >= MASKED
-            key = chunk[start - KEY_BYTES : start] if is_masked else b""
-            is_usual = first == WHOLE_TEXT and is_masked is not self._is_client and not self._open
-            if is_usual and end <= size and length <= self.max_line:
-                self._take(as_line(unmasked(chunk[start:end], key)), lines)
-                at = end
-                continue
-            odd += 1
-            if fault := self._fault_of(first, length, is_masked=is_masked):
-                self._refuse(*fault)
-            elif odd > MAX_ODD:
-                self._refuse(POLICY, "too many control frames or fragments at once")
-            elif not first & CONTROL:
-                self._open, self._is_last = True, first & FIN != 0
-                self.missing, self._key = length, key
-                at = start + self._go_on(chunk[start:end], lines, fresh=True)
-            elif end > size:
-                self._head = chunk[at:]
-                break
-            else:
-                self._control(first & OPCODE, unmasked(chunk[start:end], key))
-                at = end
-        return lines
-
-    def _go_on(self, chunk: bytes, lines: list[Line], *, fresh: bool = False) -> int:
-        """Take what belongs to the frame under way. Returns how many bytes did."""
-        piece = chunk[: self.missing]
-        taken = len(piece)
-        if not taken and not fresh:
-            return 0
-        self.missing -= taken
-        if piece:
-            self._pieces.feed(as_line(unmasked(piece, self._key)))
-            turn = taken % KEY_BYTES
-            self._key = self._key[turn:] + self._key[:turn]
-        if self._is_last and not self.missing:
-            self._open = self._is_last = False
-            (line,) = self._pieces.feed(b"\n")
-            self._take(line, lines)
-        return taken
-
-    def _take(self, line: Line, lines: list[Line]) -> None:
-        """A message is complete."""
-        if not is_utf8(line):
-            self._refuse(NOT_TEXT, "a text message must be UTF-8")
-        else:
-            lines.append(line)
-
-    def _fault_of(self, first: int, length: int, *, is_masked: bool) -> tuple[int, str] | None:
-        """What is wrong with a frame by its head; None if nothing is."""
-        opcode, fault = first & OPCODE, ""
-        if first & RESERVED or opcode not in _OPCODES:
-            fault = "a reserved bit or opcode was used"
-        elif is_masked is self._is_client:
-            fault = "a server's frame was masked" if is_masked else "a client's frame was not masked"
-        elif opcode & CONTROL:
-            fault = "" if first & FIN and length <= SHORT else "a control frame was fragmented or too long"
-        elif self._open is not (opcode == CONTINUATION):
-            fault = "a message began within another, or a fragment belongs to none"
-        elif opcode == BINARY and not self._is_client:
-            return UNSUPPORTED, "messages must be text"
-        elif self._pieces.held + length > self.max_line:
-            return TOO_BIG, f"a message may have at most {self.max_line} bytes"
-        return (PROTOCOL_ERROR, fault) if fault else None
-
-    def _control(self, opcode: int, payload: bytes) -> None:
-        if opcode == PING:
-            self.ping = payload
-        elif opcode == CLOSE:
-            self._close(payload)
-
-    def _close(self, payload: bytes) -> None:
-        code = int.from_bytes(payload[:2], "big") if payload else NO_CODE
-        if payload and code not in _SENDABLE and code not in _PRIVATE:
-            self._refuse(PROTOCOL_ERROR, "a close frame without a valid code")
-        elif not is_utf8(payload[2:]):
-            self._refuse(NOT_TEXT, "the reason in a close frame must be UTF-8")
-        else:
-            self.closing, self.is_closed_by_peer = Closing(code, payload[2:].decode()), True
-
-    def _refuse(self, code: int, reason: str) -> None:
-        self.closing = Closing(code, reason)
-
-
-def _read_head(chunk: bytes, at: int) -> tuple[int, int, int]:
-    """First byte and length of the frame there, and where its payload begins; 0 if that has not come."""
-    if len(chunk) - at < 2:  # noqa: PLR2004 - the first byte and the length's
-        return 0, 0, 0
-    length, start = chunk[at + 1] & LENGTH, at + 2
-    if length > SHORT:
-        start += 2 if length == TWO_BYTES else 8
-        length = int.from_bytes(chunk[at + 2 : start], "big")
-    if chunk[at + 1] >= MASKED:
-        start += KEY_BYTES
-    return chunk[at], length, start if start <= len(chunk) else 0
-
+MAX_PIECES = 64 * 1024
+"""Pieces that a message may come in, some 4 MiB of objects: 16 MiB in packets of 1,500 bytes are 11,000."""
 
 GOODBYE_SECONDS = 1.0
 """How long the peer has to take our close frame and to hang up: it is a courtesy, and others wait for it."""
@@ -296,8 +64,226 @@ GOODBYE_SECONDS = 1.0
 HURRIED_SECONDS = 0.1
 """The same when we are being cancelled: a stop waits for all links."""
 
-MARK_BYTES = 64 * 1024
-"""Bytes between ends of frames that are noted while the peer does not read: only one of them is needed."""
+
+class WebSocketStream(trio.abc.Stream):
+    """A connected socket as trio-websocket takes it: the poll reads it, and a writer has what is to be sent."""
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        outbox: Outbox,
+        max_queue: int,
+        pause_at: int | None = None,
+        is_guest: bool = False,
+        opening: bytes = b"",
+    ) -> None:
+        """Take over a non-blocking socket.
+
+        Args:
+            fd: its descriptor.
+            outbox: the daemon's one outbox.
+            max_queue: bytes that may wait for the peer before it counts as behind.
+            pause_at: as for any link (`FdLink`).
+            is_guest: whether the peer is anybody who could connect, and has its turns after all others.
+            opening: bytes that come before those of the socket.
+        """
+        self.outbox = outbox
+        self.writer = FdWriter(self, fd, outbox=outbox, max_queue=max_queue, pause_at=pause_at)
+        """Has what waits for the peer."""
+        self.reads = 0
+        """How often the socket was read."""
+        self.was_heard = False
+        """Whether anything has come from the peer since this was last cleared."""
+        self.said_goodbye = False
+        """Whether the library has sent a close frame."""
+        self.lost = ""
+        """Why nothing more comes from the peer; empty while something may."""
+        self.over = trio.Event()
+        """Set when nothing more comes, or the library has done with the stream."""
+        self._is_guest = is_guest
+        self._poll = outbox.poll.guests if is_guest else outbox.poll
+        self._read = opening
+        self._is_watched = False
+        self._waits = False
+        """Whether the library waits for bytes."""
+        self._arrived = trio.Event()
+        self._turn_ends = math.inf
+        self._moved = trio.Event()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Some of what the peer has sent, when it has its turn; nothing when no more comes."""
+        if not self._read:
+            await self._until_read()
+        data, self._read = self._read, b""
+        if not data:
+            self.over.set()
+        return data
+
+    async def end_turn(self) -> None:
+        """Let others have theirs if the turn has lasted long enough."""
+        if perf_counter() >= self._turn_ends:
+            if self._is_guest:
+                next_turn = trio.Event()
+                self.outbox.poll.guests.soon(next_turn.set)
+                await next_turn.wait()
+            else:
+                await trio.lowlevel.checkpoint()
+            self._turn_ends = perf_counter() + GUESTS_SECONDS
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Queue a frame of the library's, and wait while too much waits for the peer."""
+        if self.writer.reason is None:
+            self.said_goodbye = self.said_goodbye or data[0] == CLOSE_FRAME
+            self.writer.queue((bytes(data),))
+            self.writer.flush()
+            await self.wait_send_all_might_not_block()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait while too much waits for the peer."""
+        await self.until_taken(min(self.writer.pause_at, self.writer.max_queue))
+
+    async def aclose(self) -> None:
+        """Note that the library has done with the stream; `close` closes the socket."""
+        self.over.set()
+
+    def close(self) -> None:
+        """Close the socket. Idempotent."""
+        self.writer.fail("the connection was closed here")
+        self.writer.close()
+
+    async def until_taken(self, most: float) -> None:
+        """Return when no more than so much waits for the peer, or the connection has ended."""
+        while self.writer.queued > most and self.writer.reason is None:
+            await self.until_moved()
+
+    async def until_moved(self) -> None:
+        """Return when the peer has caught up, `look_again` was called, or the connection has ended."""
+        self._moved = trio.Event()
+        await self._moved.wait()
+
+    def rewatch(self) -> None:
+        """Have the poll watch for what is wanted now (`wire.writing.WriterOwner`)."""
+        writer = self.writer
+        if writer.reason is not None:
+            self._is_watched, self._waits, self._read = False, False, b""
+            self._arrived.set()
+            self._moved.set()
+        if writer.fd != CLOSED:
+            reads = IN if self._is_watched else 0
+            writes = OUT if writer.is_blocked else 0
+            self._poll.watch(writer.fd, reads | writes, self._on_ready)
+
+    def look_again(self) -> None:
+        """Go on: the peer has caught up, or the links that were behind have (`wire.writing.WriterOwner`)."""
+        self._moved.set()
+        self.rewatch()
+
+    async def _until_read(self) -> None:
+        if self.writer.reason is None:
+            self._waits, self._arrived = True, trio.Event()
+            if not self._is_watched:
+                self._is_watched = True
+                try:
+                    self.rewatch()
+                except OSError as error:
+                    self.writer.end(ConnectionLost(f"waiting for it failed: {error.strerror}"))
+            await self._arrived.wait()
+            self._turn_ends = perf_counter() + GUESTS_SECONDS
+
+    def _on_ready(self, ready: int) -> None:
+        try:
+            if not self._waits:
+                self._is_watched = False  # until it is wanted
+                self.rewatch()
+            elif ready & ~OUT and self._read_once():
+                self._waits = False
+                self._arrived.set()
+            if self.writer.is_blocked and ready & ~IN:
+                self.writer.note(not self.writer.write())
+        except Exception as error:  # noqa: BLE001 - the boundary: a fault ends this link alone
+            self.writer.end(error)
+
+    def _read_once(self) -> bool:
+        """Read. Returns whether anything came, if only the end."""
+        try:
+            self._read = os.read(self.writer.fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.lost = f"reading failed: {error.strerror}"
+            return True
+        self.was_heard = True
+        self.reads += 1
+        if not self._read:
+            self.lost = "the peer closed the connection"
+        return True
+
+
+class PacedConnection(WebSocketConnection):
+    """A connection of trio-websocket's whose turns end.
+
+    The library's reader goes on from one frame to the next: of pongs and fragments it would take all of one
+    read at once, in 50 to 100 us each.
+    """
+
+    def __init__(
+        self,
+        stream: WebSocketStream,
+        max_message: int,
+        *,
+        host: str = "",
+        target: str = "",
+        headers: Headers = (),
+    ) -> None:
+        """Begin with the opening handshake: as a client of a host, or without one as a server.
+
+        Args:
+            stream: what it stands on.
+            max_message: bytes of the longest message taken from the peer.
+            host: the host that is asked.
+            target: its path and query.
+            headers: of the request, beside those of the handshake.
+        """
+        super().__init__(
+            stream,
+            WSConnection(ConnectionType.CLIENT if host else ConnectionType.SERVER),
+            host=host,
+            path=target,
+            client_subprotocols=[protocol.SUBPROTOCOL],
+            client_extra_headers=[(name.encode(), value.encode()) for name, value in headers],
+            message_queue_size=MESSAGES_AHEAD,
+            max_message_size=max_message,
+            receive_buffer_size=READ_BYTES,
+        )
+        self.stream = stream
+        self.max_message = max_message
+        self.is_open = False
+        """Whether the opening handshake is done."""
+
+    async def shake_hands(self, nursery: trio.Nursery) -> None:
+        """Answer the request that the stream begins with, or make one; an answer may never come."""
+        nursery.start_soon(self._reader_task)
+        if self.is_client:
+            await self._open_handshake.wait()
+        else:
+            await (await self._get_request()).accept(subprotocol=protocol.SUBPROTOCOL)
+        self.is_open = True
+
+    async def _handle_message_event(self, event: BytesMessage | TextMessage) -> None:
+        await self.stream.end_turn()
+        if len(self._message_parts) >= MAX_PIECES:
+            await self._close_web_socket(TOO_BIG, f"a message may have at most {MAX_PIECES} pieces")
+            raise ConnectionClosed(self.closed)
+        await super()._handle_message_event(event)
+
+    async def _handle_ping_event(self, event: Ping) -> None:
+        await self.stream.end_turn()
+        await super()._handle_ping_event(event)
+
+    async def _handle_pong_event(self, event: Pong) -> None:
+        await self.stream.end_turn()
+        await super()._handle_pong_event(event)
 
 
 class WebSocketLink:
@@ -305,54 +291,29 @@ class WebSocketLink:
 
     def __init__(
         self,
-        fd: int,
+        connection: PacedConnection,
         *,
-        outbox: Outbox,
-        max_message: int,
-        max_queue: int,
-        pause_at: int | None = None,
-        is_client: bool = False,
         place: str = "the peer",
-        unread: bytes = b"",
+        hello: bytes = b"",
     ) -> None:
-        """Take over the descriptor.
+        """Take over a connection.
 
         Args:
-            fd: a connected, non-blocking socket, the opening handshake done.
-            outbox: the daemon's one outbox.
-            max_message: bytes of the longest message taken from the peer.
-            max_queue: bytes that may wait for the peer before it counts as behind.
-            pause_at: as for any link (`FdLink`).
-            is_client: whether the peer is the server.
+            connection: it has shaken hands before the link runs.
             place: what texts call the peer.
-            unread: bytes that were read from the peer together with its handshake: they come first.
+            hello: a line that is handed over before anything of the peer's.
         """
-        self.closing: Closing | None = None
+        self.is_held = False
+        self.closing: CloseReason | None = None
         """Why it is closed, as far as that was decided here or by the peer."""
-        self.was_heard = False
-        """Whether anything has come from the peer since this was last cleared."""
-        self._is_client = is_client
-        self._place = place
-        self._unread = unread
-        self._messages = MessageBuffer(max_message, is_client=is_client)
-        self._link = FdLink(
-            fd,
-            fd,
-            outbox=outbox,
-            max_line=max_message,
-            max_queue=max_queue,
-            pause_at=pause_at,
-            framing=self._messages,
-            is_guest=not is_client,
-        )
-        self._link.after_lines = self._after_lines
-        self._writer = self._link.writer
+        self._connection = connection
+        self._stream = stream = connection.stream
+        self._writer = stream.writer
         self._writer.on_stuck = self._cut_off
-        self._outbox = outbox
-        self._written = 0
-        """Bytes queued, ever."""
-        self._ends: list[int] = []
-        """While the peer does not read: values of `_written` between two frames."""
+        self._outbox = stream.outbox
+        self._place = place
+        self._hello = hello
+        self._frames = Connection(ConnectionType.CLIENT if connection.is_client else ConnectionType.SERVER)
 
     @property
     def queued(self) -> int:
@@ -361,18 +322,8 @@ class WebSocketLink:
 
     @property
     def turns(self) -> int:
-        """How often everything that the peer had sent was read (`wire.outbox.Link`)."""
-        return self._link.turns
-
-    @property
-    def is_held(self) -> bool:
-        """Whether reading is suspended because another link is behind (`wire.outbox.Link`)."""
-        return self._link.is_held
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the peer is read from now."""
-        return self._link.statistics().is_read
+        """How often the peer was read (`wire.outbox.Link`)."""
+        return self._stream.reads
 
     def waiting(self, _request_id: bytes | None = None, /) -> float:
         """Bytes that wait for the peer (`wire.outbox.Link.waiting`)."""
@@ -380,108 +331,124 @@ class WebSocketLink:
 
     def send(self, frame: Sequence[Buffer], request_id: bytes | None = None, *, ends: bool = False) -> None:
         """Queue one message. A message of any size fits an empty queue."""
-        self._queue(framed(tuple(frame), masked=self._is_client))
-
-    def close(self) -> None:
-        """Close the descriptor. Idempotent."""
-        self._link.close()
+        text = b"".join(frame).decode(errors="replace")
+        self._queue(TextMessage(data=text))
 
     def ping(self) -> None:
         """Have the peer show that it is there."""
-        self._queue((control(PING, b"", masked=self._is_client),))
+        self._queue(Ping())
         self._writer.flush()
+
+    def resume(self) -> None:
+        """Read again: the links that were behind have caught up (`wire.outbox.Pausable`)."""
+        self.is_held = False
+        self._stream.look_again()
 
     async def run(self, receiver: Receiver) -> None:
         """Read and write until the peer hangs up, breaks, is cut off, or either side closes the WebSocket."""
-        lines = self._messages.feed(self._unread)
-        self._unread = b""
-        for start in range(0, len(lines), LINES_AT_ONCE):
-            receiver.on_lines(lines[start : start + LINES_AT_ONCE])
-            self._outbox.flush()
-            await trio.lowlevel.checkpoint()
-        self._obey()
-        await self._link.run(receiver)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._receive, receiver)
+            await self._writer.until_ended()
+        assert self._writer.reason is not None
+        raise self._writer.reason
 
-    def give_up(self, closing: Closing) -> None:
+    async def _receive(self, receiver: Receiver) -> None:
+        try:
+            if self._hello:
+                receiver.on_lines([self._hello])
+                self._outbox.flush()
+            while self._writer.reason is None:
+                message = await self._connection.get_message()
+                await self._take(message, receiver)
+        except ConnectionClosed as closed:
+            self._writer.end(self._farewell(closed.reason))
+        except Exception as error:  # noqa: BLE001 - the boundary: an exception of the owner ends this link alone
+            self._writer.end(error)
+
+    async def _take(self, message: str | bytes, receiver: Receiver) -> None:
+        """Hand a message over, and wait while the peer, or a link that it has written to, is behind."""
+        if isinstance(message, str):
+            line = as_line(message.encode())
+        elif self._connection.is_client:
+            line = as_line(message)
+        else:
+            raise ConnectionClosed(CloseReason(UNSUPPORTED, "messages must be text"))
+        if len(line) > self._connection.max_message:
+            text = f"a message may have at most {self._connection.max_message} bytes"
+            raise ConnectionClosed(CloseReason(TOO_BIG, text))
+        self._outbox.slow.clear()
+        receiver.on_lines([line])
+        self._outbox.flush()
+        if self._outbox.slow and not self._writer.holds_others:
+            self.is_held = self._outbox.hold(self)
+        while self.is_held and self._writer.reason is None:
+            await self._stream.until_moved()
+        await self._stream.until_taken(self._writer.pause_at)
+
+    def give_up(self, closing: CloseReason) -> None:
         """End the link from here."""
         self.closing = closing
-        self._writer.end(ConnectionLost(f"closed here: {closing}"))
+        self._writer.end(ConnectionLost(f"closed here: {_said(closing)}"))
 
-    async def leave(self, closing: Closing) -> None:
+    async def leave(self, closing: CloseReason) -> None:
         """Say why we go, with `closing` if nothing else was decided, and wait a moment for the peer to hang up.
 
-        Shielded: a stop is no reason to leave without a word. The caller closes the link afterwards.
+        Shielded: a stop is no reason to leave without a word. The caller closes the stream afterwards.
         """
-        if self._writer.failure is not None or self._writer.is_closed:
+        writer = self._writer
+        why = self._why()
+        self._outbox.forget(self)
+        if writer.failure is not None or (isinstance(writer.reason, ConnectionLost) and why is None):
             return
         hurried = trio.current_effective_deadline() == -math.inf
         with trio.move_on_after(HURRIED_SECONDS if hurried else GOODBYE_SECONDS, shield=True):
-            why = self._why()
-            if isinstance(self._writer.reason, ConnectionLost) and why is None:
-                return
-            self._queue(((why or closing).frame(masked=self._is_client),))
-            self._writer.flush()
-            while self._writer.queued and self._writer.failure is None:
-                await trio.lowlevel.wait_writable(self._writer.fd)
-                self._writer.note(not self._writer.write())
-            if self._writer.failure is None:
-                await _until_hung_up(self._writer.fd)
+            writer.end(ConnectionLost("the connection was closed here"))
+            if not self._stream.said_goodbye:
+                self._queue(CloseConnection((why or closing).code, (why or closing).reason))
+            writer.flush()
+            while writer.queued and writer.failure is None:
+                await trio.lowlevel.wait_writable(writer.fd)
+                writer.note(not writer.write())
+            if writer.failure is None:
+                await _until_hung_up(writer.fd)
 
-    def _why(self) -> Closing | None:
+    def _why(self) -> CloseReason | None:
         """Why the link has ended, as far as it knows."""
-        if self.closing is None and isinstance(self._writer.reason, ProtocolFault):
-            return Closing(POLICY, str(self._writer.reason))
-        if (
-            self.closing is None
-            and self._writer.reason is not None
-            and not isinstance(self._writer.reason, ConnectionLost)
-        ):
-            return Closing(OUR_FAULT, "a fault of the program's own")
+        reason = self._writer.reason
+        if self.closing is None and isinstance(reason, ProtocolFault):
+            return CloseReason(POLICY, str(reason))
+        if self.closing is None and reason is not None and not isinstance(reason, ConnectionLost):
+            return CloseReason(OUR_FAULT, "a fault of the program's own")
         return self.closing
 
-    def _queue(self, frame: tuple[Buffer, ...]) -> None:
-        if self._writer.failure is not None or self._writer.is_closed:
-            return
-        if self._writer.is_blocked:
-            if not self._ends or self._written - self._ends[-1] >= MARK_BYTES:
-                self._ends.append(self._written)
-        elif self._ends:
-            self._ends.clear()
-        self._written += sum(map(len, frame))
-        self._writer.queue(frame)
+    def _queue(self, event: Event) -> None:
+        if not self._stream.said_goodbye:
+            self._writer.queue((self._frames.send(event),))
 
-    def _after_lines(self) -> None:
-        self.was_heard = True
-        self._obey()
-
-    def _obey(self) -> None:
-        """Do what control frames ask for, once the messages before them are handed over."""
-        messages = self._messages
-        if messages.ping is not None:
-            self._queue((control(PONG, messages.ping, masked=self._is_client),))
-            messages.ping = None
-        if messages.closing is not None and not self._link.has_more:
-            self.closing = messages.closing
-            raise self._farewell(messages.closing, by_peer=messages.is_closed_by_peer)
-
-    def _farewell(self, closing: Closing, *, by_peer: bool) -> ConnectionLost:
-        if closing.code == TOO_BIG:
-            said = f"{closing.reason} (close code {TOO_BIG})"
+    def _farewell(self, reason: CloseReason | None) -> ConnectionLost:
+        """What the end of the connection means; `reason` is what the library knows of it."""
+        if reason is None or reason.code == ABNORMAL:
+            return ConnectionLost(self._stream.lost or "the connection broke")
+        self.closing = reason
+        if reason.code == TOO_BIG:
+            said = f"{reason.reason} (close code {TOO_BIG})"
             text = f"a message of {self._place} or to it was over the limit: {said}"
             return ConnectionLost(text, Cause.MESSAGE_TOO_LARGE)
-        if not by_peer:
-            return ConnectionLost(f"{self._place} broke the WebSocket protocol: {closing.reason}")
-        text = f"{self._place} closed the WebSocket with {closing}"
-        cause = Cause.WEBSOCKET_REFUSED if closing.code == POLICY else Cause.CONNECTION_LOST
+        if not self._stream.said_goodbye:
+            return ConnectionLost(f"{self._place} broke the WebSocket protocol: {reason.reason}")
+        text = f"{self._place} closed the WebSocket with {_said(reason)}"
+        cause = Cause.WEBSOCKET_REFUSED if reason.code == POLICY else Cause.CONNECTION_LOST
         return ConnectionLost(text, cause, place=self._place)
 
     def _cut_off(self, reason: str) -> None:
         """End the link to a peer that does not read, which still gets the rest of the frame it has begun."""
-        taken = self._written - self._writer.queued
-        end = next((end for end in self._ends if end >= taken), self._written)
-        self._written -= self._writer.keep(end - taken)
-        self.closing = Closing(POLICY, "you do not read what you are sent")
+        self._writer.keep_first()
+        self.closing = CloseReason(POLICY, "you do not read what you are sent")
         self._writer.end(ConnectionLost(reason, Cause.NOT_READING))
+
+
+def _said(reason: CloseReason) -> str:
+    return f"code {reason.code} ({reason.name})" + (f": {reason.reason}" if reason.reason else "")
 
 
 async def _until_hung_up(fd: int) -> None:

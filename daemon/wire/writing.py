@@ -192,19 +192,11 @@ class FdWriter:
         if written:
             out[0] = memoryview(out[0])[written:]
 
-    def keep(self, size: int) -> int:
-        """Drop all but so many bytes of the queue; returns how many were dropped."""
-        kept: list[Buffer] = []
-        for each in self.out:
-            if size <= 0:
-                break
-            kept.append(memoryview(each)[:size])
-            size -= len(each)
-        dropped = self.queued - sum(map(len, kept))
-        self.out[:] = kept
-        self.queued -= dropped
+    def keep_first(self) -> None:
+        """Drop all but what the peer may have the beginning of."""
+        del self.out[1:]
+        self.queued = sum(map(len, self.out))
         self._outbox.catch_up(self)
-        return dropped
 
     def _clear(self) -> None:
         self.out.clear()

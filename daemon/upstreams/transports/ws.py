@@ -16,9 +16,7 @@ from urllib.parse import urlsplit
 
 import h11
 import trio
-from wsproto import ConnectionType, WSConnection
-from wsproto.events import RejectConnection, Request
-from wsproto.utilities import ProtocolError
+from trio_websocket import CloseReason
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, leaf
@@ -27,21 +25,19 @@ from daemon.upstreams.transports.network import connect, host_and_port, place_of
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.upstreams.transports.server_login import ServerLogin
 from daemon.wire.copying import plain_end
-from daemon.wire.websocket import NORMAL, Closing, WebSocketLink
+from daemon.wire.websocket import NORMAL, PacedConnection, WebSocketLink, WebSocketStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from daemon.config.model import Server
-    from daemon.upstreams.transports.network import Stream
     from daemon.upstreams.transports.opening import OpenContext
-
-SUBPROTOCOL = "mcp"
 
 MAX_HEAD = 64 * 1024
 """Bytes of an answer to the opening handshake: ten times those of a server with long cookies."""
 
-_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_STATUS = re.compile(rb"HTTP/1\.[01] ([2-5]\d\d)\b")
+_CHALLENGE = re.compile(rb"(?i)^www-authenticate:[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE)
 
 
 @asynccontextmanager
@@ -53,49 +49,25 @@ async def open_connection(context: OpenContext) -> AsyncIterator[RawConnection]:
         NeedsAuth: the server answered 401 or 403, or the login is over.
         ConnectionLost: it could not be reached just now, or what answers there is no WebSocket server.
     """
-    server = context.server
-    host, port = host_and_port(server.url or "", "ws", "wss")
-    place = place_of(host, port)
-    try:
-        async with AsyncExitStack() as stack:
-            stream, unread = await _open_with_login(context, host, port)
-            if isinstance(stream, trio.SSLStream):
-                fd = (await stack.enter_async_context(plain_end(stream))).detach()
-            else:
-                fd = stream.socket.detach()
-                os.set_blocking(fd, False)
-            link = WebSocketLink(
-                fd,
-                outbox=context.outbox,
-                max_message=server.limits.message_bytes,
-                max_queue=UPSTREAM_QUEUE_BYTES,
-                is_client=True,
-                place=place,
-                unread=unread,
-            )
-            try:
-                yield RawConnection(link, outbox=context.outbox, events=context.events)
-            finally:
-                await link.leave(Closing(NORMAL, ""))
-                link.close()
-    except BaseExceptionGroup as group:
-        raise leaf(group) from None
+    async with AsyncExitStack() as stack:
+        link = await _open_with_login(stack, context)
+        yield RawConnection(link, outbox=context.outbox, events=context.events)
 
 
-async def _open_with_login(context: OpenContext, host: str, port: int) -> tuple[Stream, bytes]:
-    """As `_open`, with the login at the server if there is one; once more if it had to be renewed for that."""
+async def _open_with_login(stack: AsyncExitStack, context: OpenContext) -> WebSocketLink:
+    """As `_opened`, with the login at the server if there is one; again if it had to be renewed for that."""
+    host, port = host_and_port(context.server.url or "", "ws", "wss")
     login = ServerLogin(context, place_of(host, port))
     await login.begin()
     try:
-        if not login.held:
-            return await _open(context.server, host, port)
-        header = await login.header()
+        header = await login.header() if login.held else ""
         try:
-            return await _open(context.server, host, port, header)
+            return await stack.enter_async_context(_opened(context, host, port, header))
         except _Refused as refusal:
-            if refusal.status != HTTPStatus.UNAUTHORIZED:
+            if refusal.status != HTTPStatus.UNAUTHORIZED or not login.held:
                 raise
-            return await _open(context.server, host, port, await login.after_refusal(header))
+            header = await login.after_refusal(header)
+            return await stack.enter_async_context(_opened(context, host, port, header))
     except LoginFailed as failed:
         raise failed.failure.for_run() from None
     except _Refused as refusal:
@@ -106,62 +78,112 @@ async def _open_with_login(context: OpenContext, host: str, port: int) -> tuple[
 class _Refused(Exception):
     """An HTTP status instead of a WebSocket, and the `WWW-Authenticate` that came with it."""
 
-    def __init__(self, event: RejectConnection) -> None:
-        self.status = event.status_code
-        found = [value.decode("latin-1") for name, value in event.headers if name == b"www-authenticate"]
-        self.challenges = ", ".join(found)
+    def __init__(self, status: int, head: bytes) -> None:
+        self.status = status
+        self.challenges = b", ".join(_CHALLENGE.findall(head)).decode("latin-1")
 
 
-async def _open(server: Server, host: str, port: int, login: str = "") -> tuple[Stream, bytes]:
-    """Connect and shake hands. Returns what the server has already sent after its answer, too.
+class _ServerStream(WebSocketStream):
+    """Reads the answer to the opening handshake before the library, which waits for the body of a refusal."""
+
+    head = b""
+    """The answer, and what came with it."""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Some of what the server has sent; nothing after an answer that opens no WebSocket."""
+        if self.head:
+            return await super().receive_some(max_bytes)
+        while b"\n\r\n" not in self.head and len(self.head) < MAX_HEAD:
+            if not (data := await super().receive_some(max_bytes)):
+                break
+            self.head += data
+        if not self.head.startswith(b"HTTP/1.1 101 "):
+            self.over.set()
+            return b""
+        return self.head
+
+
+@asynccontextmanager
+async def _opened(context: OpenContext, host: str, port: int, login: str) -> AsyncIterator[WebSocketLink]:
+    """Connect and shake hands; say goodbye on the way out.
 
     Raises:
         _Refused: the server answered with another status.
     """
-    seconds = server.timeouts.connect
-    place = place_of(host, port)
-    stream: Stream | None = None
+    server, place = context.server, place_of(host, port)
+    deadline = trio.current_time() + server.timeouts.connect
     try:
-        with trio.fail_after(seconds):
+        async with AsyncExitStack() as stack:
             tls = ssl.create_default_context() if urlsplit(server.url or "").scheme == "wss" else None
-            stream = await connect(host, port, tls)
-            return stream, await _shake_hands(stream, server, login)
-    except BaseException as error:
-        if stream is not None:
-            await trio.aclose_forcefully(stream)
-        if isinstance(error, trio.TooSlowError):
-            text = f"{place} did not open a WebSocket within {seconds:g} s"
-            raise ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place) from None
-        if isinstance(error, trio.BrokenResourceError):
-            text = f"{place} closed the connection instead of opening a WebSocket"
-            raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=str(error)) from None
-        if isinstance(error, h11.ProtocolError | ProtocolError):
-            text = f"{place} does not speak WebSocket: {error}"
-            raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=str(error)) from None
-        raise
+            with trio.fail_at(deadline):
+                network = await connect(host, port, tls)
+            if isinstance(network, trio.SSLStream):
+                fd = (await stack.enter_async_context(plain_end(network))).detach()
+            else:
+                fd = network.socket.detach()
+                os.set_blocking(fd, False)
+            stream = _ServerStream(
+                fd,
+                outbox=context.outbox,
+                max_queue=UPSTREAM_QUEUE_BYTES,
+            )
+            stack.callback(stream.close)
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            with trio.fail_at(deadline):
+                connection = await _shake_hands(nursery, stream, server, place, login)
+            link = WebSocketLink(connection, place=place)
+            try:
+                yield link
+            finally:
+                await link.leave(CloseReason(NORMAL, None))
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        plain = leaf(group)
+        if isinstance(plain, trio.TooSlowError):
+            raise _too_slow(server, place) from None
+        if isinstance(plain, h11.LocalProtocolError):  # the library answers, as if it were the server
+            raise _no_server(place, str(plain.__context__ or plain)) from None
+        raise plain from None
+    except trio.TooSlowError:
+        raise _too_slow(server, place) from None
 
 
-async def _shake_hands(stream: Stream, server: Server, login: str) -> bytes:
+def _too_slow(server: Server, place: str) -> ConnectionLost:
+    text = f"{place} did not open a WebSocket within {server.timeouts.connect:g} s"
+    return ConnectionLost(text, Cause.CONNECT_TIMEOUT, place=place)
+
+
+def _no_server(place: str, error: str) -> ConnectionLost:
+    text = f"{place} does not speak WebSocket: {error}"
+    return ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=error)
+
+
+async def _shake_hands(
+    nursery: trio.Nursery, stream: _ServerStream, server: Server, place: str, login: str
+) -> PacedConnection:
     parts = urlsplit(server.url or "")
-    opening = WSConnection(ConnectionType.CLIENT)
     headers = {**server.headers, **({"authorization": login} if login else {})}
-    request = Request(
+    connection = PacedConnection(
+        stream,
+        server.limits.message_bytes,
         host=parts.netloc.rpartition("@")[2],
         target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
-        subprotocols=[SUBPROTOCOL],
-        extra_headers=[(name.encode(), value.encode()) for name, value in headers.items()],
+        headers=headers.items(),
     )
-    await stream.send_all(opening.send(request))
-    head = b""
-    while (end := _END_OF_HEAD.search(head)) is None:
-        data = await stream.receive_some(MAX_HEAD)
-        head += data
-        if not data or len(head) > MAX_HEAD:
-            break
-    opening.receive_data(head[: end.end()] if end else head + b"\r\n\r\n")
-    for event in opening.events():
-        if isinstance(event, RejectConnection) and event.status_code >= HTTPStatus.OK:
-            raise _Refused(event)
-    if opening.connection is None or end is None:
-        raise ProtocolError("no answer to the opening handshake")
-    return head[end.end() :]
+    async with trio.open_nursery() as opening:
+        opening.start_soon(_open, connection, nursery)
+        await stream.over.wait()
+        opening.cancel_scope.cancel()
+    if connection.is_open:
+        return connection
+    if status := _STATUS.match(stream.head):
+        raise _Refused(int(status[1]), stream.head)
+    if stream.lost and not stream.head:
+        text = f"{place} closed the connection instead of opening a WebSocket"
+        raise ConnectionLost(text, Cause.CANNOT_CONNECT, place=place, error=stream.lost)
+    raise _no_server(place, "no answer to the opening handshake")
+
+
+async def _open(connection: PacedConnection, nursery: trio.Nursery) -> None:
+    await connection.shake_hands(nursery)
+    connection.stream.over.set()

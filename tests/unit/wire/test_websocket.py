@@ -10,14 +10,30 @@ import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
-from wsproto.connection import Connection, ConnectionType
-from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
+from trio_websocket import CloseReason
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import Connection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    Pong,
+    Request,
+    TextMessage,
+)
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.wire.link import LINES_PER_TURN
-from daemon.wire.outbox import Outbox
-from daemon.wire.websocket import GOODBYE_SECONDS, Closing, WebSocketLink
+from daemon.wire import websocket
+from daemon.wire.outbox import OUT, Outbox
+from daemon.wire.websocket import (
+    GOODBYE_SECONDS,
+    PacedConnection,
+    WebSocketLink,
+    WebSocketStream,
+)
 from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.wire.fakes import RecordingReceiver
 from tests.unit.wire.linked import MIB, open_descriptors, wait_until
@@ -28,7 +44,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
 SECONDS = 30
-GOING = Closing(1001, "we stop")
+GOING = CloseReason(1001, "we stop")
 
 
 @attrs.define(eq=False)
@@ -36,15 +52,16 @@ class Pair:
     """A link under test, and the far end of it."""
 
     link: WebSocketLink
+    stream: WebSocketStream
     outbox: Outbox
     far: trio.SocketStream
-    library: Connection
+    library: WSConnection
     receiver: RecordingReceiver
     ended: BaseException | None = None
     over: trio.Event = attrs.field(factory=trio.Event)
     _events: list[Event] = attrs.field(factory=list)
 
-    async def run(self, closing: Closing = GOING) -> None:
+    async def run(self, closing: CloseReason = GOING) -> None:
         """As an owner does: run it, say goodbye, close it."""
         try:
             await self.link.run(self.receiver)
@@ -52,7 +69,7 @@ class Pair:
             self.ended = error
         finally:
             await self.link.leave(closing)
-            self.link.close()
+            self.stream.close()
             self.over.set()
 
     def send(self, *frames: bytes) -> None:
@@ -91,37 +108,47 @@ async def pair(
     max_message: int = MIB,
     max_queue: int = 64 * MIB,
     pause_at: int | None = None,
-    unread: bytes = b"",
+    early: bytes = b"",
     runs: bool = True,
 ) -> AsyncIterator[Pair]:
+    """The far end has shaken hands; as a server it has sent `early` with its answer."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     ours.setblocking(False)
     outbox = Outbox()
-    link = WebSocketLink(
-        ours.detach(),
-        outbox=outbox,
-        max_message=max_message,
-        max_queue=max_queue,
-        pause_at=pause_at,
-        is_client=is_client,
-        unread=unread,
+    stream = WebSocketStream(
+        ours.detach(), outbox=outbox, max_queue=max_queue, pause_at=pause_at, is_guest=not is_client
     )
-    library = Connection(ConnectionType.SERVER if is_client else ConnectionType.CLIENT)
+    library = WSConnection(ConnectionType.SERVER if is_client else ConnectionType.CLIENT)
     far = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
-    both = Pair(link, outbox, far, library, RecordingReceiver(then))
+    near = PacedConnection(stream, max_message, host="h" if is_client else "", target="/")
+    both = Pair(WebSocketLink(near), stream, outbox, far, library, RecordingReceiver(then))
     virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     try:
         with trio.fail_after(10 * SECONDS if virtual else SECONDS):
             async with trio.open_nursery() as nursery:
+                if is_client:
+                    nursery.start_soon(accept, far, library, early)
+                    await near.shake_hands(nursery)
+                else:
+                    await far.send_all(library.send(Request(host="h", target="/", subprotocols=["mcp"])))
+                    await near.shake_hands(nursery)
+                    library.receive_data(await far.receive_some())
+                    assert [type(event) for event in library.events()] == [AcceptConnection]
                 if runs:
                     nursery.start_soon(both.run)
                     await wait_all_tasks_blocked()
                 yield both
                 nursery.cancel_scope.cancel()
     finally:
-        link.close()
+        stream.close()
         await trio.aclose_forcefully(far)
+
+
+async def accept(far: trio.SocketStream, library: WSConnection, early: bytes) -> None:
+    library.receive_data(await far.receive_some())
+    assert [type(event) for event in library.events()] == [Request]
+    await far.send_all(library.send(AcceptConnection(subprotocol="mcp")) + early)
 
 
 @pytest.mark.parametrize("is_client", [False, True])
@@ -130,7 +157,7 @@ async def test_messages_go_both_ways(is_client: bool) -> None:
         await both.say(TextMessage(data='{"a":\n"ü"}'), TextMessage(data="[2]"))
         await wait_until(lambda: len(both.receiver.lines) == 2)
         assert both.receiver.lines == ['{"a": "ü"}'.encode(), b"[2]"]
-        assert both.link.was_heard
+        assert both.stream.was_heard
         both.link.send((b'{"b":', memoryview(b"1"), b"}"))
         both.send(b"[3]")
         assert [await both.hear_text(), await both.hear_text()] == ['{"b":1}', "[3]"]
@@ -148,33 +175,33 @@ async def test_a_long_message_arrives_whole_both_ways(is_client: bool) -> None:
         assert await both.hear_text() == long
 
 
-async def test_more_messages_than_a_turn_takes_all_come() -> None:
+async def test_more_messages_than_a_read_takes_all_come() -> None:
     async with pair() as both:
-        await both.say(*(TextMessage(data=f"[{number}]") for number in range(3 * LINES_PER_TURN)))
-        await wait_until(lambda: len(both.receiver.lines) == 3 * LINES_PER_TURN)
-        assert both.receiver.lines[-1] == b"[%d]" % (3 * LINES_PER_TURN - 1)
+        await both.say(*(TextMessage(data=f"[{number}]") for number in range(5000)))
+        await wait_until(lambda: len(both.receiver.lines) == 5000)
+        assert both.receiver.lines == [b"[%d]" % number for number in range(5000)]
 
 
 async def test_messages_before_a_close_frame_are_handed_over_and_it_is_answered() -> None:
     async with pair() as both:
-        said = [TextMessage(data="[]")] * (2 * LINES_PER_TURN)
+        said = [TextMessage(data="[]")] * 256
         await both.say(*said, CloseConnection(code=4001, reason="done"))
         assert await both.hear() == CloseConnection(code=4001, reason="done")
         await both.far.aclose()
         await both.over.wait()
         assert len(both.receiver.lines) == len(said)
-        assert str(both.ended) == "the peer closed the WebSocket with code 4001 (not registered): done"
+        assert str(both.ended) == "the peer closed the WebSocket with code 4001 (PRIVATE_RESERVED): done"
 
 
 async def test_a_ping_is_answered_and_ours_is_too() -> None:
     async with pair() as both:
         await both.say(Ping(payload=b"a"), Ping(payload=b"b"))
-        assert await both.hear() == Pong(payload=b"b")
+        assert [await both.hear(), await both.hear()] == [Pong(payload=b"a"), Pong(payload=b"b")]
         both.link.ping()
         assert await both.hear() == Ping(payload=b"")
-        both.link.was_heard = False
+        both.stream.was_heard = False
         await both.say(Pong(payload=b""))
-        await wait_until(lambda: both.link.was_heard)
+        await wait_until(lambda: both.stream.was_heard)
 
 
 @pytest.mark.parametrize(
@@ -251,25 +278,100 @@ async def test_a_stop_is_told_to_the_peer() -> None:
 
 async def test_what_was_read_with_the_handshake_comes_first() -> None:
     server = Connection(ConnectionType.SERVER)
-    unread = b"".join(server.send(TextMessage(data=f"[{number}]")) for number in range(20))
+    early = b"".join(server.send(TextMessage(data=f"[{number}]")) for number in range(20))
     rest = server.send(TextMessage(data="[20]"))
-    async with pair(is_client=True, unread=unread + rest[:3]) as both:
+    async with pair(is_client=True, early=early + rest[:3]) as both:
         await both.far.send_all(rest[3:])
         await wait_until(lambda: len(both.receiver.lines) == 21)
         assert both.receiver.lines == [b"[%d]" % number for number in range(21)]
 
 
-async def test_a_fault_that_was_read_with_the_handshake_ends_the_link() -> None:
-    async with pair(is_client=True, unread=b"\x81\x80mask", runs=False) as both:
-        with pytest.raises(ConnectionLost, match="broke the WebSocket protocol"):
-            await both.link.run(both.receiver)
+@pytest.mark.parametrize(
+    ("said", "code", "why"),
+    [
+        (b"\x81\x02{}", 1002, "unmasked"),
+        (b"\xc1\x80mask", 1002, "Reserved bit"),
+        (b"\x83\x80mask", 1002, "opcode"),
+        (b"\x09\x80mask", 1002, "fragment"),
+        (b"\x80\x80mask", 1002, "CONTINUATION"),
+        (b"\x88\x81mask\x00", 1002, "CLOSE"),
+        (b"\x81\x81\0\0\0\0\xff", 1007, "utf-8"),
+    ],
+)
+async def test_what_breaks_the_protocol_is_told_so(said: bytes, code: int, why: str) -> None:
+    async with pair() as both:
+        await both.far.send_all(said)
+        closing = await both.hear()
+        assert isinstance(closing, CloseConnection)
+        assert closing.code == code
+        assert why in (closing.reason or "")
+        await both.far.aclose()
+        await both.over.wait()
+        assert "broke the WebSocket protocol" in str(both.ended)
+
+
+async def test_fragments_without_an_end_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "MAX_PIECES", 1000)
+    async with pair() as both:
+        piece = TextMessage(data="", message_finished=False)
+        await both.say(*[piece] * 1000)
+        await wait_all_tasks_blocked()
+        assert not both.over.is_set()
+        await both.say(piece)
+        closing = await both.hear()
+        assert isinstance(closing, CloseConnection)
+        assert closing.code == 1009
+        await both.far.aclose()
+        await both.over.wait()
+        assert isinstance(both.ended, ConnectionLost)
+        assert both.ended.reason.cause is Cause.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    "event", [Pong(payload=b""), Ping(payload=b""), TextMessage("", message_finished=False)]
+)
+async def test_frames_that_are_no_messages_have_turns_among_those_of_other_guests(
+    event: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "GUESTS_SECONDS", 0.0)
+    turns = 0
+
+    def on_ready(_ready: int) -> None:
+        nonlocal turns
+        turns += 1
+
+    other, far = socket.socketpair()
+    with other, far:
+        async with pair() as both:
+            guests = both.outbox.poll.guests
+            guests.watch(other.fileno(), OUT, on_ready)
+            await both.say(*[event] * 100, TextMessage("[]"))
+            await wait_until(lambda: bool(both.receiver.lines))
+            guests.watch(other.fileno(), 0, on_ready)
+    assert turns >= 100
+
+
+async def test_a_peer_that_takes_no_pongs_is_not_read_from() -> None:
+    async with pair(pause_at=40_000) as both:
+        ping = both.library.send(Ping(payload=b"x" * 100))
+        with trio.move_on_after(SECONDS) as patience:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(both.far.send_all, ping * 100_000)
+                await wait_until(lambda: both.link.queued > 40_000)
+                await wait_all_tasks_blocked()
+                reads = both.stream.reads
+                await wait_all_tasks_blocked()
+                assert both.stream.reads == reads
+                nursery.cancel_scope.cancel()
+        assert not patience.cancelled_caught
+        assert both.link.queued < 41_000
 
 
 async def test_a_peer_that_reads_slowly_is_not_read_from_until_it_has_caught_up() -> None:
     """An answer for each portion of lines; there are more of them than may wait."""
     async with pair(lambda: both.link.send((b"x" * 20_000,)), pause_at=40_000) as both:
         await both.say(*[TextMessage(data="[]")] * 200)
-        await wait_until(lambda: both.link.queued > 40_000 and not both.link.is_read)
+        await wait_until(lambda: both.link.queued > 40_000 and len(both.receiver.lines) < 200)
         assert len(both.receiver.lines) < 200
         while len(both.receiver.lines) < 200:
             assert len(await both.hear_text()) == 20_000
@@ -309,7 +411,7 @@ async def test_a_peer_that_never_reads_again_is_waited_for_a_moment(autojump_clo
 
 async def test_a_link_that_is_given_up_says_why() -> None:
     async with pair() as both:
-        both.link.give_up(Closing(1008, "silent"))
+        both.link.give_up(CloseReason(1008, "silent"))
         assert await both.hear() == CloseConnection(code=1008, reason="silent")
         await both.far.aclose()
         await both.over.wait()

@@ -162,14 +162,21 @@ class HttpConnection:
             self.writer.end(ConnectionLost("mcpd is stopping"))
 
     def upgrade(self) -> None:
-        """End this connection's part: its socket goes on under another protocol."""
+        """End this connection's part: its socket goes on under another protocol.
+
+        Raises:
+            Refusal: the client has sent more than the request.
+        """
+        if self._reader.held or not self._reader.is_complete:
+            text = "a client must wait for the answer to its opening handshake\n"
+            raise Refusal(HTTPStatus.BAD_REQUEST, text)
         self.responses.exchange = None
         self.writer.end(ConnectionLost("another protocol from here on"))
 
-    def release(self) -> tuple[socket.socket, bytes]:
-        """Hand the socket over, and all that was sent since the last response, to whoever speaks on it."""
+    def release(self) -> socket.socket:
+        """Hand the socket over to whoever goes on."""
         self.writer.fd, self._is_released = CLOSED, True
-        return self._socket, self._reader.raw_head + self._reader.held
+        return self._socket
 
     def close(self) -> None:
         """Close the socket, unless it was handed over. Idempotent."""

@@ -80,7 +80,7 @@ class Responding(Protocol):
         """Do what is due."""
 
     def upgrade(self) -> None:
-        """End this connection's part: its socket goes on under another protocol."""
+        """End this connection's part: its socket goes on under another protocol, or raise `Refusal`."""
 
 
 class HttpExchange(msgspec.Struct, eq=False):

@@ -117,8 +117,6 @@ class RequestReader:
         """Start before the first request."""
         self.is_complete = True
         """Whether all of the request was taken, or none was begun."""
-        self.raw_head = b""
-        """The head that was taken last, as it was sent."""
         self.length: int | None = 0
         """Bytes of the body as announced; None if that is not said."""
         self.is_awaited = False
@@ -163,10 +161,9 @@ class RequestReader:
             return None
         raw, self._data, self._looked = data[: end + 4], data[end + 4 :], 0
         head, version = _head_of(raw, peer)
-        self.raw_head = raw
         self.takes_chunks = version != b"1.0"
         self.is_awaited = self.takes_chunks and head.headers.get("expect", "").lower() == "100-continue"
-        self.is_last = not self.takes_chunks or "close" in _options(head.headers.get("connection", ""))
+        self.is_last = not self.takes_chunks or "close" in options(head.headers.get("connection", ""))
         self._begin_body(head.headers)
         return head
 
@@ -244,8 +241,9 @@ def _no_coding() -> BadRequest:
     return BadRequest("its body may be chunked, and in no other coding", HTTPStatus.NOT_IMPLEMENTED)
 
 
-def _options(connection: str) -> list[str]:
-    return [each.strip() for each in connection.lower().split(",")]
+def options(header: str) -> list[str]:
+    """What a header names, in lower case, with commas between."""
+    return [each.strip() for each in header.lower().split(",")]
 
 
 def _head_of(raw: bytes, peer: str) -> tuple[Head, bytes]:

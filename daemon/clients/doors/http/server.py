@@ -6,6 +6,7 @@ was admitted yet are few, and make room for new ones, so that ten thousand of th
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn
@@ -15,6 +16,7 @@ import msgspec
 import trio
 from loguru import logger
 
+from daemon import protocol
 from daemon.clients.doors.http.asgi import AsgiRequest, is_console
 from daemon.clients.doors.http.binding import peer_of
 from daemon.clients.doors.http.connection import HttpConnection
@@ -22,6 +24,7 @@ from daemon.clients.doors.http.exchange import PLAIN, Refusal
 from daemon.clients.doors.http.local import PATH as METRICS
 from daemon.clients.doors.http.local import answer, health, is_probe, require_all_profiles, require_get
 from daemon.clients.doors.http.mcp import McpEndpoint, named_in
+from daemon.clients.doors.http.reading import options
 from daemon.clients.doors.http.sessions import Place, RequestNames
 from daemon.clients.doors.listening import PAUSE_SHARE, Listener, Strangers
 from daemon.config.validate import SERVERS_FOLLOW
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from daemon.clients.doors.http.admission import HttpAdmission
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.exchange import HttpExchange, Responding
+    from daemon.clients.doors.http.reading import Head
     from daemon.clients.doors.tls import Turns, terminate
     from daemon.clients.doors.websocket import serve_websocket
     from daemon.config.tuning import Limits
@@ -59,6 +63,9 @@ CONSOLE = "console: "
 
 TICK_SECONDS = 0.5
 """Seconds between looks at what is due on each connection: every deadline is 2 s or more."""
+
+_KEY = re.compile(r"[A-Za-z0-9+/]{22}==")
+"""Sixteen bytes in base64."""
 
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
@@ -130,7 +137,8 @@ class HttpServer:
         self._bearers: dict[trio.CancelScope, set[Principal]] = {}
         self._owners: dict[trio.CancelScope, str] = {}
         """Whose place each connection has, that of whoever came by it first."""
-        self._upgraded: dict[Responding, tuple[Place, RequestNames]] = {}
+        self._upgraded: dict[Responding, tuple[str, Place, RequestNames]] = {}
+        """The key of each opening handshake, and who made it for what."""
         self._listener = Listener(
             "http",
             listener,
@@ -231,11 +239,10 @@ class HttpServer:
             if upgraded is None:
                 connection.close()
         if upgraded is not None:
-            place, named = upgraded
-            released, head = connection.release()
+            key, place, named = upgraded
             await serve_websocket(
-                released,
-                head,
+                connection.release(),
+                key,
                 place.visitor,
                 place.hello(named),
                 self._serve,
@@ -286,12 +293,9 @@ class HttpServer:
             raise Refusal(HTTPStatus.NOT_FOUND, "nothing here: MCP is at /mcp\n")
 
     def _upgrade(self, exchange: HttpExchange, place: Place) -> None:
-        headers = exchange.head.headers
-        if exchange.head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
-            text = "a WebSocket is opened here: GET with Upgrade: websocket\n"
-            raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"upgrade": "websocket"})
-        self._upgraded[exchange.connection] = place, named_in(headers)
+        opening = key_of_opening(exchange.head), place, named_in(exchange.head.headers)
         exchange.connection.upgrade()
+        self._upgraded[exchange.connection] = opening
 
     def _place(self, exchange: HttpExchange, rest: list[str]) -> Place:
         """Who asks, and for what, by the rest of a path."""
@@ -334,6 +338,31 @@ class HttpServer:
         if taken >= share:
             return f"{owner}{taken} clients are connected by one token, half of limits.connections ({most})"
         return ""
+
+
+def key_of_opening(head: Head) -> str:
+    """The key in the opening handshake of a WebSocket (RFC 6455, 4.2.1).
+
+    Raises:
+        Refusal: it is none, or not for MCP.
+    """
+    headers = head.headers
+    if head.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
+        text = "a WebSocket is opened here: GET with Upgrade: websocket\n"
+        raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"upgrade": "websocket"})
+    if headers.get("sec-websocket-version") != "13":
+        text = "this is not the version of WebSockets that is served: Sec-WebSocket-Version must be 13\n"
+        raise Refusal(HTTPStatus.UPGRADE_REQUIRED, text, headers={"sec-websocket-version": "13"})
+    key = headers.get("sec-websocket-key", "")
+    if "upgrade" not in options(headers.get("connection", "")) or not _KEY.fullmatch(key):
+        text = (
+            "not the opening handshake of a WebSocket: Connection: Upgrade and a Sec-WebSocket-Key are needed\n"
+        )
+        raise Refusal(HTTPStatus.BAD_REQUEST, text)
+    if protocol.SUBPROTOCOL not in options(headers.get("sec-websocket-protocol", "")):
+        text = "offer the subprotocol mcp (Sec-WebSocket-Protocol): nothing else is spoken here\n"
+        raise Refusal(HTTPStatus.BAD_REQUEST, text)
+    return key
 
 
 def _chosen(offer: HttpOffer, profile: str, rest: list[str]) -> tuple[str, ...]:

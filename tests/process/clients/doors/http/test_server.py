@@ -239,6 +239,8 @@ async def test_a_fault_while_an_expelled_visitor_is_cut_off_ends_that_connection
             OPENING.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {ALICE}\r\n\r\n".encode())
         )
         assert (await client.stream.receive_some()).startswith(b"HTTP/1.1 101 ")
+        while not here.served:
+            await trio.lowlevel.checkpoint()
         here.server.expel(here.served[0].visitor)
         said = b"".join([data async for data in client.stream])
         assert b"the token counts no longer" in said
