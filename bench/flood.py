@@ -51,6 +51,8 @@ class Attack:
     again: bytes
     console: bool = False
     """Whether it goes to the door of the console alone, of a daemon that serves no HTTP."""
+    waits: bool = False
+    """Whether the beginning is answered before anything follows."""
 
 
 def _upload(token: str) -> bytes:
@@ -61,7 +63,29 @@ def _upload(token: str) -> bytes:
     )
 
 
+OPENING = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    b"Sec-WebSocket-Protocol: mcp\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+)
+MASKED = b"\x80\0\0\0\0"
+"""What follows the first byte of an empty frame of a client's."""
+
 ATTACKS = (
+    Attack("WebSocket, pings", OPENING, b"\x89" + MASKED, waits=True),
+    Attack("WebSocket, pongs", OPENING, b"\x8a" + MASKED, waits=True),
+    Attack(
+        "WebSocket, empty fragments",
+        OPENING,
+        b"\x01" + MASKED + 1000 * (b"\0" + MASKED) + b"\x80" + MASKED,
+        waits=True,
+    ),
+    Attack(
+        "WebSocket, notifications",
+        OPENING,
+        b"\x81\xb2\0\0\0\0" + b'{"jsonrpc":"2.0","method":"notifications/unheard"}',
+        waits=True,
+    ),
     Attack("pipelined GET /healthz", b"", b"GET /healthz HTTP/1.1\r\nHost:\r\n\r\n"),
     Attack("pipelined OPTIONS", b"", b"OPTIONS /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     Attack("wrong token, chunks of a byte", _upload("wrong"), CHUNKS),
@@ -198,6 +222,8 @@ def _attack(port: int, attack: Attack, sent: multiprocessing.sharedctypes.Synchr
             connection = socket.create_connection(("127.0.0.1", port))
             with suppress(OSError):
                 connection.sendall(attack.begin)
+                if attack.waits:
+                    connection.recv(4096)
             connection.setblocking(False)
             at[connection] = 0
         readable, writable, _ = select.select([*at], [*at], [], 0.2)

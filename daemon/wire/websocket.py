@@ -29,7 +29,7 @@ from daemon import protocol
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
 from daemon.wire.frames import as_line
-from daemon.wire.outbox import GUESTS_SECONDS, IN, OUT
+from daemon.wire.outbox import IN, OUT, TURN_SECONDS
 from daemon.wire.writing import CLOSED, FdWriter
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class WebSocketStream(trio.abc.Stream):
                 await next_turn.wait()
             else:
                 await trio.lowlevel.checkpoint()
-            self._turn_ends = perf_counter() + GUESTS_SECONDS
+            self._turn_ends = perf_counter() + TURN_SECONDS
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Queue a frame of the library's, and wait while too much waits for the peer."""
@@ -189,7 +189,7 @@ class WebSocketStream(trio.abc.Stream):
                 except OSError as error:
                     self.writer.end(ConnectionLost(f"waiting for it failed: {error.strerror}"))
             await self._arrived.wait()
-            self._turn_ends = perf_counter() + GUESTS_SECONDS
+            self._turn_ends = perf_counter() + TURN_SECONDS
 
     def _on_ready(self, ready: int) -> None:
         try:

@@ -333,7 +333,7 @@ async def test_fragments_without_an_end_are_not_kept_for_ever(monkeypatch: pytes
 async def test_frames_that_are_no_messages_have_turns_among_those_of_other_guests(
     event: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket, "GUESTS_SECONDS", 0.0)
+    monkeypatch.setattr(websocket, "TURN_SECONDS", 0.0)
     turns = 0
 
     def on_ready(_ready: int) -> None:
