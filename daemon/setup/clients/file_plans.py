@@ -17,7 +17,7 @@ from daemon.documents.formats import Format, read_document
 from daemon.errors import ConfigError
 from daemon.safety.escape import visible
 from daemon.safety.redact import Redactor
-from daemon.setup.clients.installing import Record, at, is_own, put_in, without_own
+from daemon.setup.clients.installing import Record, at, command_line, is_own, put_in, without_own
 from daemon.setup.clients.programs import OWN_NAME
 
 if TYPE_CHECKING:
@@ -300,23 +300,11 @@ def _secrets(value: object) -> Iterator[str]:
 
 def _as_server(entry: dict[str, Any]) -> Server:
     """Any object as if it were a server's entry, with what such an entry is given."""
-    words = [entry.get("command"), entry.get("cmd"), *_items(entry.get("command")), *_items(entry.get("args"))]
-    urls = [entry.get(name) for name in ("url", "httpUrl", "serverUrl", "uri")]
-    given = {str(name): str(item) for key in _GIVEN for name, item in _members(entry.get(key))}
-    return Server(
-        name="",
-        args=tuple(word for word in [*words, *urls] if isinstance(word, str)),
-        headers=given,
-        env=given,
-    )
-
-
-def _items(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _members(value: object) -> list[tuple[object, object]]:
-    return list(value.items()) if isinstance(value, dict) else []
+    urls = (entry.get(name) for name in ("url", "httpUrl", "serverUrl", "uri"))
+    words = (*command_line(entry), *(url for url in urls if isinstance(url, str)))
+    members = (held for key in _GIVEN if isinstance(held := entry.get(key), dict))
+    given = {str(name): str(item) for held in members for name, item in held.items()}
+    return Server(name="", args=words, headers=given, env=given)
 
 
 SCOPES = {"user": frozenset({"user", "local"}), "project": frozenset({"project", "workspace"})}

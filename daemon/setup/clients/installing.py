@@ -61,11 +61,12 @@ def is_own(entry: object) -> bool:
 
     Also behind a runner: `uvx … mcpd connect`.
     """
-    words = _command_line(entry)
+    words = command_line(entry)
     return (OWN_NAME, "connect") in pairwise([PurePath(word).name for word in words[:1]] + words[1:])
 
 
-def _command_line(entry: object) -> list[str]:
+def command_line(entry: object) -> list[str]:
+    """The words of a server's command line, as any client writes it."""
     if not isinstance(entry, dict):
         return []
     return [*_words(entry.get("command", entry.get("cmd"))), *_words(entry.get("args"))]
@@ -169,7 +170,7 @@ WITHOUT = "--without"
 
 def left_out(entry: object) -> set[str]:
     """The servers that an entry of mcpd's, as any client writes it, shows nothing of."""
-    return {name for option, name in pairwise(_command_line(entry)) if option == WITHOUT}
+    return {name for option, name in pairwise(command_line(entry)) if option == WITHOUT}
 
 
 LAUNCH = frozenset({
