@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import attrs
+import msgspec
 
 from daemon.errors import ConfigError, Fault
 
@@ -172,8 +173,7 @@ def _hint(error: json.JSONDecodeError) -> str:
     return ""
 
 
-@attrs.frozen
-class _Odd:
+class _Odd(msgspec.Struct, frozen=True):
     """Marks a number that JSON, or a later reader, cannot represent."""
 
     message: str
@@ -310,8 +310,7 @@ def _placed(fault: Fault, text: str, offsets: Mapping[str, int]) -> Fault:
     return attrs.evolve(fault, line=line, column=offset - text.rfind("\n", 0, offset))
 
 
-@attrs.define
-class _Level:
+class _Level(msgspec.Struct):
     """An object or a list that the scanner is in."""
 
     trail: str

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import attrs
+import msgspec
 import re2
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ TOOL_BYTES = 128
 """Longest name of a tool in bytes of UTF-8 (reliability.md S9); the longest of 1,519 real ones has 57."""
 
 
-@attrs.frozen(kw_only=True)
-class ToolReference:
+class ToolReference(msgspec.Struct, frozen=True, kw_only=True):
     """The name of a tool, taken apart."""
 
     server: str | None

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-import attrs
+import msgspec
 
 from daemon.config.jsonc import ROOT, below, echoes, is_within
 from daemon.config.listen import http_lacks, http_problems, served_by_http
@@ -53,8 +53,7 @@ SERVERS_FOLLOW = "-"
 _SERVERS, _LISTEN = below(ROOT, "mcpServers"), below(ROOT, "listen")
 
 
-@attrs.frozen(kw_only=True)
-class Named:
+class Named(msgspec.Struct, frozen=True, kw_only=True):
     """The names in a file, including those of entries that have faults themselves."""
 
     servers: tuple[str, ...]

@@ -10,7 +10,6 @@ import re
 from math import log2
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 
 from daemon.search.language import ANY_ACTION, Asked, actions_of, plain, terms
@@ -75,8 +74,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Single words, also searched for within names."""
 
 
-@attrs.frozen
-class Phrase:
+class Phrase(msgspec.Struct, frozen=True):
     """A phrasing or a clause after its terms were looked up: what a segment is searched with."""
 
     terms: list[list[tuple[str, float]]]

@@ -12,7 +12,6 @@ from itertools import compress
 from operator import add, mul
 from typing import TYPE_CHECKING
 
-import attrs
 import msgspec
 
 from daemon.search.documents import DEPRECATED, deprecated, digest_of, document
@@ -186,7 +185,7 @@ class Segment:
 
     def plainly(self, phrase: Phrase) -> list[float]:
         """The score of each tool, by number, for the words alone: without actions and deprecation."""
-        return self._phrase_scores(attrs.evolve(phrase, asked=ANY_ACTION))
+        return self._phrase_scores(msgspec.structs.replace(phrase, asked=ANY_ACTION))
 
     def named(self, names: Collection[str]) -> Iterator[ToolKey]:
         """The tools that have one of these plain names, with or without the server's name before it."""
