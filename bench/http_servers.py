@@ -22,7 +22,7 @@ from bench.calls.targets import DOOR, application
 from bench.calls.web import LOOPBACK
 from bench.calls.wires import Request, kilobytes
 from bench.tables import aligned, number
-from daemon.clients.doors.http.connection import HttpConnection
+from daemon.clients.doors.http.http_connection import HttpConnection
 from daemon.clients.doors.http.replies import JSON
 from daemon.clients.doors.listening import Listener
 from daemon.wire.outbox import Outbox

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.causes import Cause, Datum, Remedy
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.model import Definition, GivenName, Summary, Tool
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.authorship import UnsafeQuestion
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.kit.mailbox import Watch
     from daemon.model import Era, StandingWishes
     from daemon.wire.envelope import Buffer

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from daemon.authorization.running import LoginRuns
+    from daemon.authorization.login_runs import LoginRuns
     from daemon.config.redaction import Redactors
     from daemon.config.state_url import StateUrl
     from daemon.history.event import Event

@@ -37,7 +37,7 @@ from daemon.ports import OwnCall
 from daemon.protocol import CALL_TOOL, MODERN_VERSION, VERSION_KEY, tool_params
 from daemon.search.index import Index
 from daemon.states import ServerState
-from daemon.surfaces.base import Means
+from daemon.surfaces.surface import Means
 from daemon.surfaces.table import SURFACES
 from daemon.surfaces.wrapped import Checker
 from daemon.wire.link import FdLink
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
     from daemon.catalog.loaded import SessionRecord
     from daemon.clients.client import Principal
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.counting.recent_calls import EndedCall
     from daemon.errors import CallError
     from daemon.model import Tool
     from daemon.ports import CallToSend, Instances
-    from daemon.surfaces.base import Surface
+    from daemon.surfaces.surface import Surface
     from daemon.wire.requests import Exchange
 
 

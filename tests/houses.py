@@ -18,8 +18,8 @@ import trio
 
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
+from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
-from daemon.authorization.running import LoginRuns
 from daemon.clients.audience import ConnectedClients
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.config.parse import Plan
 
 

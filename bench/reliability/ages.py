@@ -20,7 +20,7 @@ import trio.testing
 from loguru import logger
 
 from bench.reliability.promise import Finding
-from daemon.config.model import Config, Server, TransportType
+from daemon.config.config_model import Config, Server, TransportType
 from daemon.states import ServerState
 from tests.conftest import run_patiently
 from tests.houses import registry_and_servers

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from daemon.errors import ConfigError, ConnectionLost, McpdError, ProtocolFault, leaf
 from daemon.operators.base import OperatorPeer
-from daemon.operators.table import COMMANDS
+from daemon.operators.command_table import COMMANDS
 from daemon.wire import envelope
 from daemon.wire.peer import Peer
 

@@ -17,7 +17,7 @@ from daemon.search.vectors import SemanticUnavailable, Vectors, open_encoder
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Search
+    from daemon.config.config_model import Search
 
 
 class Librarian:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from daemon.clients.doors.http.asgi import WebApplication
     from daemon.clients.doors.http.binding import address_of, listen_at
     from daemon.clients.doors.http.local import console_door, metrics_door
-    from daemon.config.model import Metrics
+    from daemon.config.config_model import Metrics
     from daemon.host.notify import Readiness
     from daemon.wire.outbox import Outbox
 else:  # 15 ms, needed only where HTTP is served

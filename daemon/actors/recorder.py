@@ -19,16 +19,16 @@ import trio
 from loguru import logger
 
 from daemon.history.journal import History
-from daemon.state.access import KEPT_OPEN, StoreAccess, own_fault
 from daemon.state.event_notes import EventNotes, StoredEvents
 from daemon.state.faults import StoreCause, StoreFault
 from daemon.state.health import Health
 from daemon.state.hours import HourlyCounts, hours_since
-from daemon.state.listening import Listening, Looks
+from daemon.state.listener import Listening, Looks
 from daemon.state.recalling import Expiry, Recalling
 from daemon.state.rounds import EVENTS, TOUCH, Notes, Rounds
 from daemon.state.server_notes import ServerNotes
 from daemon.state.session_notes import SessionNotes, Totals
+from daemon.state.store_access import KEPT_OPEN, StoreAccess, own_fault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.facts import Fact
     from daemon.kit.mailbox import Watch
-    from daemon.state.access import Opener
+    from daemon.state.store_access import Opener
 
 OPERATION_SECONDS = 1.5
 """Seconds that a caller waits for one operation at most: a client that loads a tool must not notice more."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.facts import Fact
     from daemon.history.event import Event
 

@@ -21,7 +21,7 @@ from daemon.operators.base import Refused
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.config.parse import Plan
 
 READ_SECONDS = 10.0

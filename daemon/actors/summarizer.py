@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Summaries
+    from daemon.config.config_model import Summaries
     from daemon.facts import Fact
     from daemon.kit.mailbox import Watch
     from daemon.summaries.endpoint import Endpoint

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Config, Summaries
+    from daemon.config.config_model import Config, Summaries
     from daemon.kit.mailbox import Watch
 
 SWITCHED_OFF = "nothing is asked: loading on demand is switched off, by lazy or in every profile"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.causes import HEALTHY, Cause, Reason
-from daemon.config.model import EraWish
+from daemon.config.config_model import EraWish
 from daemon.errors import (
     Busy,
     ConnectionLost,
@@ -23,8 +23,7 @@ from daemon.errors import (
     leaf,
 )
 from daemon.model import Era
-from daemon.upstreams.access import UpstreamAccess
-from daemon.upstreams.admission import Admission, keep_expiring
+from daemon.upstreams.call_admission import Admission, keep_expiring
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.handshake import Greeter, Greeting
 from daemon.upstreams.instances.own_lists import capabilities_of
@@ -32,12 +31,13 @@ from daemon.upstreams.keepalive import Keepalive
 from daemon.upstreams.second import SecondConnection
 from daemon.upstreams.server_lists import ServerLists
 from daemon.upstreams.transports.opening import OpenContext, connector
+from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.upstreams.watched import WatchedServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.facts import Fact
     from daemon.ports import Audience, UpstreamConnection
     from daemon.safety.redact import Redactor

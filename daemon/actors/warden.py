@@ -23,7 +23,7 @@ from daemon.processes.marks import memory_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
 
 WALK_SECONDS = 2.0
 """Seconds between walks: each takes milliseconds, and a leak of 100 MB a second is ended within 500 MB."""

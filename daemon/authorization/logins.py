@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import secretstorage
     from secretstorage import Collection
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
 else:
     # Most daemons keep logins in files, and do without this library.
     secretstorage = later("secretstorage")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeVar, cast, overload
 
 import attrs
 
-from daemon.config.model import Override, ToolSelection
+from daemon.config.config_model import Override, ToolSelection
 from daemon.config.names import matches, read_reference, spellings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from daemon.config.model import Category as CategoryConfig
+    from daemon.config.config_model import Category as CategoryConfig
     from daemon.model import Tool, ToolKey
 
 

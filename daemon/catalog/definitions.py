@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from daemon.config.model import SchemaForm
+from daemon.config.config_model import SchemaForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.model import Definition, Tool
 
     Marks = Mapping[tuple[str, ...], str]

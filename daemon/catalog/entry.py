@@ -32,7 +32,7 @@ from daemon.states import SERVING, ServerState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.facts import ServerFact
     from daemon.model import Definition, Summary, Tool
 

@@ -26,7 +26,7 @@ from daemon.catalog.kinds import BESIDE_TOOLS, LISTS, SHARING_NAMES
 from daemon.catalog.naming import Template, among
 from daemon.catalog.permissions import Permissions
 from daemon.catalog.snapshot import in_order
-from daemon.config.model import Permission, SchemaForm
+from daemon.config.config_model import Permission, SchemaForm
 from daemon.config.names import read_reference, read_shown
 from daemon.kit.mailbox import keep_latest
 from daemon.model import Kind
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from daemon.catalog.categories import Member, ToolCategory
     from daemon.catalog.entry import ServerEntry
     from daemon.catalog.snapshot import Catalog, Lists
-    from daemon.config.model import Profile
+    from daemon.config.config_model import Profile
     from daemon.model import Definition, Tool, ToolKey
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from daemon.config.model import Annotations, Permission
+from daemon.config.config_model import Annotations, Permission
 from daemon.config.names import matches
 from daemon.config.validate import server_in
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from daemon.catalog.entry import ServerEntry
-    from daemon.config.model import PermissionRule
+    from daemon.config.config_model import PermissionRule
     from daemon.model import Tool
 
 KEPT = 4096

@@ -26,7 +26,7 @@ from daemon.model import Kind
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from daemon.config.model import Config, Server
+    from daemon.config.config_model import Config, Server
     from daemon.facts import Fact, ServerFact
     from daemon.model import Definition, ToolKey
 

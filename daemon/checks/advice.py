@@ -14,9 +14,9 @@ import attrs
 
 from daemon.checks import addresses, entries
 from daemon.checks.findings import Level, found
+from daemon.config.config_model import WRITTEN, TransportType
 from daemon.config.jsonc import ROOT, below
 from daemon.config.listen import is_loopback, split_authority
-from daemon.config.model import WRITTEN, TransportType
 from daemon.config.names import matches, read_reference
 from daemon.config.redaction import Redactors
 from daemon.config.validate import unknown_servers, unreachable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.checks.findings import Finding
-    from daemon.config.model import Category, Config, Server
+    from daemon.config.config_model import Category, Config, Server
     from daemon.config.parse import CheckedConfig
     from daemon.model import ToolKey
 

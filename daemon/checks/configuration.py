@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daemon.checks.findings import Finding, Running, Scene
+    from daemon.config.config_model import Config, Server
     from daemon.config.listen import HttpListen
-    from daemon.config.model import Config, Server
 
 
 def check(scene: Scene) -> Iterator[Finding]:

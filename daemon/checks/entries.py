@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from daemon.checks.findings import Level, found
 from daemon.config.command_lines import CONTAINERS, advice, fetches, image_of, moving, started
 from daemon.config.command_lines import warnings as container_warnings
-from daemon.config.model import PORTS, WRITTEN, Share, TransportType
+from daemon.config.config_model import PORTS, WRITTEN, Share, TransportType
 from daemon.host import paths
 from daemon.processes import proc
 from daemon.states import COMING, WELL
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from daemon.checks.findings import Finding, Running, Scene
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
 
     Environ: TypeAlias = Mapping[str, str]
 

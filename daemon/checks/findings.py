@@ -12,7 +12,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.config.state_url import StateUrl
     from daemon.errors import Fault
 

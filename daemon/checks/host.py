@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from daemon.checks.entries import most_instances
 from daemon.checks.findings import TABLE, found
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.errors import McpdError
 from daemon.kit.wording import short_size, span
 from daemon.processes import leftovers, proc

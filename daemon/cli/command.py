@@ -124,7 +124,7 @@ def asking(
     """What a command does that puts one question to the daemon and prints the answer.
 
     Args:
-        method: the operator's command (`daemon.operators.table`).
+        method: the operator's command (`daemon.operators.command_table`).
         params: its parameters, given the command line.
         words: the answer as a person reads it.
         failed: whether the answer says that not all was done, which makes the exit status 1.

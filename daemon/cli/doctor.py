@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.config.state_url import StateUrl
     from daemon.errors import Fault
 

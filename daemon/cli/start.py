@@ -20,7 +20,7 @@ from daemon.setup.running.starting import start as started
 if TYPE_CHECKING:
     import argparse
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
 
 HOW = {
     "systemd": "started by systemd (mcpd.service)",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.clients.calls import ClientCall
-    from daemon.config.model import Profile
+    from daemon.config.config_model import Profile
     from daemon.model import Tool
     from daemon.wire.envelope import Buffer
 

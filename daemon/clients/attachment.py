@@ -16,12 +16,12 @@ from daemon.catalog.loaded import MAX_LOADED, Source
 from daemon.catalog.shown import Shown, shown_since
 from daemon.clients.links import links_of
 from daemon.clients.server_requests import declared_in
-from daemon.config.model import USUAL
+from daemon.config.config_model import USUAL
 from daemon.errors import CallError, ToolDisabled
 from daemon.ports import Holder
 from daemon.protocol import CALL_TOOL
 from daemon.surfaces.answers import with_text
-from daemon.surfaces.base import Loading, View
+from daemon.surfaces.surface import Loading, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from daemon.clients.client import Client, Selection
     from daemon.clients.context import SessionContext
     from daemon.clients.sessions import SessionState
-    from daemon.config.model import Profile
+    from daemon.config.config_model import Profile
     from daemon.model import ToolKey
     from daemon.ports import Upstream
-    from daemon.surfaces.base import Forward, Surface
+    from daemon.surfaces.surface import Forward, Surface
     from daemon.wire.envelope import Buffer
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from daemon.clients.notifications import ConnectedClient
     from daemon.clients.server_requests import ServerRequests
     from daemon.ports import TaskOwner
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
     from daemon.wire.envelope import Buffer
     from daemon.wire.requests import Exchange, PeerRequest, RemoteError
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from daemon.clients.input_required import Round
     from daemon.counting.tally import Tally
     from daemon.ports import Upstream
-    from daemon.surfaces.base import Action, Forward, View
+    from daemon.surfaces.surface import Action, Forward, View
     from daemon.wire.envelope import Buffer
     from daemon.wire.peer import Peer
     from daemon.wire.requests import PeerRequest

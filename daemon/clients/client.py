@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.catalog.snapshot import Catalog
+    from daemon.config.config_model import Category, Config, Profile
     from daemon.config.listen import ConsoleRole
-    from daemon.config.model import Category, Config, Profile
     from daemon.model import ToolKey
     from daemon.ports import Upstream
-    from daemon.surfaces.base import Means, Surface
+    from daemon.surfaces.surface import Means, Surface
 
 
 @attrs.frozen(kw_only=True)

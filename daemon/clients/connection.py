@@ -17,7 +17,7 @@ from daemon.clients.waits import Tasks
 from daemon.errors import CallError, ResourceDisabled, UnknownResource
 from daemon.history.event import Event, EventKind
 from daemon.protocol import RESOURCE_NOT_FOUND
-from daemon.surfaces.base import View
+from daemon.surfaces.surface import View
 from daemon.surfaces.table import ClientInfo, may_defer
 from daemon.wire import envelope
 from daemon.wire.requests import RemoteError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daemon.clients.client import Principal, Selection
     from daemon.clients.context import SessionContext
     from daemon.clients.subscribers import Following
-    from daemon.config.model import Profile
+    from daemon.config.config_model import Profile
     from daemon.history.event import Detail
     from daemon.model import Kind
     from daemon.wire.peer import Peer

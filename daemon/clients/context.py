@@ -16,7 +16,7 @@ from daemon.clients.rates import CallRates
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping
 
-    from daemon.authorization.running import LoginRuns
+    from daemon.authorization.login_runs import LoginRuns
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.list_changes import Habit
     from daemon.clients.sessions import Sessions
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from daemon.kit.mailbox import Watch
     from daemon.ports import Upstream
     from daemon.search.index import Index
-    from daemon.surfaces.base import Means, Surface
+    from daemon.surfaces.surface import Means, Surface
     from daemon.surfaces.table import SurfaceChoice
     from daemon.wire.outbox import Outbox
 

@@ -36,7 +36,7 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.protocol import CALL_TOOL
-from daemon.surfaces.base import AwaitListing, Forward, Reply
+from daemon.surfaces.surface import AwaitListing, Forward, Reply
 from daemon.wire import envelope
 from daemon.wire.envelope import MAX_DEPTH, opens_many
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from daemon.clients.list_changes import Announcement, ListChanges, Savings
     from daemon.clients.sessions import SessionState
     from daemon.ports import Upstream
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
     from daemon.wire.envelope import Buffer
     from daemon.wire.frames import Line
     from daemon.wire.peer import Peer

@@ -22,7 +22,7 @@ from daemon.errors import UpstreamUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from daemon.surfaces.base import Forward
+    from daemon.surfaces.surface import Forward
     from daemon.wire.envelope import Buffer
     from daemon.wire.requests import PeerRequest
 

@@ -18,8 +18,8 @@ import msgspec
 import trio
 from msgspec import Raw, Struct
 
+from daemon.authorization.login_runs import LoginRefused
 from daemon.authorization.logins import DeviceCode, Done, Failed
-from daemon.authorization.running import LoginRefused
 from daemon.catalog.authorship import OURS
 from daemon.causes import CURED_BY_LOGIN
 from daemon.clients.asking import ELICIT, Questions, can_elicit, hold, patient
@@ -29,11 +29,11 @@ from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, ServerState
 
 if TYPE_CHECKING:
+    from daemon.authorization.login_runs import LoginRun
     from daemon.authorization.logins import LoginPage
-    from daemon.authorization.running import LoginRun
     from daemon.clients.calls import ClientCall
     from daemon.clients.context import SessionContext
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
 
 AGAIN_SECONDS = 600.0
 """Seconds after a client was handed the link to a server in which nobody else is: who has just declined, or

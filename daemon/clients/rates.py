@@ -18,7 +18,7 @@ from daemon.kit.mailbox import keep_latest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.config.model import Config, Profile
+    from daemon.config.config_model import Config, Profile
 
 BURST_SECONDS = 10.0
 """Calls of so many seconds go out at once after a pause: an agent makes several calls in one turn."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daemon.kit.mailbox import Watch
     from daemon.ports import Upstream
     from daemon.search.index import Index
-    from daemon.surfaces.base import AwaitListing
+    from daemon.surfaces.surface import AwaitListing
 
     Report = Callable[[str], None]
 

@@ -21,12 +21,12 @@ import attrs
 import msgspec
 
 from daemon.config.client_keys import read_table
-from daemon.config.model import WRITTEN, Share
+from daemon.config.config_model import WRITTEN, Share
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
 
 
 Words: TypeAlias = tuple[str, ...]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from daemon.config.config_model import WORKSPACE
 from daemon.config.jsonc import below, sound
-from daemon.config.model import WORKSPACE
 from daemon.config.redaction import is_setting, names_credential
 from daemon.errors import Fault
 from daemon.kit.wording import quoted

@@ -16,11 +16,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from daemon.config import client_keys
+from daemon.config.config_files import (
+    EnvFile,
+    ProfileFiles,
+    at_once,
+    open_to_others,
+    read_beside,
+    read_env_beside,
+)
+from daemon.config.config_model import (
+    WORKSPACE,
+    Category,
+    Config,
+    Profile,
+    Server,
+    Share,
+    StartMode,
+    TransportType,
+)
 from daemon.config.expand import HTTP_KEYS, Sources, expand_entry, read_file, with_env_file
-from daemon.config.files import EnvFile, ProfileFiles, at_once, open_to_others, read_beside, read_env_beside
 from daemon.config.jsonc import ROOT, below, decode, outward, placed
 from daemon.config.listen import DEFAULT_PROFILE, Tls
-from daemon.config.model import WORKSPACE, Category, Config, Profile, Server, Share, StartMode, TransportType
 from daemon.config.names import SERVER_NAME
 from daemon.config.structure import expected, keys, read
 from daemon.config.translation import Normalized, normalized

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus, urlsplit
 
+from daemon.config.config_model import WORKSPACE, OAuth
 from daemon.config.labels import server_of
-from daemon.config.model import WORKSPACE, OAuth
 from daemon.config.state_url import passwords
 from daemon.safety.redact import SHOWN, Redactor
 from daemon.safety.shapes import SHORTEST, nested, tokens
@@ -23,7 +23,7 @@ from daemon.safety.shapes import SHORTEST, nested, tokens
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from daemon.config.model import Config, Server
+    from daemon.config.config_model import Config, Server
 
 
 _CREDENTIAL = re.compile(

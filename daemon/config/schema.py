@@ -19,7 +19,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from daemon.config import client_keys
-from daemon.config.model import DEFAULT_SURFACE, Config, Server, TransportType
+from daemon.config.config_model import DEFAULT_SURFACE, Config, Server, TransportType
 from daemon.config.names import TITLE_LENGTH
 from daemon.config.translation import LOCAL, REMOTE
 from daemon.config.tuning import OrText, Rule

@@ -18,8 +18,8 @@ import attrs
 from cattrs import Converter
 
 from daemon.config import client_keys
+from daemon.config.config_model import OAuth, Server
 from daemon.config.jsonc import below, echoes
-from daemon.config.model import OAuth, Server
 from daemon.config.tuning import OrText, Rule
 from daemon.errors import Fault
 from daemon.kit.wording import camel, quoted, suggestion

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from daemon.config import client_keys, model
+from daemon.config import client_keys, config_model
 from daemon.config.jsonc import ROOT, below, is_within
 from daemon.config.names import CLIENT_PREFIX, SERVER_NAME, slug
 from daemon.config.structure import keys
@@ -32,7 +32,7 @@ _LONGER = {"call": "call_max", "initialize": "first_initialize"}
 _TEXTS = ("command", "args", "env", "envFile", "cwd", "url", "headers")
 """Keys in which other clients' references are looked for."""
 
-_OURS = frozenset(keys(model.Server))
+_OURS = frozenset(keys(config_model.Server))
 """Keys that are never taken for a client's."""
 
 _WORKSPACE = re.compile(r"\$\{workspace\w*\}")
@@ -285,7 +285,7 @@ _HOLDING_NAMES_WITHIN = frozenset({"env", "headers", "overrides", "toolDescripti
 """Objects whose keys are names that somebody has given: sections, and objects within entries."""
 
 _OWN_KEYS = frozenset(
-    key for cls in vars(model).values() if isinstance(cls, type) and attrs.has(cls) for key in keys(cls)
+    key for cls in vars(config_model).values() if isinstance(cls, type) and attrs.has(cls) for key in keys(cls)
 )
 """All keys that mcpd has, wherever they belong."""
 
@@ -322,7 +322,7 @@ class Normalized:
 def normalized(raw: Mapping[str, Any]) -> Normalized:
     """A decoded configuration, as any client may have written it, in mcpd's shape. Faults stay in it."""
     normal = Normalized(dict(raw))
-    for key in [key for key in raw if key not in keys(model.Config)]:
+    for key in [key for key in raw if key not in keys(config_model.Config)]:
         said = "ignored: a comment" if key.startswith(_COMMENT) else client_keys.keys_beside_servers().get(key)
         if key in client_keys.SECTIONS:
             _move_section(normal, key)

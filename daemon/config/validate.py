@@ -12,9 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from daemon.config.jsonc import ROOT, below, echoes, is_within
-from daemon.config.listen import http_lacks, http_problems, served_by_http
-from daemon.config.model import (
+from daemon.config.config_model import (
     DEFAULT_SURFACE,
     LOGIN_TYPES,
     WORKSPACE,
@@ -24,6 +22,8 @@ from daemon.config.model import (
     StartMode,
     TransportType,
 )
+from daemon.config.jsonc import ROOT, below, echoes, is_within
+from daemon.config.listen import http_lacks, http_problems, served_by_http
 from daemon.config.names import (
     CLIENT_PREFIX,
     SERVER_NAME,
@@ -41,7 +41,7 @@ from daemon.kit.wording import camel, quoted, suggestion
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from daemon.config.model import Category, Config, PermissionRule, Profile
+    from daemon.config.config_model import Category, Config, PermissionRule, Profile
     from daemon.config.tuning import Problems
 
 ANY_SERVER = "*"

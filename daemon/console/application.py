@@ -23,8 +23,8 @@ from starlette.routing import Match, Route
 from daemon.console.access import Notice, cookie_in, refuse_foreign, refuse_foreign_form, secured, set_cookie
 from daemon.console.live import Snapshot
 from daemon.console.page import Viewer, part
+from daemon.console.page_table import ACTIONS, PAGES
 from daemon.console.rendering import Rendering, sent, sent_in_json
-from daemon.console.table import ACTIONS, PAGES
 from daemon.errors import McpdError
 from daemon.safety.escape import visible
 

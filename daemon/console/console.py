@@ -14,7 +14,7 @@ from daemon.config.listen import ConsoleRole
 from daemon.console.access import ConsoleSessions
 from daemon.console.live import ChangeSignal, Views
 from daemon.kit.later import later
-from daemon.operators.calls import is_any_under_way
+from daemon.operators.call_commands import is_any_under_way
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
 from daemon.console.page import server_page, session_page, tool_page, with_query
-from daemon.history.wording import phrase
+from daemon.history.event_words import phrase
 from daemon.kit.wording import bytes_in_words, counted, span
 from daemon.operators.report_words import AWAITED, SOURCES, STATUSES, advice, session_name
 from daemon.safety.escape import visible

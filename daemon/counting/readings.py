@@ -119,7 +119,7 @@ def labels_of(actor: CountedUpstream) -> Labels:
     return (actor.of,) if actor.name == actor.of else (actor.of, actor.name)
 
 
-RENDERING = "daemon.counting.rendering"
+RENDERING = "daemon.counting.prometheus"
 """The module with `render(reading)`, imported by name because it loads the client library."""
 
 AT_ONCE = 1

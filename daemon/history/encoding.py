@@ -8,7 +8,7 @@ import msgspec
 
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
-from daemon.history.wording import sentence
+from daemon.history.event_words import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon.history.event import EventKind
-from daemon.history.wording import of_tool
+from daemon.history.event_words import of_tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ import msgspec
 from loguru import logger
 
 from daemon.history.event import EventKind
-from daemon.history.wording import phrase, sentence
+from daemon.history.event_words import phrase, sentence
 from daemon.host.private_files import own_file
 from daemon.host.sockets import private_directory
 from daemon.safety.escape import json_line, visible

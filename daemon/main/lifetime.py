@@ -25,7 +25,7 @@ from daemon.wire.frames import LineBuffer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.ports import WatchedFile
     from daemon.surroundings import Surroundings
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
 
 FRONT, CONTROL, HTTP = NAMES = ("front", "control", "http")
 """The sockets that systemd may hand over, by their FileDescriptorName."""

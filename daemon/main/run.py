@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from daemon import version
+from daemon.config.config_files import files_beside
+from daemon.config.config_model import LoginPlace
 from daemon.config.expand import ENV_FILE
-from daemon.config.files import files_beside
 from daemon.config.jsonc import ROOT
 from daemon.config.listen import DEFAULT_HTTP_ADDRESS, DEFAULT_PROFILE, HttpListen, wrong_address
-from daemon.config.model import LoginPlace
 from daemon.config.parse import load
 from daemon.config.redaction import Redactors
 from daemon.config.state_url import resolve
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from daemon.authorization.logins import ServerLogins
     from daemon.checks.advice import warnings
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.config.state_url import StateUrl
     from daemon.main.listeners import Listeners
     from daemon.operators.base import DaemonFacts
@@ -272,7 +272,7 @@ def _serve(
     import trio  # noqa: PLC0415
     from loguru import logger  # noqa: PLC0415
 
-    from daemon.authorization.running import LoginRuns  # noqa: PLC0415
+    from daemon.authorization.login_runs import LoginRuns  # noqa: PLC0415
     from daemon.host import logs  # noqa: PLC0415
     from daemon.main import lifetime  # noqa: PLC0415
     from daemon.processes import own  # noqa: PLC0415

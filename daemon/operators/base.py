@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from daemon.authorization.running import LoginRuns
+    from daemon.authorization.login_runs import LoginRuns
     from daemon.catalog.loaded import SessionRecord
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.calls import CallsInFlight, ClientCall
     from daemon.clients.context import SessionStatistics
-    from daemon.clients.doors.http.tokens import Tokens
+    from daemon.clients.doors.http.valid_tokens import Tokens
     from daemon.clients.grants import Grants
-    from daemon.config.model import Config, Server
+    from daemon.config.config_model import Config, Server
     from daemon.config.parse import CheckedConfig, Plan
     from daemon.config.redaction import Redactors
     from daemon.counting.measures import CallStats, Noise, RepairCounts, StderrTail
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from daemon.state.health import Persistence
     from daemon.state.session_notes import Totals
     from daemon.supervision.child import Child
-    from daemon.surfaces.base import Means
+    from daemon.surfaces.surface import Means
     from daemon.upstreams.attribution import Apart
     from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.keepalive import Keepalive

@@ -31,7 +31,7 @@ from daemon.surfaces.table import by_profile
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.config.parse import Plan
     from daemon.documents import files
     from daemon.model import ToolKey

@@ -17,7 +17,7 @@ from daemon.config.names import matches, pattern_problem, read_shown, spellings
 from daemon.errors import InvalidArguments
 from daemon.kit.mailbox import keep_latest
 from daemon.operators.base import Command
-from daemon.operators.sessions import session_named
+from daemon.operators.session_commands import session_named
 from daemon.surfaces.answers import choices, quoted
 
 if TYPE_CHECKING:

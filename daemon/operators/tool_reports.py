@@ -11,15 +11,15 @@ from msgspec import Raw
 from daemon.config.listen import DEFAULT_PROFILE
 from daemon.errors import InvalidArguments, UnknownTool
 from daemon.history.event import EventKind
+from daemon.history.event_words import of_tool
 from daemon.history.query import EventQuery
-from daemon.history.wording import of_tool
 from daemon.kit.wording import closest, meant
 from daemon.operators.base import Command
 from daemon.operators.report_words import change_in_words
 from daemon.surfaces.answers import MAX_NAMED, choices, quoted
-from daemon.surfaces.base import View
 from daemon.surfaces.calling import scored, usual_tools
 from daemon.surfaces.explaining import example_of
+from daemon.surfaces.surface import View
 from daemon.surfaces.table import SURFACES, of_anyone
 from daemon.surfaces.validators import Validators
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         ToolReport,
         ToolsReport,
     )
-    from daemon.surfaces.base import Surface
+    from daemon.surfaces.surface import Surface
     from daemon.surfaces.validators import Validator
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from daemon.config.files import FOLDER
+from daemon.config.config_files import FOLDER
 from daemon.config.jsonc import ROOT
 from daemon.config.parse import MAX_CONFIG, load_changed
 from daemon.documents.edited import spelt

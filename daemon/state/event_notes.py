@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from daemon.history.journal import History
     from daemon.history.query import EventQuery
-    from daemon.state.access import Broadcast, StoreAccess
+    from daemon.state.store_access import Broadcast, StoreAccess
 
 
 EVENTS_AT_ONCE = 500

@@ -11,7 +11,7 @@ from daemon.state.event_rows import SECONDS, first_hour, read_hours
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daemon.state.access import StoreAccess
+    from daemon.state.store_access import StoreAccess
 
     Increments = Mapping[tuple[int, str], int]
     """What was counted, by the number of the hour since the epoch and the name of the count."""

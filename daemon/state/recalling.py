@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from daemon.facts import Fact, ServerRecord
     from daemon.kit.mailbox import Watch
     from daemon.model import GivenName
-    from daemon.state.access import StoreAccess
     from daemon.state.server_notes import ServerNotes, Switches
     from daemon.state.session_notes import SessionNotes
+    from daemon.state.store_access import StoreAccess
 
 
 FORGET_SECONDS = 600.0

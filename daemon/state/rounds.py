@@ -21,16 +21,16 @@ from daemon.state.server_notes import Difference
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.kit.mailbox import Watch
-    from daemon.state.access import Opened, StoreAccess
     from daemon.state.event_notes import EventNotes
     from daemon.state.health import Health
     from daemon.state.hours import HourlyCounts
-    from daemon.state.listening import Looks
+    from daemon.state.listener import Looks
     from daemon.state.recalling import Expiry, Recalling
     from daemon.state.server_notes import ServerNotes
     from daemon.state.session_notes import SessionNotes, Totals
     from daemon.state.sql import Batch, Written
     from daemon.state.store import Store
+    from daemon.state.store_access import Opened, StoreAccess
 
 TOUCH_SECONDS = 60.0
 """Seconds that times of use wait to be written with something else: they only matter for expiry, in days."""

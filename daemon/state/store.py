@@ -23,7 +23,7 @@ from daemon.safety.redact import Redactor
 from daemon.state import sqlite
 from daemon.state.event_rows import add_hours, put_events
 from daemon.state.faults import StoreCause, StoreFault, translated
-from daemon.state.reading import Reader
+from daemon.state.reader import Reader
 from daemon.state.sql import (
     FORGOTTEN_AT_ONCE,
     Changes,
@@ -34,7 +34,7 @@ from daemon.state.sql import (
     chunks,
     clean,
 )
-from daemon.state.writing import Writer
+from daemon.state.writer import Writer
 
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 

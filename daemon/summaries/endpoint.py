@@ -22,7 +22,7 @@ from daemon.upstreams.transports.network import host_and_port, place_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from daemon.config.model import Config, Summaries
+    from daemon.config.config_model import Config, Summaries
 
 
 CLIENT = "daemon.summaries.openai_endpoint"

@@ -32,7 +32,7 @@ from daemon.upstreams.transports.network import connect as reach
 from daemon.upstreams.transports.network import host_and_port
 
 if TYPE_CHECKING:
-    from daemon.config.model import Summaries
+    from daemon.config.config_model import Summaries
 
 MAX_ANSWER = 256 * 1024
 """The most bytes of an answer: twenty tools take about 5 KiB, a model that thinks aloud perhaps 50."""

@@ -15,7 +15,7 @@ from daemon.catalog.permissions import annotations_of
 from daemon.catalog.shown import locate
 from daemon.errors import InvalidArguments, UnknownResource
 from daemon.surfaces.answers import MAX_QUOTED, cut, decode_arguments
-from daemon.surfaces.base import READS, Action, Forward, MetaTool, View
+from daemon.surfaces.surface import READS, Action, Forward, MetaTool, View
 
 
 def read_only(name: str, call: MetaTool) -> MetaTool:

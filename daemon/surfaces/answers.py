@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.causes import Reason
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
 
 
 T = TypeVar("T")

@@ -14,7 +14,6 @@ import msgspec
 from daemon.errors import UnknownTool
 from daemon.surfaces import calling
 from daemon.surfaces.answers import decode_arguments, one_line, quoted, result, room_of, size_of, written
-from daemon.surfaces.base import Action, AwaitListing, MetaTool, Reply, Surface, View
 from daemon.surfaces.describing import (
     DESCRIBING_PROPERTIES,
     NO_CATEGORIES,
@@ -25,6 +24,7 @@ from daemon.surfaces.describing import (
     unavailable,
 )
 from daemon.surfaces.summing import category_line, topics
+from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

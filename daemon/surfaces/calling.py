@@ -26,8 +26,8 @@ from daemon.protocol import tool_head
 from daemon.safety.legible import legible_tool
 from daemon.surfaces import answers
 from daemon.surfaces.additions import read_only
-from daemon.surfaces.base import ALWAYS_LOAD, RUNS_ANYTHING, AwaitListing, Forward, MetaTool, Target, renamed
 from daemon.surfaces.describing import definition, find_category, shown, starting, unlisted
+from daemon.surfaces.surface import ALWAYS_LOAD, RUNS_ANYTHING, AwaitListing, Forward, MetaTool, Target, renamed
 from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from daemon.catalog.offer import Offer, Offered
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.config.model import Profile
+    from daemon.config.config_model import Profile
     from daemon.model import Tool, ToolKey
-    from daemon.surfaces.base import Action, Does, Loading, Means, View
+    from daemon.surfaces.surface import Action, Does, Loading, Means, View
     from daemon.surfaces.wrapped import Wrapped
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daemon.catalog.categories import prospect
-from daemon.config.model import Permission
+from daemon.config.config_model import Permission
 from daemon.config.names import own_name
 from daemon.errors import ToolDisabled, UnknownTool
 from daemon.kit.wording import closest
 from daemon.surfaces import calling
 from daemon.surfaces.additions import read_only
 from daemon.surfaces.answers import MAX_QUOTED, cut, instead, quoted
-from daemon.surfaces.base import RUNS_ANYTHING, Action, AwaitListing, MetaTool, Surface, Target, View
 from daemon.surfaces.describing import (
     DESCRIBING_PROPERTIES,
     category_lines,
@@ -26,6 +25,7 @@ from daemon.surfaces.describing import (
     member_key,
     shown,
 )
+from daemon.surfaces.surface import RUNS_ANYTHING, Action, AwaitListing, MetaTool, Surface, Target, View
 from daemon.surfaces.wrapped import Wrapper
 
 if TYPE_CHECKING:

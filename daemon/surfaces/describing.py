@@ -19,8 +19,8 @@ from daemon.model import Kind
 from daemon.safety.legible import legible_schema
 from daemon.states import ServerState
 from daemon.surfaces import answers
-from daemon.surfaces.base import Action, AwaitListing, Reply, View
 from daemon.surfaces.summing import category_line, first_instructions, tool_line
+from daemon.surfaces.surface import Action, AwaitListing, Reply, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -16,8 +16,8 @@ import msgspec
 from daemon.safety.escape import legible
 from daemon.states import WAITING, ServerState
 from daemon.surfaces import answers, calling
-from daemon.surfaces.base import Action, AwaitListing, MetaTool, Reply, Surface, View
 from daemon.surfaces.describing import unlisted
+from daemon.surfaces.surface import Action, AwaitListing, MetaTool, Reply, Surface, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,12 +13,14 @@ import attrs
 import msgspec
 
 from daemon.catalog.loaded import Source
-from daemon.config.model import USUAL
+from daemon.config.config_model import USUAL
 from daemon.config.names import CLIENT_PREFIX
 from daemon.errors import InvalidArguments, ToolChanged, ToolNotLoaded, UnknownServer
 from daemon.kit.wording import closest
 from daemon.surfaces import answers, calling
-from daemon.surfaces.base import (
+from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
+from daemon.surfaces.summing import first_instructions, server_line, server_words, tool_line
+from daemon.surfaces.surface import (
     Action,
     AwaitListing,
     Loading,
@@ -29,8 +31,6 @@ from daemon.surfaces.base import (
     is_as_shown,
     renamed,
 )
-from daemon.surfaces.describing import paged, position, starting, unavailable, unlisted, unlisted_of
-from daemon.surfaces.summing import first_instructions, server_line, server_words, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

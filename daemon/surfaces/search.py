@@ -17,7 +17,6 @@ import msgspec
 from daemon.catalog.loaded import Source
 from daemon.errors import InvalidArguments
 from daemon.surfaces import answers, calling
-from daemon.surfaces.base import Action, AwaitListing, Forward, Loading, MetaTool, Reply, Surface, View
 from daemon.surfaces.describing import (
     entries_of,
     find_category,
@@ -28,6 +27,7 @@ from daemon.surfaces.describing import (
     unlisted_of,
 )
 from daemon.surfaces.summing import category_line, first_instructions, topics
+from daemon.surfaces.surface import Action, AwaitListing, Forward, Loading, MetaTool, Reply, Surface, View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

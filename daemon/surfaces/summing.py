@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.snapshot import ServerEntry
     from daemon.model import Tool
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
 
 
 MAX_PHRASES = 300

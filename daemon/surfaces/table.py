@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import msgspec
 
-from daemon.config.model import DEFAULT_SURFACE
+from daemon.config.config_model import DEFAULT_SURFACE
 from daemon.surfaces.additions import READ_RESOURCE
 from daemon.surfaces.browse import BrowseSurface
 from daemon.surfaces.category import CategorySurface
@@ -23,8 +23,8 @@ from daemon.surfaces.search import SearchSurface
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daemon.config.model import Config, Profile
-    from daemon.surfaces.base import Surface
+    from daemon.config.config_model import Config, Profile
+    from daemon.surfaces.surface import Surface
 
 
 AUTO = DEFAULT_SURFACE

@@ -29,8 +29,8 @@ from daemon.counting.tally import Tally
 from daemon.history.journal import History
 from daemon.host.notify import SWITCHES, handover
 from daemon.kit.later import later
-from daemon.state.access import Vouched, opener_of
-from daemon.surfaces.base import Means
+from daemon.state.store_access import Vouched, opener_of
+from daemon.surfaces.surface import Means
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from daemon.surfaces.wrapped import Checker
 from daemon.upstreams.server_actors import Surrounding
@@ -39,7 +39,7 @@ from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     from daemon.actors.summarizer import Summarizer
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.surroundings import Surroundings
 else:  # 10 ms, needed only if a model is configured that writes summaries
     Summarizer = later("daemon.actors.summarizer", "Summarizer")

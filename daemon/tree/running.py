@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from daemon.actors.session import Session
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.history.event import Detail
     from daemon.surroundings import Surroundings
-    from daemon.upstreams.access import UpstreamAccess
+    from daemon.upstreams.upstream_access import UpstreamAccess
 
 DRAIN_SECONDS = 0.5
 """Seconds that calls in flight have to finish before the daemon answers them with an error."""

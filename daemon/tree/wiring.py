@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from daemon.actors.control import Control
     from daemon.clients.doors.http.door import HttpDoor, HttpNeeds
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.config.parse import Plan
     from daemon.console.console import Console
     from daemon.processes.peers import Connections

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.access import UpstreamAccess
-    from daemon.upstreams.admission import Admission
+    from daemon.upstreams.call_admission import Admission
+    from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.requests import Exchange, PeerRequest
 
 OF_NO_CALL = frozenset({RESOURCE_UPDATED, TASK_STATUS})

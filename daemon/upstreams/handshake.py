@@ -21,7 +21,7 @@ from daemon import protocol
 from daemon.catalog.introduction import KnownEra, era_in, introduction_in, with_era
 from daemon.catalog.kinds import LISTS
 from daemon.causes import Cause, of_status
-from daemon.config.model import EraWish
+from daemon.config.config_model import EraWish
 from daemon.errors import ProtocolFault, StartTimeout, UpstreamLost, UpstreamTimeout
 from daemon.model import Era, Kind
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, MODERN_VERSION, SERVER_INFO_KEY

@@ -21,7 +21,7 @@ import trio
 from daemon.causes import HEALTHY, Cause
 from daemon.errors import ConnectionLost, McpdError, ProtocolFault, UpstreamUnavailable, leaf
 from daemon.model import Era
-from daemon.upstreams.admission import Admission, keep_expiring
+from daemon.upstreams.call_admission import Admission, keep_expiring
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.handshake import initialize
 from daemon.upstreams.instances.own_lists import capabilities_of
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from daemon.causes import Reason
     from daemon.ports import CallToSend, Instances, Upstream, UpstreamConnection
     from daemon.safety.redact import Redactor
-    from daemon.upstreams.access import UpstreamAccess
     from daemon.upstreams.transports.opening import OpenContext
+    from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.requests import Exchange
 
 IDLE_SECONDS = 600.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from daemon.config.model import StartMode, TransportType
+from daemon.config.config_model import StartMode, TransportType
 from daemon.host import paths
 from daemon.states import ServerState
 from daemon.supervision.lifecycle import ChildSpec
@@ -19,14 +19,14 @@ from daemon.supervision.status import LINES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.config.redaction import Redactors
     from daemon.facts import Fact, ServerStatus
     from daemon.history.event import Event
     from daemon.ports import Upstream
     from daemon.safety.redact import Redactor
     from daemon.supervision.supervisor import Supervisor
-    from daemon.upstreams.access import UpstreamAccess
+    from daemon.upstreams.upstream_access import UpstreamAccess
 
 
 LINES_OF_END = 10

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from daemon.causes import Reason
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.facts import Fact
     from daemon.ports import UpstreamConnection
     from daemon.safety.redact import Redactor

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from daemon.catalog.snapshot import WHOLE
-from daemon.config.model import Share
+from daemon.config.config_model import Share
 from daemon.config.parse import in_force, plan, same
 from daemon.facts import Configured, StatusChanged
 from daemon.processes.marks import efforts
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Config, Server
+    from daemon.config.config_model import Config, Server
     from daemon.config.parse import Plan
     from daemon.facts import Fact, ServerStatus
     from daemon.kit.mailbox import Watch
     from daemon.processes.marks import Effort
-    from daemon.upstreams.access import UpstreamAccess
+    from daemon.upstreams.upstream_access import UpstreamAccess
 
 SWITCHED_OFF = "switched off by an operator: `mcpd enable {}` switches it on again"
 """Why a server is disabled that the configuration enables."""

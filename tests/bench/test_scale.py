@@ -82,7 +82,7 @@ def test_the_document_names_only_files_that_exist() -> None:
         "daemon/state/sqlite.py",
         "daemon/host/sockets.py",
         "daemon/clients/doors/listening.py",
-        "daemon/state/writing.py",
+        "daemon/state/writer.py",
     ):
         assert f"`{name}`" in words
         assert (ROOT / name).exists()

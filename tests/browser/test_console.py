@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from daemon.console.table import PAGES
+from daemon.console.page_table import PAGES
 from tests.browser.driving import DESK, PHONE, accessible, console, expect_words, row, settled
 from tests.e2e.harness import free_port, running, scripted
 from tests.waiting import WAIT, eventually

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from daemon.console.table import PAGES
+from daemon.console.page_table import PAGES
 from tests.browser.driving import DESK, PHONE, accessible, console, settled
 from tests.e2e.harness import changeable
 from tests.scripted_server import tool

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daemon.console.table import PAGES
+from daemon.console.page_table import PAGES
 from tests.browser.driving import PHONE, accessible, console, settled
 from tests.browser.screenshots import SERVERS
 

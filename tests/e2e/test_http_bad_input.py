@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.clients.doors.http.connection import IDLE_SECONDS
+from daemon.clients.doors.http.http_connection import IDLE_SECONDS
 from daemon.clients.doors.http.server import MAX_STRANGERS
 from tests.e2e.harness import Daemon, running, scripted
 from tests.e2e.raw_http import (

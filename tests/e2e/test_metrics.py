@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.counting.rendering import METRICS
+from daemon.counting.prometheus import METRICS
 from tests.e2e.harness import changeable, free_port, program, running
 from tests.scripted_server import tool
 from tests.waiting import WAIT, eventually

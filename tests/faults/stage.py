@@ -24,7 +24,7 @@ import trio
 from daemon.actors.registry import Registry
 from daemon.actors.upstream import UpstreamActor
 from daemon.clients.audience import ConnectedClients
-from daemon.config.model import Config, Server, StartMode
+from daemon.config.config_model import Config, Server, StartMode
 from daemon.config.tuning import Restart, ServerLimits, Timeouts
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.processes.children import Children
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import ServerEntry
     from daemon.errors import CallError
-    from daemon.upstreams.access import UpstreamAccess
+    from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.envelope import Buffer
     from daemon.wire.requests import PeerRequest
 

@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
 
 BACKOFF, CRASHLOOP, DEGRADED, FAILED, READY, STARTING = (
     *(ServerState.BACKOFF, ServerState.CRASHLOOP, ServerState.DEGRADED),

@@ -16,11 +16,11 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.config.model import Server, TransportType
+from daemon.config.config_model import Server, TransportType
 from daemon.config.tuning import Restart, Timeouts
 from daemon.errors import CallError, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.states import SERVING, ServerState
-from daemon.wire.websocket import GOODBYE_SECONDS
+from daemon.wire.websocket_link import GOODBYE_SECONDS
 from tests.faults.arena import fresh_nonce
 from tests.faults.history import Connections, History
 from tests.faults.stage import Answer, Stage, at_work, leaving_nothing

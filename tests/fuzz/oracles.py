@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from daemon.config.model import Config
+from daemon.config.config_model import Config
 from daemon.config.parse import load
 from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES

@@ -11,15 +11,15 @@ from loguru import logger
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.reading import Head
-from daemon.clients.doors.http.tokens import Tokens
+from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.parse import parse
 from daemon.config.redaction import Redactors
+from daemon.counting.prometheus import render
 from daemon.counting.readings import read
-from daemon.counting.rendering import render
 from daemon.errors import ConfigError
 from daemon.host.tokens import TokenFile
-from daemon.operators.tokens import TokenParams
-from daemon.operators.tokens import tokens as report
+from daemon.operators.token_commands import TokenParams
+from daemon.operators.token_commands import tokens as report
 from tests.fakes_upstream import Stage
 from tests.unit.counting.samples import exporter
 from tests.unit.operators.stage import operator_context
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
 
 CONFIGURED = "Zq8-configured-Zq8"
 LISTEN: dict[str, Any] = {

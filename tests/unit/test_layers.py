@@ -286,7 +286,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     ),
     (actors_never_meet, {"daemon/actors/__init__.py": "from daemon.actors.front import Front"}),
     (purity, {"daemon/supervision/backoff.py": "import random"}),
-    (purity, {"daemon/surfaces/base.py": "from time import monotonic"}),
+    (purity, {"daemon/surfaces/surface.py": "from time import monotonic"}),
     (purity, {"daemon/catalog/fold.py": TYPED + "import mcp_types"}),
     (purity, {"daemon/search/language.py": "import os"}),
     (purity, {"daemon/config/parse.py": "import trio.lowlevel"}),
@@ -295,7 +295,7 @@ REFUSED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
     (one_loop, {"daemon/cli/call.py": "def f():\n    import asyncio.runners"}),
     (no_sdk, {"daemon/upstreams/transports/http.py": "import mcp.shared.inbound"}),
     (no_sdk, {"daemon/wire/http.py": TYPED + "from mcp.types import Tool"}),
-    (no_sdk, {"daemon/config/model.py": "import pydantic"}),
+    (no_sdk, {"daemon/config/config_model.py": "import pydantic"}),
     (
         no_sdk,
         {
@@ -374,7 +374,7 @@ ACCEPTED: list[tuple[Callable[[Tree], Iterator[str]], dict[str, str]]] = [
             "daemon/host/logs.py": "import time\nfrom loguru import logger",
         },
     ),
-    (purity, {"daemon/surfaces/base.py": "import timeit_\nfrom urllib.parse import quote"}),
+    (purity, {"daemon/surfaces/surface.py": "import timeit_\nfrom urllib.parse import quote"}),
     (no_sdk, {"daemon/upstreams/transports/http.py": "import mcpd, httpx2"}),
     (
         no_sdk,

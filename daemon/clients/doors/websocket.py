@@ -16,7 +16,14 @@ from trio_websocket import CloseReason
 
 from daemon import protocol
 from daemon.clients.doors.listening import PAUSE_SHARE
-from daemon.wire.websocket import GOING_AWAY, OUR_FAULT, POLICY, PacedConnection, WebSocketLink, WebSocketStream
+from daemon.wire.websocket_link import (
+    GOING_AWAY,
+    OUR_FAULT,
+    POLICY,
+    PacedConnection,
+    WebSocketLink,
+    WebSocketStream,
+)
 
 if TYPE_CHECKING:
     import socket

@@ -25,9 +25,9 @@ from daemon.errors import (
 )
 from daemon.kit.wording import closest
 from daemon.model import Kind
-from daemon.surfaces.base import AwaitListing, Forward
 from daemon.surfaces.describing import unlisted
 from daemon.surfaces.full import tool_in_words
+from daemon.surfaces.surface import AwaitListing, Forward
 from daemon.wire.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, read_error
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from daemon.clients.connection import ClientConnection
     from daemon.errors import CallError
     from daemon.model import ToolKey
-    from daemon.surfaces.base import Action, View
+    from daemon.surfaces.surface import Action, View
     from daemon.wire.envelope import Buffer
 
 

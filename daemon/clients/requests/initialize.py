@@ -17,10 +17,10 @@ from daemon.clients.waits import wait_known
 from daemon.protocol import HANDSHAKE_VERSIONS, IDENTITY, LIST_TTL_MS, MODERN_VERSION, SERVER_INFO_KEY, TASKS
 from daemon.safety.escape import legible
 from daemon.safety.legible import legible_json
-from daemon.surfaces.base import AwaitListing
 from daemon.surfaces.describing import may_list
 from daemon.surfaces.full import down_lines
 from daemon.surfaces.summing import server_lines
+from daemon.surfaces.surface import AwaitListing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from daemon.catalog.introduction import Introduction
     from daemon.clients.client import Selection
     from daemon.clients.connection import ClientConnection
-    from daemon.config.model import Profile
-    from daemon.surfaces.base import View
+    from daemon.config.config_model import Profile
+    from daemon.surfaces.surface import View
 
 
 TITLE = "mcpd, the init system for MCP servers"

@@ -26,8 +26,8 @@ from daemon.errors import (
     UpstreamUnavailable,
 )
 from daemon.model import Kind
-from daemon.surfaces.base import AwaitListing
 from daemon.surfaces.describing import unlisted
+from daemon.surfaces.surface import AwaitListing
 from daemon.wire import envelope
 from daemon.wire.requests import RemoteError
 

@@ -16,7 +16,7 @@ from daemon.clients.requests.forwarding import ForwardedRequest, begin, text_in
 from daemon.errors import CallError, UpstreamUnavailable
 from daemon.ports import OwnCall
 from daemon.protocol import TASK_RESULT
-from daemon.surfaces.base import Forward
+from daemon.surfaces.surface import Forward
 from daemon.wire import envelope
 from daemon.wire.envelope import INTERNAL_ERROR
 from daemon.wire.requests import AwaitedAnswer, RemoteError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from daemon.clients.audience import ClientTasks, Task
     from daemon.clients.connection import ClientConnection
     from daemon.clients.notifications import ConnectedClient
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
     from daemon.wire.envelope import Buffer
 
 

@@ -14,8 +14,8 @@ from daemon.clients.requests.tasks import call_as_task
 from daemon.clients.waits import wait_known
 from daemon.model import Kind
 from daemon.protocol import UNCACHED
-from daemon.surfaces.base import AwaitListing
 from daemon.surfaces.describing import unlisted
+from daemon.surfaces.surface import AwaitListing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

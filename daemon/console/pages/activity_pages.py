@@ -19,10 +19,10 @@ from daemon.console.page import (
 from daemon.counting.recent_calls import KEPT
 from daemon.errors import InvalidArguments
 from daemon.history.event import MAY_BE_BAD, Event, EventKind
-from daemon.history.wording import NAMED
+from daemon.history.event_words import NAMED
 from daemon.kit.wording import DAY
-from daemon.operators.calls import CallsParams, CancelParams, calls, cancel
-from daemon.operators.events import condensed, recent
+from daemon.operators.call_commands import CallsParams, CancelParams, calls, cancel
+from daemon.operators.event_commands import condensed, recent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,13 +23,20 @@ from daemon.console.page import (
 )
 from daemon.history.event import EventKind
 from daemon.kit.wording import counted
-from daemon.operators.calls import in_flight
-from daemon.operators.events import LOOKED_AT, for_people, recent
-from daemon.operators.login import LoginAnswerParams, LoginParams, LogoutParams, login, login_answer, logout
-from daemon.operators.logs import LogsParams, logs
+from daemon.operators.call_commands import in_flight
+from daemon.operators.event_commands import LOOKED_AT, for_people, recent
+from daemon.operators.log_commands import LogsParams, logs
+from daemon.operators.login_commands import (
+    LoginAnswerParams,
+    LoginParams,
+    LogoutParams,
+    login,
+    login_answer,
+    logout,
+)
 from daemon.operators.report_words import oddities
 from daemon.operators.server_changes import RefreshParams, RestartParams, refresh, restart
-from daemon.operators.status import failures
+from daemon.operators.status_commands import failures
 from daemon.operators.status_servers import next_try, server_status
 from daemon.operators.switch import SwitchParams, switch
 from daemon.processes.marks import memory_by_mark

@@ -27,7 +27,7 @@ from daemon.errors import InvalidArguments, McpdError, UnknownCategory
 from daemon.kit.wording import counted
 from daemon.operators.config_changes import LONGEST, DescribeParams, describe, described
 from daemon.operators.schema_words import arguments_of
-from daemon.operators.sessions import MAX_LISTED
+from daemon.operators.session_commands import MAX_LISTED
 from daemon.operators.switch import SwitchParams, switch
 from daemon.operators.tool_reports import SearchParams, ToolParams, search, tool
 from daemon.safety.escape import document

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from daemon.config.redaction import names_credential, secrets_of
 from daemon.documents import files
 from daemon.documents.files import DocumentError, unified_diff

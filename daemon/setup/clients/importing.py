@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from daemon.config.command_lines import completed, isolating, runners
-from daemon.config.model import WRITTEN, Share
+from daemon.config.config_model import WRITTEN, Share
 from daemon.config.names import slug
 from daemon.config.parse import parse
 from daemon.config.redaction import secrets_of
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from daemon.config.command_lines import Advice
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.config.translation import Note
     from daemon.documents.edited import EditedText
     from daemon.setup.clients.programs import ClientPlace, ClientProgram, Known, Machine

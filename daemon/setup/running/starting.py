@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import NoReturn
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
     from daemon.setup.running.systemctl import Systemctl
 
 

@@ -16,7 +16,7 @@ import trio
 from loguru import logger
 
 from daemon.catalog.definitions import fingerprint
-from daemon.config.model import StartMode
+from daemon.config.config_model import StartMode
 from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.errors import CallError, UpstreamUnavailable
 from daemon.ports import Holder
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.kit.mailbox import Watch
     from daemon.ports import CallToSend, Upstream
-    from daemon.upstreams.access import UpstreamAccess
     from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.keepalive import Keepalive
     from daemon.upstreams.server_actors import ServerActors
+    from daemon.upstreams.upstream_access import UpstreamAccess
     from daemon.wire.requests import Exchange
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from daemon.catalog.entry import ServerEntry
     from daemon.catalog.snapshot import Catalog
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.facts import Fact
     from daemon.model import Kind
 

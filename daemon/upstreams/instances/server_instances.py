@@ -11,7 +11,7 @@ import trio
 
 from daemon.catalog.loaded import is_anonymous
 from daemon.causes import Cause
-from daemon.config.model import WORKSPACE, Instance, Share, TransportType
+from daemon.config.config_model import WORKSPACE, Instance, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace, Overloaded, UpstreamUnavailable
 from daemon.facts import ServerStatus, StatusChanged
 from daemon.history.event import Event, EventKind
@@ -24,12 +24,12 @@ from daemon.upstreams.instances.own_lists import OwnLists
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.counting.measures import CallStats
     from daemon.facts import Fact
     from daemon.ports import Holder
-    from daemon.upstreams.access import LastUse, UpstreamAccess
     from daemon.upstreams.server_actors import ServerActors
+    from daemon.upstreams.upstream_access import LastUse, UpstreamAccess
 
 
 HOW_TO_NAME_ONE = (

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.upstreams.transports.opening import OpenContext
     from daemon.upstreams.transports.posting import Post
 

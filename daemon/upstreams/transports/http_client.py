@@ -24,7 +24,7 @@ from daemon.protocol import IDENTITY
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
 
 WRITE_SECONDS = 60.0
 """For a server to take the next piece of a request; it need not be fast, but a stopped one is noticed."""

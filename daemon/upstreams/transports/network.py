@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import trio
 
 from daemon.causes import Cause, of_errno, of_status
-from daemon.config.model import PORTS
+from daemon.config.config_model import PORTS
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, RunError
 from daemon.host.sockets import causes, reason
 

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from daemon.causes import Cause
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.errors import RunError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from daemon.authorization.logins import ServerLogins
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.ports import ConnectionEvents, UpstreamConnection
     from daemon.processes.children import Children
     from daemon.wire.outbox import Outbox

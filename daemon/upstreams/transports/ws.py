@@ -25,12 +25,12 @@ from daemon.upstreams.transports.network import connect, host_and_port, place_of
 from daemon.upstreams.transports.raw import UPSTREAM_QUEUE_BYTES, RawConnection
 from daemon.upstreams.transports.server_login import ServerLogin
 from daemon.wire.copying import plain_end
-from daemon.wire.websocket import NORMAL, PacedConnection, WebSocketLink, WebSocketStream
+from daemon.wire.websocket_link import NORMAL, PacedConnection, WebSocketLink, WebSocketStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.upstreams.transports.opening import OpenContext
 
 MAX_HEAD = 64 * 1024

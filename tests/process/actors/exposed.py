@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from daemon.actors.local_doors import RETRY_SECONDS, Exposition
-from daemon.config.model import Metrics
+from daemon.config.config_model import Metrics
 from daemon.host.notify import Readiness
 from daemon.kit.mailbox import Watch
 from daemon.wire.outbox import Outbox

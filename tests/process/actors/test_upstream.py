@@ -15,7 +15,7 @@ import trio
 from daemon.actors.upstream import UpstreamActor
 from daemon.causes import Cause
 from daemon.clients.audience import ConnectedClients
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from daemon.config.tuning import Timeouts
 from daemon.counting.measures import NOISE_CHARACTERS, STDERR_LINE
 from daemon.errors import Overloaded, UpstreamLost, UpstreamTimeout, UpstreamUnavailable

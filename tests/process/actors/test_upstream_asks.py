@@ -11,7 +11,7 @@ import trio.testing
 
 from daemon.actors.upstream import QUESTIONS_SECONDS
 from daemon.clients.notifications import ConnectedClient
-from daemon.config.model import Instance
+from daemon.config.config_model import Instance
 from daemon.states import ServerState
 from tests.faults.stage import Recorder, Stage, recording, scripted, stage
 from tests.waiting import PATIENCE
@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.wire.requests import PeerRequest
 
 ROOTS = b'{"roots":[]}'

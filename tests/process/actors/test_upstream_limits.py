@@ -10,7 +10,7 @@ import trio
 
 from daemon.actors.warden import Warden, too_much
 from daemon.causes import Cause, Reason
-from daemon.config.model import Server, TransportType
+from daemon.config.config_model import Server, TransportType
 from daemon.config.tuning import ServerLimits, Timeouts
 from daemon.errors import Overloaded, RequestTooLarge, UpstreamLost, UpstreamTimeout, UpstreamUnavailable
 from daemon.states import ServerState

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from daemon.authorization.login_runs import MAX_RUNNING, LoginRefused, LoginRuns
 from daemon.authorization.logins import DeviceCode, Done, Failed, FileLogins, Login, LoginPage, ServerLogins
-from daemon.authorization.running import MAX_RUNNING, LoginRefused, LoginRuns
-from daemon.config.model import OAuth, Server, TransportType
+from daemon.config.config_model import OAuth, Server, TransportType
 from daemon.processes.children import Children
 from tests.process.authorization import login_process
 

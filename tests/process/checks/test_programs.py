@@ -12,7 +12,7 @@ import pytest
 from daemon.checks.entries import command as check
 from daemon.checks.entries import packages
 from daemon.checks.findings import Level
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from tests.unit.checks.scenes import as_somebody_else, levels, only, process
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import pytest
 import trio
 import trio.testing
 
+from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
-from daemon.authorization.running import LoginRuns
 from daemon.causes import Cause
 from daemon.clients.client import LOCAL_USER, Principal
 from daemon.facts import ServerStatus
 from daemon.processes.children import Children
 from daemon.protocol import CAPABILITIES_KEY
 from daemon.states import ServerState
-from daemon.upstreams.access import unavailable
+from daemon.upstreams.upstream_access import unavailable
 from tests.fakes_upstream import MODERN, Stage, error_of
 from tests.process.authorization.login_process import URL
 from tests.process.authorization.test_running import PROGRAM, SECONDS

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator, Iterator
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
 
 
 @pytest.fixture

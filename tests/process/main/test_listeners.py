@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.clients.doors.http.binding import address_of
-from daemon.config.model import Config
+from daemon.config.config_model import Config
 from daemon.errors import CoreFailed
 from daemon.host.notify import stopping
 from daemon.main.listeners import opened_listeners

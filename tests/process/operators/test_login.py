@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 import trio.testing
 
+from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
-from daemon.authorization.running import LoginRuns
-from daemon.operators.login import DEVICE_CODE, LINK
+from daemon.operators.login_commands import DEVICE_CODE, LINK
 from daemon.processes.children import Children
 from tests.fakes_upstream import Stage
 from tests.process.authorization.test_running import PROGRAM, SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from daemon.config.model import Config, Summaries
+from daemon.config.config_model import Config, Summaries
 from daemon.errors import McpdError
 from daemon.summaries.endpoint import SummaryQuestions
 from tests.unit.summaries.endpoint_server import endpoint, well

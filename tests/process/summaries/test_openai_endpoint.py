@@ -12,7 +12,7 @@ import trio
 import trio.testing
 import trustme
 
-from daemon.config.model import Summaries
+from daemon.config.config_model import Summaries
 from daemon.summaries.endpoint import EndpointFault, Failing, open_endpoint
 from daemon.summaries.openai_endpoint import MAX_ANSWER, MAX_MODEL_NAME, MAX_MODELS
 from tests.unit.summaries.endpoint_server import (

@@ -13,7 +13,7 @@ from daemon.tree.running import DRAIN_SECONDS, drain
 
 if TYPE_CHECKING:
     from daemon.actors.session import Session
-    from daemon.upstreams.access import UpstreamAccess
+    from daemon.upstreams.upstream_access import UpstreamAccess
 
 
 @attrs.define

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from daemon.config.model import EraWish
+from daemon.config.config_model import EraWish
 from daemon.errors import UpstreamLost, UpstreamUnavailable
 from daemon.model import Era
 from daemon.safety.redact import Redactor
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
 
 TIMEOUTS = {"probe": PATIENCE}
 

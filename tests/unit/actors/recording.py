@@ -12,8 +12,8 @@ from daemon.actors.recorder import Recorder, Timing
 from daemon.actors.registry import Registry
 from daemon.catalog.loaded import Loaded, SessionRecord, Source
 from daemon.facts import ServerStatus, StatusChanged
-from daemon.state.access import Opener
 from daemon.state.health import Condition
+from daemon.state.store_access import Opener
 from tests.unit.catalog.samples import listed, servers, tool
 from tests.unit.config.reading import config_of
 from tests.unit.state.scripted_store import WHERE, Disk
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import ServerEntry
     from daemon.facts import Fact
     from daemon.history.journal import History
-    from daemon.state.access import Vouched
     from daemon.state.sql import Notifications
     from daemon.state.store import Store
+    from daemon.state.store_access import Vouched
     from daemon.states import ServerState
 
 START = 1_000_000.0

@@ -9,7 +9,7 @@ import trio
 from loguru import logger
 
 from daemon.actors.librarian import Librarian
-from daemon.config.model import Search
+from daemon.config.config_model import Search
 from daemon.search.index import Index
 from tests.fakes_upstream import Stage, tool
 

@@ -13,7 +13,7 @@ from daemon.catalog.loaded import Loaded
 from daemon.config.state_url import parse
 from daemon.facts import Switched
 from daemon.state.faults import StoreFault
-from daemon.state.listening import LOOK_SECONDS
+from daemon.state.listener import LOOK_SECONDS
 from daemon.state.store import Store, listen
 from tests.unit.actors.recording import Stage, begin, life, session, tools_of
 from tests.unit.state.postgres import postgres

@@ -11,9 +11,9 @@ import pytest
 
 from daemon.config.state_url import parse
 from daemon.facts import Switched
-from daemon.state.access import Vouched
 from daemon.state.faults import StoreCause
 from daemon.state.store import Store
+from daemon.state.store_access import Vouched
 from tests.unit.actors.recording import Stage, begin, life
 from tests.unit.state.places import SLACK
 from tests.unit.state.scripted_store import Disk

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from daemon.actors.registry import Registry
 from daemon.catalog.listing import read_definitions
-from daemon.config.model import Category, Config, Server, ToolSelection
+from daemon.config.config_model import Category, Config, Server, ToolSelection
 from daemon.facts import Configured, DefinitionsListed, ServerStatus, StatusChanged
 from daemon.kit.mailbox import ActorGone
 from daemon.model import Kind

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from daemon.actors.reloader import Reloader, in_words
-from daemon.config.model import Config
+from daemon.config.config_model import Config
 from daemon.config.parse import Plan
 from daemon.config.redaction import Redactors
 from daemon.errors import ConfigError, Fault

@@ -24,8 +24,8 @@ from daemon.protocol import (
     VERSION_KEY,
 )
 from daemon.states import ServerState
-from daemon.surfaces.base import Reply, Surface
 from daemon.surfaces.category import CategorySurface
+from daemon.surfaces.surface import Reply, Surface
 from daemon.wire.writing import STUCK_SECONDS
 from tests.fakes_upstream import MODERN, Client, Stage, described, error_of
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from daemon.catalog.offer import Offered
-    from daemon.surfaces.base import Action, View
+    from daemon.surfaces.surface import Action, View
 
 META_TOOLS = ["get-category-tools", "call-category-tool", "call-read-only-tool"]
 MEGABYTE = 1 << 20

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.clients.client import LOCAL_USER, Principal
-from daemon.operators.sessions import why
+from daemon.operators.session_commands import why
 from daemon.protocol import HELLO
 from daemon.states import ServerState
 from daemon.surfaces.table import SEARCHING_CLIENTS

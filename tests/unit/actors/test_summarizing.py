@@ -17,7 +17,7 @@ from tests.unit.config.reading import config_of
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from daemon.config.model import Summaries
+    from daemon.config.config_model import Summaries
 
 
 MODEL = {"baseUrl": "https://user:pass@models.example:8443/v1?k=secret", "model": "small"}

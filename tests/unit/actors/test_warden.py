@@ -13,7 +13,7 @@ from loguru import logger
 
 from daemon.actors.warden import LOOKS, WALK_SECONDS, Warden
 from daemon.causes import Cause, Reason
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from daemon.config.tuning import ServerLimits
 from daemon.processes.children import Children
 from daemon.processes.marks import memory_by_mark, memory_of

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from daemon.authorization.logins import FileLogins, ServerLogins, login_url
-from daemon.config.model import Server, TransportType
+from daemon.config.config_model import Server, TransportType
 
 
 def test_the_next_login_asks_for_what_is_granted_and_for_everything_wanted_since() -> None:

@@ -27,7 +27,7 @@ from daemon.bridge.stand_in import INSTRUCTIONS, STATUS
 from daemon.catalog.kinds import LISTS
 from daemon.clients.requests.initialize import capabilities, discover_result, initialize_result
 from daemon.clients.requests.tools import list_result
-from daemon.surfaces.base import ALWAYS_LOAD
+from daemon.surfaces.surface import ALWAYS_LOAD
 
 TROUBLE = "cannot reach the daemon at /run/x.sock"
 MODERN = {"_meta": {protocol.VERSION_KEY: protocol.MODERN_VERSION, protocol.CAPABILITIES_KEY: {}}}

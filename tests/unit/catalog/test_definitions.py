@@ -22,7 +22,7 @@ from daemon.catalog.definitions import (
     lacks_type,
     tools_digest,
 )
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from tests.unit.config.reading import config_of, server_of
 
 if TYPE_CHECKING:

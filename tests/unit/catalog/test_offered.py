@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daemon.catalog.offer import Offer, Offers
-from daemon.config.model import Profile
+from daemon.config.config_model import Profile
 from daemon.model import Kind
 from tests.unit.catalog.samples import (
     after,

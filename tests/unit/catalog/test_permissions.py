@@ -16,7 +16,7 @@ from daemon.catalog.permissions import (
     permission_of_name,
     pointless,
 )
-from daemon.config.model import Annotations, Permission, PermissionRule
+from daemon.config.config_model import Annotations, Permission, PermissionRule
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from daemon.catalog.naming import is_mcpd, mcpd_uri
 from daemon.catalog.offer import Offer
 from daemon.catalog.shown import locate
-from daemon.config.model import Profile
+from daemon.config.config_model import Profile
 from daemon.model import Kind
 from tests.unit.catalog.samples import (
     after,

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.checks.entries import LOCAL, endpoint, loopback, unix_path
 from daemon.checks.findings import Level
-from daemon.config.model import Server, TransportType
+from daemon.config.config_model import Server, TransportType
 from tests.unit.checks.scenes import levels, listening, only
 
 if TYPE_CHECKING:

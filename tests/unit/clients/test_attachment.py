@@ -18,7 +18,7 @@ from daemon.clients.client import Client
 from daemon.errors import ToolDisabled
 from daemon.facts import Configured, DefinitionsListed, NamesRecalled
 from daemon.model import GivenName, Kind
-from daemon.surfaces.base import Forward, Loading, Reply
+from daemon.surfaces.surface import Forward, Loading, Reply
 from tests.fakes_upstream import Stage, tool, tools_of
 
 if TYPE_CHECKING:

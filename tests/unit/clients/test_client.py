@@ -13,7 +13,7 @@ from tests.fakes_upstream import FakeUpstream
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
 
 PROFILES = {"default": {"surface": "load"}, "small": {"categories": ["alpha"], "surface": "search"}}
 

@@ -14,12 +14,12 @@ from msgspec import Raw
 
 from daemon.catalog.loaded import Loaded, SessionRecord, Source
 from daemon.clients.dispatch import MAX_RETURNS
-from daemon.config.model import Profile
+from daemon.config.config_model import Profile
 from daemon.facts import Configured, Switched
 from daemon.protocol import SESSION_KEY
 from daemon.states import ServerState
-from daemon.surfaces.base import Action, Forward, View
 from daemon.surfaces.full import FullSurface
+from daemon.surfaces.surface import Action, Forward, View
 from daemon.wire.link import LINES_PER_TURN
 from tests.fakes_upstream import Client, Stage, error_of, tool, tools_of
 

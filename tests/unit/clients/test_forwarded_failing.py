@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.clients.requests.forwarding import ForwardedRequest
 from daemon.errors import UnknownTool, UpstreamLost
-from daemon.surfaces.base import Action, Forward, View
+from daemon.surfaces.surface import Action, Forward, View
 from tests.unit.clients.asking import greeted, on_full_surface
 
 if TYPE_CHECKING:

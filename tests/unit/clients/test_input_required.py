@@ -21,7 +21,7 @@ from daemon.clients.input_required import (
     state_in,
 )
 from daemon.errors import UpstreamUnavailable
-from daemon.surfaces.base import Forward
+from daemon.surfaces.surface import Forward
 from daemon.wire.requests import PeerRequest
 from tests.unit.clients.inputs import ACCEPTED, QUESTION, ROOTS, SAMPLED, Told, raw
 

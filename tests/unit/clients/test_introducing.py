@@ -31,7 +31,7 @@ from tests.unit.surfaces.samples import view_of
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Selection
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
 
 
 def read(answer: bytes) -> dict[str, Any]:

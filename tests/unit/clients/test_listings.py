@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from daemon.config.listen import DEFAULT_PROFILE
 from daemon.model import Kind
 from daemon.states import ServerState
-from daemon.surfaces.base import View
+from daemon.surfaces.surface import View
 from tests.fakes_upstream import Stage
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tests.unit.clients.asking import called, greeted, on_full_surface
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
 
 
 def limited(server: int | None = None, profile: int | None = None) -> Config:

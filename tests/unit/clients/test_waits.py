@@ -18,7 +18,7 @@ from daemon.clients.waits import (
 )
 from daemon.kit.mailbox import Watch
 from daemon.search.index import Index
-from daemon.surfaces.base import AwaitListing
+from daemon.surfaces.surface import AwaitListing
 from tests.fakes_upstream import Stage
 
 if TYPE_CHECKING:

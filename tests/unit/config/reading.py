@@ -12,7 +12,7 @@ from daemon.surfaces.table import SURFACES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daemon.config.model import Config, Server
+    from daemon.config.config_model import Config, Server
 
 SOURCE = "mcpd.json"
 

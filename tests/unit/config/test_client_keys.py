@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from daemon.config import client_keys, listen, model
-from daemon.config.model import Config, OAuth, Server, TransportType
+from daemon.config import client_keys, config_model, listen
+from daemon.config.config_model import Config, OAuth, Server, TransportType
 from daemon.config.structure import keys
 from daemon.config.tuning import Timeouts
 
@@ -43,6 +43,6 @@ def test_each_key_is_explained_in_a_sentence(key: str) -> None:
 
 @pytest.mark.parametrize("name", client_keys.table().instead)
 def test_no_key_of_ours_is_listed_as_one_that_is_not_there(name: str) -> None:
-    cls = {**vars(listen), **vars(model)}[name]
+    cls = {**vars(listen), **vars(config_model)}[name]
     assert attrs.has(cls)
     assert not set(client_keys.table().instead[name]) & set(keys(cls))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.config.model import Config, Server
+from daemon.config.config_model import Config, Server
 from daemon.config.parse import APPLIED, FIXED, Plan, in_force, plan, same
 from tests.unit.config.reading import config_of
 

@@ -11,8 +11,8 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from daemon.checks.advice import oversights
+from daemon.config.config_model import Share
 from daemon.config.jsonc import decode
-from daemon.config.model import Share
 from daemon.config.names import read_reference
 from daemon.config.parse import load
 from daemon.config.schema import json_schema
@@ -21,7 +21,7 @@ from daemon.surfaces.table import SURFACES, chosen
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
 
 EXAMPLES = Path(__file__).parents[3] / "config"
 FILES = sorted(path for path in EXAMPLES.glob("*.json") if path.name != "mcpd.schema.json")

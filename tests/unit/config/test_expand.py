@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.config.config_model import WORKSPACE
 from daemon.config.expand import MAX_FILE, Sources, expand, expand_entry, read_file
-from daemon.config.model import WORKSPACE
 
 if TYPE_CHECKING:
     from daemon.errors import Fault

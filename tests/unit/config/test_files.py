@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from daemon.config import files
-from daemon.config.expand import MAX_FILE
-from daemon.config.files import (
+from daemon.config import config_files
+from daemon.config.config_files import (
     FOLDER,
     MAX_BYTES,
     MAX_FILES,
@@ -19,6 +18,7 @@ from daemon.config.files import (
     open_to_others,
     read_beside,
 )
+from daemon.config.expand import MAX_FILE
 from daemon.config.parse import load, load_with_notes
 from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
@@ -153,7 +153,7 @@ def test_a_group_may_write_if_it_is_our_own_or_the_owners(path: Path, monkeypatc
         assert message.startswith(f"group {FOREIGN} can write {path}")
         assert f"`chmod g-w {path}`" in message
         os.chown(path, FOREIGN, FOREIGN)
-        monkeypatch.setattr(files, "_UID_MAP", Path(os.devnull))
+        monkeypatch.setattr(config_files, "_UID_MAP", Path(os.devnull))
         load(path, {})
 
 
@@ -330,6 +330,6 @@ def test_root_obeys_no_other_users_configuration(path: Path, monkeypatch: pytest
         owned(STRANGER, what)
         assert f"user {STRANGER} owns {what}, and root obeys no other user's" in refused(path)
         assert f"`sudo -u '#{STRANGER}' …`" in refused(path)
-    monkeypatch.setattr(files, "_UID_MAP", path.with_name("uid_map"))
+    monkeypatch.setattr(config_files, "_UID_MAP", path.with_name("uid_map"))
     path.with_name("uid_map").write_text("0 1000 1\n")
     load(path, {})

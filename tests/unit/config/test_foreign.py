@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.config.model import Category, Server, ToolSelection
+from daemon.config.config_model import Category, Server, ToolSelection
 from daemon.config.structure import keys, unknown_key
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daemon.config.command_lines import Advice, advice, completed, known, known_servers
-from daemon.config.model import Share
+from daemon.config.config_model import Share
 from tests.unit.config.reading import server_of
 
 FILESYSTEM = "@modelcontextprotocol/server-filesystem"

@@ -15,7 +15,7 @@ from daemon.errors import ConfigError
 from daemon.surfaces.table import SURFACES
 
 if TYPE_CHECKING:
-    from daemon.config.model import Config
+    from daemon.config.config_model import Config
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.config.model import Config, Share, TransportType
+from daemon.config.config_model import Config, Share, TransportType
 from daemon.config.parse import CheckedConfig, load_with_notes
 from daemon.config.translation import normalized
 from daemon.errors import Fault

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config.model import LoginPlace, OAuth
+from daemon.config.config_model import LoginPlace, OAuth
 from daemon.config.redaction import secrets
 from tests.unit.config.reading import config_of, faults_in, server_of
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.config.config_model import Config, Override, Profile, TransportType
 from daemon.config.listen import Listen
-from daemon.config.model import Config, Override, Profile, TransportType
 from daemon.config.parse import load, load_with_notes, parse
 from daemon.errors import ConfigError
 from tests.unit.config.reading import config_of, faults_in, faults_in_text

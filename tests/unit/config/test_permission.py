@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config.model import Annotations, Permission, PermissionRule
+from daemon.config.config_model import Annotations, Permission, PermissionRule
 from tests.unit.config.reading import config_of, faults_in, with_server
 
 

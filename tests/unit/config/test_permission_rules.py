@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.catalog.permissions import fits
-from daemon.config.model import MAX_RULES, Annotations, Permission, PermissionRule
+from daemon.config.config_model import MAX_RULES, Annotations, Permission, PermissionRule
 from daemon.config.validate import covers, server_in, unknown_servers, unreachable
 from tests.unit.catalog.samples import tool
 from tests.unit.config.reading import faults_in

@@ -9,8 +9,8 @@ import attrs
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from daemon.config import client_keys, model, tuning
-from daemon.config.model import Config, Instance, Server
+from daemon.config import client_keys, config_model, tuning
+from daemon.config.config_model import Config, Instance, Server
 from daemon.config.schema import json_schema, render
 from daemon.config.structure import keys
 from daemon.config.tuning import OrText, Rule
@@ -22,7 +22,7 @@ SHIPPED = Path(__file__).parents[3] / "config" / "mcpd.schema.json"
 NOT_IN_FILES = {OrText, Rule, Config, Fault, Instance}
 CLASSES = [
     value
-    for module in (model, tuning)
+    for module in (config_model, tuning)
     for value in vars(module).values()
     if isinstance(value, type) and attrs.has(value) and value not in NOT_IN_FILES
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from tests.unit.config.reading import faults_in, server_of, with_server
 
 

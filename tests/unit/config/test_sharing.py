@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daemon.config.model import WORKSPACE, Server, Share, StartMode, as_written
+from daemon.config.config_model import WORKSPACE, Server, Share, StartMode, as_written
 from tests.unit.config.reading import faults_in, server_of, with_server
 
 UV: dict[str, Any] = {"command": "uvx"}

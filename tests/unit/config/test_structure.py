@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.config.model import (
+from daemon.config.config_model import (
     Annotations,
     Category,
     Permission,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.config import client_keys
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from daemon.config.structure import keys
 from daemon.config.translation import translated
 

@@ -1,6 +1,6 @@
 """The table of pages."""
 
-from daemon.console.table import ACTIONS, PAGES
+from daemon.console.page_table import ACTIONS, PAGES
 
 
 def test_no_two_pages_or_actions_have_the_same_address() -> None:

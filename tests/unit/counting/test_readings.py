@@ -12,10 +12,10 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.config.model import Config
+from daemon.config.config_model import Config
 from daemon.config.parse import parse
+from daemon.counting.prometheus import METRICS
 from daemon.counting.readings import OFF, RENDERING, Distribution, read
-from daemon.counting.rendering import METRICS
 from daemon.counting.tally import LATENCY_BOUNDS, MAX_SERVERS, OTHER
 from daemon.errors import InvalidArguments
 from daemon.kit.mailbox import Watch

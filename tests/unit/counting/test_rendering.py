@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from daemon.counting.prometheus import METRICS, MetricKind, render
 from daemon.counting.readings import read
-from daemon.counting.rendering import METRICS, MetricKind, render
 from daemon.counting.tally import LATENCY_BOUNDS, OTHER, Tally
 from tests.tallies import new_tally
 from tests.unit.counting.samples import eventful, exporter

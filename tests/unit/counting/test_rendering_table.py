@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from daemon import protocol
-from daemon.counting.rendering import METRICS, Metric, MetricKind
+from daemon.counting.prometheus import METRICS, Metric, MetricKind
 from daemon.counting.tally import (
     HTTP_REFUSALS,
     INVALIDATIONS,

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.causes import Cause
 from daemon.history.event import Event, EventKind
-from daemon.history.wording import phrase, sentence
+from daemon.history.event_words import phrase, sentence
 
 if TYPE_CHECKING:
     from daemon.history.event import Detail

@@ -13,10 +13,10 @@ import pytest
 import trio
 
 from daemon.actors.control import Control
+from daemon.authorization.login_runs import LoginRuns
 from daemon.authorization.logins import FileLogins, ServerLogins
-from daemon.authorization.running import LoginRuns
 from daemon.clients.context import SessionStatistics
-from daemon.config.model import Instance, Server
+from daemon.config.config_model import Instance, Server
 from daemon.config.redaction import Redactors
 from daemon.config.tuning import Restart
 from daemon.counting.measures import CallStats, Noise, StderrTail

@@ -14,7 +14,7 @@ from daemon.clients.client import Principal
 from daemon.clients.input_rounds import parked_calls
 from daemon.counting.recent_calls import RecentCall
 from daemon.errors import InvalidArguments, UnknownServer
-from daemon.operators.calls import CallsParams, WaitsFor, calls, in_flight
+from daemon.operators.call_commands import CallsParams, WaitsFor, calls, in_flight
 from daemon.operators.own_requests import OperatorCallParams, call
 from tests.unit.clients.inputs import ABLE, META, asks
 from tests.unit.operators.stage import OperatorStage, clients_of

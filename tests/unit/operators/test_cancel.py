@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from daemon.errors import InvalidArguments
-from daemon.operators.calls import CancelParams, cancel, in_flight
+from daemon.operators.call_commands import CancelParams, cancel, in_flight
 from daemon.operators.own_requests import OperatorCallParams, call
 from tests.fakes_upstream import error_of
 from tests.unit.clients.inputs import ACCEPTED, META, asks

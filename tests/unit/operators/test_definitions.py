@@ -11,7 +11,7 @@ import pytest
 from daemon.errors import UnknownServer
 from daemon.facts import Switched
 from daemon.model import Kind
-from daemon.operators.definitions import listed, problems, servers_of
+from daemon.operators.definition_commands import listed, problems, servers_of
 from daemon.states import ServerState
 from tests.fakes_upstream import Stage
 from tests.unit.operators.offering import offer

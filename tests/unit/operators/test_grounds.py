@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.operators.sessions import why
+from daemon.operators.session_commands import why
 from daemon.surfaces.table import ClientInfo, Grounds, SurfaceChoice, fitting
 
 

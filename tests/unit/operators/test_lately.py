@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from daemon.history.event import Event, EventKind
-from daemon.operators.status import LATELY_SECONDS, lately, summed
+from daemon.operators.status_commands import LATELY_SECONDS, lately, summed
 from tests.fakes_upstream import Stage
 from tests.unit.operators.stage import operator_context
 

@@ -1,7 +1,7 @@
 """Every status and every source of loaded tools has its words."""
 
 from daemon.catalog.loaded import LoadedStatus, Source
-from daemon.config.model import DEFAULT_SURFACE
+from daemon.config.config_model import DEFAULT_SURFACE
 from daemon.operators.report_words import ADVICE, NAMED, SOURCES, STATUSES, advice, switches
 
 

@@ -8,7 +8,7 @@ from daemon.errors import ResourceDisabled
 from daemon.facts import Switched
 from daemon.model import Kind
 from daemon.operators.base import Refused
-from daemon.operators.definitions import LocateParams, locate
+from daemon.operators.definition_commands import LocateParams, locate
 from tests.fakes_upstream import Stage
 from tests.unit.operators.offering import offer
 from tests.unit.operators.stage import operator_context

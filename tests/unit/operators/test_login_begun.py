@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daemon.authorization.login_runs import LoginRun
 from daemon.authorization.logins import DeviceCode, Failed, LoginPage, Wish
-from daemon.authorization.running import LoginRun
 from daemon.operators.base import Refused
-from daemon.operators.login import LoginParams, login
+from daemon.operators.login_commands import LoginParams, login
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import operator_context
 
 if TYPE_CHECKING:
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
 
 
 class OneLogin:

@@ -15,7 +15,7 @@ from daemon.catalog.loaded import Loaded, LoadedStatus, SessionRecord, Source, V
 from daemon.clients.context import SessionStatistics
 from daemon.errors import CallError, InvalidArguments, McpdError
 from daemon.facts import Configured, Switched
-from daemon.operators.sessions import (
+from daemon.operators.session_commands import (
     MAX_LISTED,
     SessionsParams,
     session_report,

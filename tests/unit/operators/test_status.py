@@ -17,14 +17,14 @@ from daemon.history.journal import History
 from daemon.kit.mailbox import Watch
 from daemon.model import Era, Kind, Summary
 from daemon.operators.base import DaemonFacts
-from daemon.operators.status import status_with
+from daemon.operators.status_commands import status_with
 from daemon.operators.status_servers import STDERR_SHOWN
 from daemon.safety.redact import Redactor
 from daemon.state.faults import StoreCause
 from daemon.state.health import Condition, Persistence
 from daemon.states import ServerState
-from daemon.surfaces.base import View
 from daemon.surfaces.full import FullSurface
+from daemon.surfaces.surface import View
 from daemon.surfaces.table import SURFACES
 from daemon.upstreams.handshake import Greeting
 from daemon.upstreams.list_reader import EMPTY

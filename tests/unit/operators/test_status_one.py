@@ -9,7 +9,7 @@ import pytest
 from daemon.config.redaction import Redactors
 from daemon.errors import UnknownServer
 from daemon.history.event import Event, EventKind
-from daemon.operators.status import EVENTS, status_of_one
+from daemon.operators.status_commands import EVENTS, status_of_one
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import FakeServer, OperatorStage, operator_context

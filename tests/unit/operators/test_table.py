@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from daemon.operators.table import COMMANDS
+from daemon.operators.command_table import COMMANDS
 
 
 def test_every_command_is_found_by_its_own_name() -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daemon.clients.doors.http.tokens import Tokens
+from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.redaction import Redactors
 from daemon.errors import InvalidArguments, McpdError
 from daemon.host.tokens import TokenFile
 from daemon.operators.base import Refused
-from daemon.operators.tokens import TokenParams, tokens
+from daemon.operators.token_commands import TokenParams, tokens
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import operator_context

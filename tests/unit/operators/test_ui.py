@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from daemon.operators.base import Refused
-from daemon.operators.tokens import UiParams, ui
+from daemon.operators.token_commands import UiParams, ui
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 from tests.unit.operators.stage import operator_context

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from daemon.state.access import Broadcast, Opener, StoreAccess
 from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.store_access import Broadcast, Opener, StoreAccess
 from tests.unit.state.scripted_store import WHERE, Disk
 from tests.waiting import until
 

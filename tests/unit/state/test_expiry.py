@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.catalog.loaded import anonymous_key
-from daemon.state.access import Opener, StoreAccess
 from daemon.state.recalling import (
     ANONYMOUS_SECONDS,
     CLOCK_JUMP,
@@ -19,6 +18,7 @@ from daemon.state.recalling import (
 )
 from daemon.state.session_notes import SessionNotes
 from daemon.state.sql import FORGOTTEN_AT_ONCE
+from daemon.state.store_access import Opener, StoreAccess
 from tests.unit.actors.recording import START, session
 from tests.unit.state.scripted_store import WHERE, Disk
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import trio
 import trio.testing
 
-from daemon.state.access import Opener, StoreAccess
 from daemon.state.faults import StoreCause
-from daemon.state.listening import BACKOFF_CAP, BACKOFF_SECONDS, DEAF_SECONDS, PROOF_SECONDS, Listening
+from daemon.state.listener import BACKOFF_CAP, BACKOFF_SECONDS, DEAF_SECONDS, PROOF_SECONDS, Listening
 from daemon.state.sql import Told
+from daemon.state.store_access import Opener, StoreAccess
 from tests.unit.state.scripted_store import WHERE, Disk, calm, fault
 from tests.waiting import until
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.config.state_url import parse
-from daemon.state.access import Opener, Vouched, opener_of
 from daemon.state.faults import StoreCause, StoreFault
+from daemon.state.store_access import Opener, Vouched, opener_of
 from tests.unit.state.scripted_store import WHERE, Disk, fault
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon.state.store import migrate
-from daemon.state.writing import StampedRows
+from daemon.state.writer import StampedRows
 from tests.unit.state.places import database_of
 
 if TYPE_CHECKING:

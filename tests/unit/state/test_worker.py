@@ -7,7 +7,7 @@ import threading
 import pytest
 import trio
 
-from daemon.state.access import Job, Worker
+from daemon.state.store_access import Job, Worker
 from tests.waiting import PATIENCE, until
 
 

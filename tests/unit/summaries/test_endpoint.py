@@ -8,7 +8,7 @@ import sys
 import attrs
 import pytest
 
-from daemon.config.model import Summaries
+from daemon.config.config_model import Summaries
 from daemon.summaries.endpoint import (
     CLIENT,
     INSTALL,

@@ -10,7 +10,7 @@ import pytest
 from daemon.catalog.loaded import Loaded
 from daemon.catalog.offer import Offers
 from daemon.search.index import Index
-from daemon.surfaces.base import Means, Reply, View
+from daemon.surfaces.surface import Means, Reply, View
 from daemon.surfaces.wrapped import Checker
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.errors import CallError
     from daemon.model import ToolKey
-    from daemon.surfaces.base import Action, Surface
+    from daemon.surfaces.surface import Action, Surface
 
 NOW = 2000.0
 

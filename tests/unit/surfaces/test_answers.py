@@ -39,7 +39,7 @@ from tests.unit.surfaces.samples import act, answer, text_of, view_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
 
 
 class Shape(msgspec.Struct, forbid_unknown_fields=True):

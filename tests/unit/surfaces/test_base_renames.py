@@ -10,15 +10,15 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedStatus, Source, Verdict
 from daemon.errors import ToolChanged, ToolNotLoaded, UnknownTool
-from daemon.surfaces.base import Forward, Loading, Reply, is_as_shown, renamed
 from daemon.surfaces.load import LoadSurface
+from daemon.surfaces.surface import Forward, Loading, Reply, is_as_shown, renamed
 from tests.unit.catalog.samples import after, catalog_of, listed, tool
 from tests.unit.surfaces.samples import act, answer, refused, view_of
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.model import Tool
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
 
 SURFACE = LoadSurface()
 CONFIG: dict[str, Any] = {

@@ -10,8 +10,8 @@ import pytest
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownCategory, UnknownTool
 from daemon.kit.wording import BYTES_PER_TOKEN
 from daemon.states import ServerState
-from daemon.surfaces.base import AwaitListing, Forward
 from daemon.surfaces.browse import MAX_NAMES, BrowseSurface
+from daemon.surfaces.surface import AwaitListing, Forward
 from daemon.surfaces.table import SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of

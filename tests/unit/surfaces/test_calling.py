@@ -9,8 +9,8 @@ import pytest
 
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.states import ServerState
-from daemon.surfaces.base import AwaitListing
 from daemon.surfaces.calling import find, public_name, refuse_meta_tool
+from daemon.surfaces.surface import AwaitListing
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.surfaces.samples import view_of
 

@@ -18,8 +18,8 @@ from daemon.errors import (
 )
 from daemon.states import ServerState
 from daemon.surfaces.answers import MAX_LINE, MAX_LINES
-from daemon.surfaces.base import Action, AwaitListing, Forward, Reply, View
 from daemon.surfaces.category import CALL, GET, CategorySurface
+from daemon.surfaces.surface import Action, AwaitListing, Forward, Reply, View
 from tests.unit.catalog.samples import after, catalog_of, failed, known, listed, servers, status, tool
 from tests.unit.surfaces.samples import INDEX_CHARACTERS, NOW, view_of
 

@@ -29,7 +29,7 @@ from tests.unit.surfaces.samples import view_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
 
 RECORDED: dict[str, dict[str, str]] = json.loads(
     (Path(__file__).parent / "recorded_tools.json").read_text(encoding="utf-8")

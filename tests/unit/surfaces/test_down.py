@@ -10,8 +10,8 @@ import pytest
 
 from daemon.causes import Cause, Remedy
 from daemon.states import ServerState
-from daemon.surfaces.base import Forward, Reply
 from daemon.surfaces.full import LINES_CHARACTERS, STATUS, FullSurface, ItselfSurface
+from daemon.surfaces.surface import Forward, Reply
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.surfaces.samples import act, listed_names, view_of
 

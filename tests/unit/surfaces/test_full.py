@@ -8,8 +8,8 @@ import pytest
 
 from daemon.errors import ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.states import ServerState
-from daemon.surfaces.base import AwaitListing, Forward
 from daemon.surfaces.full import FullSurface
+from daemon.surfaces.surface import AwaitListing, Forward
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, listed_names, refused, view_of
 

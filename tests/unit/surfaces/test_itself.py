@@ -10,15 +10,15 @@ import pytest
 from daemon.errors import ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
 from daemon.facts import Switched
 from daemon.states import ServerState
-from daemon.surfaces.base import AwaitListing, Forward
 from daemon.surfaces.full import STATUS, ItselfSurface
+from daemon.surfaces.surface import AwaitListing, Forward
 from daemon.surfaces.table import ITSELF, META_TOOLS, SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, listed_names, refused, view_of
 
 if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
-    from daemon.surfaces.base import View
+    from daemon.surfaces.surface import View
 
 SURFACE = ItselfSurface()
 ODD = tool("b", "odd name", description="its own words", title="t", _meta={"x": [1.0]})

@@ -10,8 +10,8 @@ import pytest
 from daemon.catalog.loaded import Loaded, Source
 from daemon.errors import InvalidArguments, ToolDisabled, ToolNotLoaded, UnknownServer, UnknownTool
 from daemon.states import ServerState
-from daemon.surfaces.base import AwaitListing, Forward, Loading, Reply
 from daemon.surfaces.load import MAX_NAMES, MAX_TOOL_LINES, LoadSurface
+from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, view_of
 

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from daemon.errors import InvalidArguments, ToolChanged, ToolDisabled, UnknownTool, UpstreamUnavailable
-from daemon.surfaces.base import AwaitListing, Forward
+from daemon.surfaces.surface import AwaitListing, Forward
 from daemon.surfaces.table import META_TOOLS, READING, SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, listed_names, refused, view_of

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.errors import InvalidArguments, UnknownResource
 from daemon.surfaces.additions import READ, as_tool_result
-from daemon.surfaces.base import Forward
+from daemon.surfaces.surface import Forward
 from daemon.surfaces.table import META_TOOLS, READING, SURFACES
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status
 from tests.unit.surfaces.samples import act, listed_names, refused, view_of

@@ -10,8 +10,8 @@ import pytest
 from daemon.catalog.loaded import Loaded, Source
 from daemon.errors import InvalidArguments, ToolDisabled, UnknownCategory, UnknownTool
 from daemon.states import ServerState
-from daemon.surfaces.base import AwaitListing, Forward, Loading, Reply, View
 from daemon.surfaces.search import CATEGORY_CHARACTERS, MAX_RESULTS, SearchSurface
+from daemon.surfaces.surface import AwaitListing, Forward, Loading, Reply, View
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool
 from tests.unit.surfaces.samples import act, answer, listed_names, refused, text_of, view_of
 

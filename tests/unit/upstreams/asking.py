@@ -27,12 +27,12 @@ from daemon.actors.session import Session
 from daemon.errors import ConnectionLost, RunError
 from daemon.protocol import LIST_ROOTS
 from daemon.safety.redact import Redactor
-from daemon.upstreams.access import UpstreamAccess
-from daemon.upstreams.admission import Admission, keep_expiring
 from daemon.upstreams.attribution import Apart
+from daemon.upstreams.call_admission import Admission, keep_expiring
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.server_lists import ServerLists
 from daemon.upstreams.transports.raw import RawConnection
+from daemon.upstreams.upstream_access import UpstreamAccess
 from tests.fakes_upstream import Stage
 from tests.unit.config.reading import config_of
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from daemon.causes import Reason
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Receiver
 

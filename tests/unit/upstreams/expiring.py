@@ -8,9 +8,9 @@ import msgspec
 import trio
 import trio.testing
 
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from daemon.config.tuning import Timeouts
-from daemon.upstreams.admission import Admission, keep_expiring
+from daemon.upstreams.call_admission import Admission, keep_expiring
 from daemon.upstreams.transports.raw import RawConnection
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call

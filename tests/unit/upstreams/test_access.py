@@ -14,7 +14,7 @@ from daemon.causes import Cause, Remedy
 from daemon.config.tuning import Timeouts
 from daemon.facts import ServerStatus
 from daemon.states import ServerState
-from daemon.upstreams.access import LINE_SECONDS, Waking, outlook, unavailable
+from daemon.upstreams.upstream_access import LINE_SECONDS, Waking, outlook, unavailable
 from tests.plays import (
     BACKOFF,
     DORMANT,

@@ -14,7 +14,7 @@ from daemon.config.tuning import ServerLimits
 from daemon.errors import CallError, Overloaded, RequestTooLarge, UpstreamLost, UpstreamUnavailable
 from daemon.ports import CallToSend, OwnCall
 from daemon.protocol import ASKED_OF_CLIENTS, CLIENT_CAPABILITIES
-from daemon.upstreams.admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
+from daemon.upstreams.call_admission import RETRY_LEAST, RETRY_MOST, RETRY_UNKNOWN, Admission
 from daemon.wire.requests import GivenUp
 
 if TYPE_CHECKING:

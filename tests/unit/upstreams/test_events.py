@@ -9,15 +9,15 @@ import pytest
 from msgspec import Raw
 
 from daemon.causes import Cause
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from daemon.errors import ProtocolFault
 from daemon.kit.mailbox import Watch
 from daemon.model import Kind, StandingWishes
 from daemon.safety.redact import Redactor
-from daemon.upstreams.access import UpstreamAccess
-from daemon.upstreams.admission import Admission
+from daemon.upstreams.call_admission import Admission
 from daemon.upstreams.events import ServerEvents
 from daemon.upstreams.server_lists import ServerLists
+from daemon.upstreams.upstream_access import UpstreamAccess
 from daemon.wire.outbox import Outbox
 from tests.fakes_upstream import tool_call
 from tests.unit.clients.asking import question

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from daemon.config.model import Instance, Server, Share, TransportType
+from daemon.config.config_model import Instance, Server, Share, TransportType
 from daemon.counting.measures import CallStats
-from daemon.upstreams.access import INSTANCE_IDLE, idle_seconds, last_use_of
+from daemon.upstreams.upstream_access import INSTANCE_IDLE, idle_seconds, last_use_of
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

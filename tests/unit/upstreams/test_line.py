@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from daemon.upstreams.admission import InLine, Line
 from daemon.upstreams.attribution import Admitted
+from daemon.upstreams.call_admission import InLine, Line
 from tests.unit.upstreams.test_admission import call
 from tests.unit.upstreams.test_admission_apart import CallerOf
 

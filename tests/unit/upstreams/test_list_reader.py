@@ -10,7 +10,7 @@ import pytest
 from loguru import logger
 
 from daemon.causes import HEALTHY, Cause, Reason
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from daemon.config.redaction import doubtful, secrets
 from daemon.facts import DefinitionsListed
 from daemon.model import Kind, Tool

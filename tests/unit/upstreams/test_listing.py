@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from daemon.causes import HEALTHY, Reason
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from daemon.config.tuning import Timeouts
 from daemon.errors import UpstreamUnavailable
 from daemon.facts import DefinitionsListed

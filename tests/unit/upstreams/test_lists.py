@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from daemon.catalog.kinds import LISTS
-from daemon.config.model import Server
+from daemon.config.config_model import Server
 from daemon.config.tuning import Timeouts
 from daemon.errors import NeedsAuth, UpstreamLost
 from daemon.facts import DefinitionsListed

@@ -26,9 +26,9 @@ from wsproto.events import (
 
 from daemon.causes import Cause
 from daemon.errors import ConnectionLost, ProtocolFault
-from daemon.wire import websocket
+from daemon.wire import websocket_link
 from daemon.wire.outbox import OUT, Outbox
-from daemon.wire.websocket import (
+from daemon.wire.websocket_link import (
     GOODBYE_SECONDS,
     PacedConnection,
     WebSocketLink,
@@ -311,7 +311,7 @@ async def test_what_breaks_the_protocol_is_told_so(said: bytes, code: int, why: 
 
 
 async def test_fragments_without_an_end_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websocket, "MAX_PIECES", 1000)
+    monkeypatch.setattr(websocket_link, "MAX_PIECES", 1000)
     async with pair() as both:
         piece = TextMessage(data="", message_finished=False)
         await both.say(*[piece] * 1000)
@@ -333,7 +333,7 @@ async def test_fragments_without_an_end_are_not_kept_for_ever(monkeypatch: pytes
 async def test_frames_that_are_no_messages_have_turns_among_those_of_other_guests(
     event: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(websocket_link, "TURN_SECONDS", 0.0)
     turns = 0
 
     def on_ready(_ready: int) -> None:

@@ -19,8 +19,8 @@ from loguru import logger
 
 from daemon.clients.doors.http.asgi import is_own_page
 from daemon.clients.doors.http.exchange import Refusal
+from daemon.config.config_model import PORTS
 from daemon.config.listen import DEFAULT_PROFILE, is_loopback, numeric, split_authority
-from daemon.config.model import PORTS
 from daemon.kit.wording import quoted
 from daemon.safety.escape import visible
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from daemon.clients.client import Principal
     from daemon.clients.doors.http.reading import Head
-    from daemon.clients.doors.http.tokens import Tokens
+    from daemon.clients.doors.http.valid_tokens import Tokens
     from daemon.config.listen import HttpListen
 
 

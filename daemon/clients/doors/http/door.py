@@ -13,7 +13,7 @@ from daemon.clients.client import fault_of_choice
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.binding import LOOPBACK, address_of
 from daemon.clients.doors.http.server import HttpOffer, HttpServer
-from daemon.clients.doors.http.tokens import Tokens
+from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.clients.doors.tls import renew
 from daemon.config.listen import HttpListen, is_loopback
 from daemon.host.tokens import TokenFile
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from daemon.catalog.snapshot import Catalog
     from daemon.clients.client import Principal
     from daemon.clients.doors.http.asgi import WebApplication
-    from daemon.clients.doors.http.sessions import Place
+    from daemon.clients.doors.http.http_sessions import Place
     from daemon.config.redaction import Redactors
     from daemon.host.notify import Readiness
     from daemon.kit.mailbox import Watch

@@ -19,8 +19,8 @@ from loguru import logger
 
 from daemon.clients.doors.http.asgi import BODY_BYTES, AsgiRequest, is_console, is_own_page
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.exchange import PLAIN, Refusal, require_loopback
+from daemon.clients.doors.http.http_connection import HttpConnection
 from daemon.clients.doors.listening import Listener, Strangers
 from daemon.config.listen import numeric, split_authority
 from daemon.errors import CallError, leaf

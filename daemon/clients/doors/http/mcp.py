@@ -22,6 +22,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from daemon import protocol
 from daemon.catalog.definitions import MARK, marked_headers, marks_in
 from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.http_sessions import HttpSession, HttpSessions, Place, RequestNames
 from daemon.clients.doors.http.replies import (
     JSON,
     STATUSES,
@@ -30,7 +31,6 @@ from daemon.clients.doors.http.replies import (
     ResumableReply,
     UnknownEvent,
 )
-from daemon.clients.doors.http.sessions import HttpSession, HttpSessions, Place, RequestNames
 from daemon.clients.sessions import fault_of_key
 from daemon.wire import envelope
 from daemon.wire.envelope import BadMessage, Envelope

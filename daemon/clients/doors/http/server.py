@@ -19,13 +19,13 @@ from loguru import logger
 from daemon import protocol
 from daemon.clients.doors.http.asgi import AsgiRequest, is_console
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.connection import HttpConnection
 from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.http_connection import HttpConnection
+from daemon.clients.doors.http.http_sessions import Place, RequestNames
 from daemon.clients.doors.http.local import PATH as METRICS
 from daemon.clients.doors.http.local import answer, health, is_probe, require_all_profiles, require_get
 from daemon.clients.doors.http.mcp import McpEndpoint, named_in
 from daemon.clients.doors.http.reading import options
-from daemon.clients.doors.http.sessions import Place, RequestNames
 from daemon.clients.doors.listening import PAUSE_SHARE, Listener, Strangers
 from daemon.config.validate import SERVERS_FOLLOW
 from daemon.errors import leaf

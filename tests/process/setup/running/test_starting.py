@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from daemon.config.model import Config
+from daemon.config.config_model import Config
 from daemon.errors import ConfigError, Fault
 from daemon.host import paths
 from daemon.setup.running.starting import EX_CONFIG, NotForWindow, NotStarted, StartRequest, start

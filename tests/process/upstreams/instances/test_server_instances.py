@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from daemon.upstreams.access import UpstreamAccess
+    from daemon.upstreams.upstream_access import UpstreamAccess
     from tests.fakes_upstream import Client
 
 OWN: dict[str, Any] = {**scripted(tools=["pid", "echo", "sleep", "act"]), "share": "session", "start": "lazy"}

@@ -10,7 +10,7 @@ import attrs
 import httpx2
 import trio
 
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.upstreams.transports.http import HttpLink
 from daemon.upstreams.transports.posting import PostConnection
 from daemon.upstreams.transports.server_login import ServerLogin

@@ -18,11 +18,11 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed
 
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.config.tuning import ServerLimits
 from daemon.model import Era
-from daemon.upstreams.admission import Admission
 from daemon.upstreams.attribution import Apart
+from daemon.upstreams.call_admission import Admission
 from tests.fakes_upstream import tool_call
 from tests.process.upstreams.transports import test_sse, test_ws
 from tests.unit.upstreams.transports import test_unix

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.errors import Busy, ConnectionLost, UpstreamUnavailable
 from tests.unit.upstreams.transports.serving import Request, connected, context_for, reply, scripted
 

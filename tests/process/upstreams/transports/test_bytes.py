@@ -17,7 +17,7 @@ import trio
 from msgspec import Raw, Struct
 from trio_websocket import ConnectionClosed, WebSocketConnection, WebSocketRequest
 
-from daemon.config.model import Server, TransportType
+from daemon.config.config_model import Server, TransportType
 from daemon.model import Era
 from daemon.processes.children import Children
 from daemon.upstreams.transports.opening import OpenContext

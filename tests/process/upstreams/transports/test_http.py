@@ -13,7 +13,7 @@ import trio
 import trustme
 
 from daemon.causes import Cause
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.errors import (
     CannotStart,
     ConnectionLost,

@@ -10,7 +10,7 @@ import sys
 import attrs
 import pytest
 
-from daemon.config.model import Server, TransportType
+from daemon.config.config_model import Server, TransportType
 from daemon.processes.children import Children
 from daemon.upstreams.transports.opening import MODULES, OpenContext, connector
 from daemon.wire.outbox import Outbox

@@ -14,7 +14,7 @@ import trio
 
 from daemon.authorization.logins import FileLogins, Login, ServerLogins
 from daemon.causes import Cause
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.config.redaction import Redactors
 from daemon.errors import ConnectionLost, NeedsAuth, UpstreamUnavailable
 from daemon.model import Era

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from daemon.causes import Cause
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.errors import (
     Busy,
     CannotStart,

@@ -19,7 +19,7 @@ from wsproto.events import AcceptConnection, TextMessage
 
 from daemon.authorization.logins import FileLogins, Login, ServerLogins
 from daemon.causes import Cause
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, NeedsAuth, UpstreamLost
 from daemon.model import Era
 from tests.unit.upstreams.transports.serving import Client, connected, context_for, reply, scripted

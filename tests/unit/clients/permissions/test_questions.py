@@ -16,7 +16,7 @@ from tests.unit.catalog.samples import tool
 from tests.unit.config.reading import config_of
 
 if TYPE_CHECKING:
-    from daemon.config.model import Profile
+    from daemon.config.config_model import Profile
     from daemon.model import Tool
 
 WRITE = tool("fs", "write")

@@ -11,7 +11,7 @@ from daemon.console.pages.activity_pages import CHANGES, EVENTS_PAGE, EVENTS_SHO
 from daemon.console.rendering import Rendering
 from daemon.errors import InvalidArguments
 from daemon.history.event import Event, EventKind
-from daemon.history.wording import phrase
+from daemon.history.event_words import phrase
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import operator_context

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.authorization.login_runs import LoginRun
 from daemon.authorization.logins import DeviceCode, LoginPage, Wish
-from daemon.authorization.running import LoginRun
 from daemon.console.pages.server_pages import SERVER
 from daemon.errors import UnknownServer
 from daemon.history.event import Event, EventKind

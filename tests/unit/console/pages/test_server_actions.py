@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.authorization.running import LoginRefused
+from daemon.authorization.login_runs import LoginRefused
 from daemon.console.pages.server_pages import SERVER_ACTIONS
 from daemon.errors import InvalidArguments, UnknownServer
 from daemon.operators.base import Refused

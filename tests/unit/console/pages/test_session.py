@@ -9,7 +9,7 @@ import pytest
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
 from daemon.clients.grants import Grants
-from daemon.console.pages.sessions import SESSION_ACTIONS, SESSION_PAGE
+from daemon.console.pages.session_pages import SESSION_ACTIONS, SESSION_PAGE
 from daemon.errors import InvalidArguments
 from tests.fakes_upstream import Stage
 from tests.unit.console.pages.drawing import drawn, values_of, viewer_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from daemon.catalog.loaded import Loaded, LoadedTool, SessionRecord, Source
-from daemon.console.pages.sessions import SESSIONS_PAGE
+from daemon.console.pages.session_pages import SESSIONS_PAGE
 from tests.unit.console.pages.drawing import HOSTILE, drawn, values_of, viewer_of
 from tests.unit.operators.stage import SESSION, FakeArchive, FakeSession, OperatorStage, clients_of
 

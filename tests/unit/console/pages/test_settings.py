@@ -12,8 +12,8 @@ import trio
 from daemon.checks.advice import warnings
 from daemon.cli.local_commands import CHECK
 from daemon.config.parse import Plan, load, load_with_notes
-from daemon.console.pages import settings
-from daemon.console.pages.settings import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE, _idle
+from daemon.console.pages import settings_pages
+from daemon.console.pages.settings_pages import MAX_WORD, SETTINGS_ACTIONS, SETTINGS_PAGE, _idle
 from daemon.errors import InvalidArguments, McpdError
 from daemon.operators.report_words import RISKS
 from tests.fakes_upstream import Stage
@@ -231,7 +231,7 @@ async def test_a_file_is_read_again_only_when_it_has_changed(
         read.append(args)
         return load_with_notes(*args)
 
-    monkeypatch.setattr(settings, "load_with_notes", counted)
+    monkeypatch.setattr(settings_pages, "load_with_notes", counted)
     for _ in range(3):
         await drawn(SETTINGS_PAGE, viewer_of(context))
     assert len(read) == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.errors import CallError, InvalidArguments
-from daemon.surfaces.base import MAX_REMEMBERED, AwaitListing, Forward, View
+from daemon.surfaces.surface import MAX_REMEMBERED, AwaitListing, Forward, View
 from daemon.surfaces.table import SURFACES
 from daemon.surfaces.wrapped import Wrapper
 from tests.unit.catalog.samples import after, catalog_of, listed, servers, status, tool

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daemon.catalog.loaded import anonymous_key
-from daemon.config.model import WORKSPACE, Server, Share, TransportType
+from daemon.config.config_model import WORKSPACE, Server, Share, TransportType
 from daemon.errors import NoSession, NoWorkspace
 from daemon.ports import Holder
 from daemon.upstreams.instances.server_instances import configured, key_of, label_of, told_session

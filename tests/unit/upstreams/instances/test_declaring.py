@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from daemon.config.model import Instance, Server, TransportType
+from daemon.config.config_model import Instance, Server, TransportType
 from daemon.protocol import CLIENT_CAPABILITIES
 from daemon.upstreams.instances.own_lists import ROOTS, capabilities_of, roots_of
 

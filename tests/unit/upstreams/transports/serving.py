@@ -16,7 +16,7 @@ from mcp.server.lowlevel import Server as SdkServer
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
-from daemon.config.model import Server, TransportType
+from daemon.config.config_model import Server, TransportType
 from daemon.config.tuning import ServerLimits, Timeouts
 from daemon.model import Era, Kind
 from daemon.processes.children import Children

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from daemon.causes import Cause
-from daemon.config.model import TransportType
+from daemon.config.config_model import TransportType
 from daemon.errors import CannotStart, ConnectionLost, UpstreamLost
 from daemon.model import Era
 from daemon.upstreams.transports.unix import socket_path

@@ -15,8 +15,8 @@ from daemon.catalog.offer import Offers
 from daemon.clients.doors.http.binding import bind_http
 from daemon.clients.doors.http.door import HttpDoor, HttpNeeds
 from daemon.clients.doors.tls import tls_context
+from daemon.config.config_model import Config
 from daemon.config.listen import HttpListen, Listen, Tls
-from daemon.config.model import Config
 from daemon.config.redaction import Redactors
 from daemon.host.notify import Readiness
 from daemon.wire.outbox import Outbox

@@ -15,7 +15,7 @@ import trio.testing
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.binding import bind_http
 from daemon.clients.doors.http.server import MAX_STRANGERS, HttpOffer, HttpServer
-from daemon.clients.doors.http.tokens import Tokens
+from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.clients.doors.listening import Front
 from daemon.config.listen import AccessToken, HttpListen
 from daemon.config.redaction import Redactors

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.connection import LINGER_SECONDS, HttpConnection
+from daemon.clients.doors.http.http_connection import LINGER_SECONDS, HttpConnection
 from daemon.wire.outbox import Outbox
 from daemon.wire.writing import STUCK_SECONDS
 

@@ -10,7 +10,7 @@ import attrs
 
 from daemon.clients.doors.http.admission import HttpAdmission
 from daemon.clients.doors.http.reading import Head
-from daemon.clients.doors.http.tokens import Tokens
+from daemon.clients.doors.http.valid_tokens import Tokens
 from daemon.config.listen import AccessToken, HttpListen
 from daemon.config.redaction import Redactors
 from daemon.host.tokens import TokenFile

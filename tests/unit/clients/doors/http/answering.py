@@ -13,8 +13,8 @@ import trio.testing
 
 from daemon.clients.client import Principal
 from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.http_sessions import Place
 from daemon.clients.doors.http.mcp import McpEndpoint
-from daemon.clients.doors.http.sessions import Place
 from daemon.errors import RunError
 from daemon.protocol import CAPABILITIES_KEY, MODERN_VERSION, VERSION_KEY
 from daemon.wire.outbox import Outbox

@@ -9,14 +9,14 @@ import pytest
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.connection import (
+from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.http_connection import (
     BODY_SECONDS,
     HEAD_SECONDS,
     IDLE_SECONDS,
     LINGER_SECONDS,
     PIPELINED_BYTES,
 )
-from daemon.clients.doors.http.exchange import PLAIN, Refusal
 from daemon.clients.doors.http.reading import HEAD_BYTES
 from daemon.wire.writing import STUCK_SECONDS
 from tests.unit.clients.doors.http.visiting import MAX_BODY, Visit, taking, visiting

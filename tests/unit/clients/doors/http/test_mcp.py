@@ -10,8 +10,8 @@ import trio.testing
 
 from daemon import protocol
 from daemon.clients.doors.http.exchange import Refusal
+from daemon.clients.doors.http.http_sessions import RequestNames
 from daemon.clients.doors.http.mcp import CANCELLED, MAX_LINKS, named_in
-from daemon.clients.doors.http.sessions import RequestNames
 from tests.unit.clients.doors.http.answering import (
     ALICE,
     BOB,

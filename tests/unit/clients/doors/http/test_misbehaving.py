@@ -12,10 +12,10 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.binding import peer_of
-from daemon.clients.doors.http.connection import LINGER_SECONDS, PIPELINED_BYTES
 from daemon.clients.doors.http.exchange import PLAIN, Refusal
+from daemon.clients.doors.http.http_connection import LINGER_SECONDS, PIPELINED_BYTES
+from daemon.clients.doors.http.http_sessions import RequestNames
 from daemon.clients.doors.http.replies import ExchangeLink
-from daemon.clients.doors.http.sessions import RequestNames
 from daemon.errors import ProtocolFault
 from daemon.wire import envelope
 from daemon.wire.outbox import Outbox

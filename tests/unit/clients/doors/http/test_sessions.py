@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from daemon.clients.doors.http.exchange import Refusal
-from daemon.clients.doors.http.sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT, RequestNames
+from daemon.clients.doors.http.http_sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT, RequestNames
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
 
 

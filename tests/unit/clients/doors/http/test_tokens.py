@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from daemon.clients.client import Principal
-from daemon.clients.doors.http.tokens import Tokens, bearer
+from daemon.clients.doors.http.valid_tokens import Tokens, bearer
 from daemon.config.listen import AccessToken, ConsoleRole, HttpListen
 from daemon.config.redaction import Redactors
 from daemon.host.tokens import (

@@ -13,7 +13,7 @@ import h11
 import trio
 import trio.testing
 
-from daemon.clients.doors.http.connection import HttpConnection
+from daemon.clients.doors.http.http_connection import HttpConnection
 from daemon.wire.outbox import Outbox
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
+from daemon.authorization.login_runs import LOGIN_SECONDS
 from daemon.authorization.logins import Failed, LoginPage, login_url
-from daemon.authorization.running import LOGIN_SECONDS
 from daemon.config.names import SERVER_NAME
 from daemon.history.event import Event, EventKind
 from daemon.kit.later import later
@@ -22,9 +22,9 @@ from daemon.operators.server_changes import named
 
 if TYPE_CHECKING:
     from daemon.authorization.guarded_http import end_login
+    from daemon.authorization.login_runs import LoginRun
     from daemon.authorization.logins import DeviceCode, Done
-    from daemon.authorization.running import LoginRun
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.operators.base import OperatorContext
 
 

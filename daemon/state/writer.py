@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from daemon.catalog.definitions import tools_digest
-from daemon.state.reading import moment
+from daemon.state.reader import moment
 from daemon.state.sql import among, chunks, clean
 
 # ruff: noqa: S608 - only our own names are formatted into statements; every value is bound

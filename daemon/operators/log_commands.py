@@ -12,7 +12,7 @@ from daemon.config.labels import server_of
 from daemon.counting.measures import STDERR_LINES
 from daemon.history.event import TOLD
 from daemon.operators.base import Command
-from daemon.operators.events import MAX_WAIT, Cursor, EventsParams, events
+from daemon.operators.event_commands import MAX_WAIT, Cursor, EventsParams, events
 from daemon.operators.server_changes import is_divided, named
 
 if TYPE_CHECKING:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Buffer
     from daemon.wire.outbox import Link, Outbox
 
+
 IDLE_SECONDS = 1800.0
 """Seconds without a request or an open stream after which a session is forgotten: Claude Code and the Inspector
 leave theirs without a word."""

@@ -20,7 +20,7 @@ from daemon.history.event import TOLD, EventKind
 from daemon.history.query import EventQuery
 from daemon.kit.wording import hint
 from daemon.operators.base import Command
-from daemon.operators.sessions import loaded_by, numbered, session_named
+from daemon.operators.session_commands import loaded_by, numbered, session_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

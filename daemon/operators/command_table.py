@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daemon.operators.calls import CALLS, CANCEL
+from daemon.operators.call_commands import CALLS, CANCEL
 from daemon.operators.config_changes import DESCRIBE, LAZY, SUMMARIES
-from daemon.operators.definitions import LOCATE, PROMPT, PROMPTS, READ, RESOURCES
-from daemon.operators.events import EVENTS
-from daemon.operators.login import LOGIN, LOGIN_ANSWER, LOGOUT
-from daemon.operators.logs import LOGS
+from daemon.operators.definition_commands import LOCATE, PROMPT, PROMPTS, READ, RESOURCES
+from daemon.operators.event_commands import EVENTS
+from daemon.operators.log_commands import LOGS
+from daemon.operators.login_commands import LOGIN, LOGIN_ANSWER, LOGOUT
 from daemon.operators.own_requests import CALL
 from daemon.operators.server_changes import REFRESH, RELOAD, RESTART
 from daemon.operators.session_changes import ALLOW, MOVE, UNLOAD
-from daemon.operators.sessions import SESSIONS
-from daemon.operators.status import METRICS, STATUS
+from daemon.operators.session_commands import SESSIONS
+from daemon.operators.status_commands import METRICS, STATUS
 from daemon.operators.switch import SWITCH
-from daemon.operators.tokens import TOKENS, UI
+from daemon.operators.token_commands import TOKENS, UI
 from daemon.operators.tool_reports import SEARCH, TOOL, TOOLS
 
 if TYPE_CHECKING:
     from daemon.operators.base import Command
+
 
 COMMANDS: dict[str, Command[Any]] = {
     command.name: command

@@ -11,13 +11,13 @@ from daemon.config.labels import server_of
 from daemon.counting.summary import in_all, summary
 from daemon.counting.tally import tokens_in
 from daemon.history.event import EventKind
+from daemon.history.event_words import phrase
 from daemon.history.query import EventQuery
-from daemon.history.wording import phrase
 from daemon.kit.wording import camel
 from daemon.operators.base import Command, NoParams
-from daemon.operators.calls import in_flight
-from daemon.operators.events import LOOKED_AT, for_people, recent
-from daemon.operators.sessions import connection_status
+from daemon.operators.call_commands import in_flight
+from daemon.operators.event_commands import LOOKED_AT, for_people, recent
+from daemon.operators.session_commands import connection_status
 from daemon.operators.status_servers import beside_tools, instance_status, server_status
 from daemon.operators.tool_reports import view_of
 from daemon.processes.marks import memory_by_mark

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from daemon.config.config_model import Share
 from daemon.config.labels import server_of
-from daemon.config.model import Share
 from daemon.counting.measures import CallStats, Noise, StderrTail
 from daemon.errors import UpstreamUnavailable
 from daemon.states import COMING, SERVING, WAKEABLE, ServerState
@@ -30,18 +30,19 @@ if TYPE_CHECKING:
 
     from daemon.catalog.snapshot import Catalog
     from daemon.causes import Reason
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.config.tuning import Timeouts
     from daemon.facts import ServerStatus
     from daemon.ports import Audience, CallToSend, Instances, Upstream
     from daemon.supervision.child import Child
     from daemon.supervision.lifecycle import Lifecycle
-    from daemon.upstreams.admission import Admission
+    from daemon.upstreams.call_admission import Admission
     from daemon.upstreams.handshake import Greeting
     from daemon.upstreams.keepalive import Keepalive
     from daemon.upstreams.server_lists import ListingStatus, ServerLists
     from daemon.wire.outbox import Outbox
     from daemon.wire.requests import Exchange
+
 
 LINE_SECONDS = HOLD_SECONDS + 2 * LOOK_SECONDS
 """Seconds that a call waits for a start to begin: a called server that is next in line has a place by then."""

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from daemon.catalog.kinds import switch_of
 from daemon.catalog.offer import Offer
 from daemon.catalog.shown import locate as owner_of
-from daemon.config.model import Profile
+from daemon.config.config_model import Profile
 from daemon.errors import InvalidArguments, PromptDisabled, ResourceDisabled, UnknownPrompt
 from daemon.kit.wording import suggestion
 from daemon.model import Kind

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from daemon.config.files import files_beside
+from daemon.config.config_files import files_beside
+from daemon.config.config_model import DEFAULT_SURFACE
 from daemon.config.listen import without_values
-from daemon.config.model import DEFAULT_SURFACE
 from daemon.config.parse import load_with_notes
 from daemon.console.page import ConsoleAction, ConsolePage, element_id, part
 from daemon.errors import ConfigError, InvalidArguments
@@ -23,11 +23,12 @@ from daemon.surfaces.table import SURFACES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from daemon.config.model import Profile
+    from daemon.config.config_model import Profile
     from daemon.config.parse import CheckedConfig
     from daemon.console.page import Fragment, Holders, Viewer
     from daemon.errors import Fault
     from daemon.operators.base import DaemonFacts, OperatorContext
+
 
 MAX_NOTES = 50
 """Faults, warnings and notes of the configuration that are shown, of each: more are those of a file that was

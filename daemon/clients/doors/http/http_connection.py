@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from daemon.wire.outbox import Outbox
 
+
 PIPELINED_BYTES = HEAD_BYTES
 """Bytes of later requests that are read while a response is under way; clients of MCP send none."""
 

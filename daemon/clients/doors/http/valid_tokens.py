@@ -23,16 +23,7 @@ from loguru import logger
 
 from daemon.catalog.loaded import TOKENS
 from daemon.clients.client import Principal
-from daemon.host.tokens import (
-    MAX_TOKENS,
-    Kept,
-    KeptToken,
-    TokenTrouble,
-    decoded,
-    digest,
-    encoded,
-    new_value,
-)
+from daemon.host.tokens import MAX_TOKENS, Kept, KeptToken, TokenTrouble, decoded, digest, encoded, new_value
 from daemon.kit.wording import quoted, suggestion
 
 if TYPE_CHECKING:

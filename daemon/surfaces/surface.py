@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from daemon.catalog.categories import ToolCategory
     from daemon.catalog.offer import Offer, Offered, Offers
     from daemon.catalog.snapshot import Catalog, ServerEntry
-    from daemon.config.model import Profile
+    from daemon.config.config_model import Profile
     from daemon.model import Repair, Tool, ToolKey
     from daemon.search.index import Index
     from daemon.surfaces.validators import Validator
     from daemon.surfaces.wrapped import Checker, Wrapper
+
 
 Key = TypeVar("Key")
 Kept = TypeVar("Kept")

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from daemon.catalog.loaded import SessionRecord
-    from daemon.state.access import StoreAccess
     from daemon.state.recalling import Recalling
     from daemon.state.server_notes import Switches
     from daemon.state.session_notes import SessionNotes
     from daemon.state.sql import Notifications, Told
+    from daemon.state.store_access import StoreAccess
 
 
 CHECK_SECONDS = 10.0

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daemon.authorization.logins import ServerLogins
-    from daemon.config.model import Server
+    from daemon.config.config_model import Server
     from daemon.processes.children import Children
+
 
 MAX_RUNNING = 4
 """Logins under way at a time: each takes 63 MiB, and a user opens one page after the other."""

@@ -15,7 +15,7 @@ from daemon.operators.base import Command, Refused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daemon.clients.doors.http.tokens import Tokens
+    from daemon.clients.doors.http.valid_tokens import Tokens
     from daemon.operators.base import OperatorContext
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from daemon.history.event import Event
 
+
 NAMED = 10
 """The most names of a list that a sentence has; the event has up to a hundred."""
 

@@ -14,8 +14,8 @@ from daemon.counting.recent_calls import KEPT, named_key
 from daemon.counting.tally import OK, OPERATOR
 from daemon.errors import CallCancelled, InvalidArguments
 from daemon.operators.base import Command, OperatorCall
-from daemon.operators.events import refuse_unknown_session
-from daemon.operators.sessions import numbered
+from daemon.operators.event_commands import refuse_unknown_session
+from daemon.operators.session_commands import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,6 +28,7 @@ from daemon.errors import ConfigError, Fault
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+
 MAX_LINKS = 40
 """Most symbolic links followed: as many as the kernel follows (path_resolution(7))."""
 
