@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import attrs
@@ -29,12 +30,8 @@ from daemon.config.tuning import (
     Timeouts,
     like,
 )
+from daemon.errors import Fault
 from daemon.kit.later import later
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from daemon.errors import Fault
 
 
 def _wrong_web_url(url: str) -> str:
