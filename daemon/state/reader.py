@@ -17,14 +17,13 @@ from daemon.facts import SelfDescription, ServerRecord
 from daemon.model import GivenName, Kind, Summary
 from daemon.state.sql import among, chunks
 
+# ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from daemon.model import Definition, Tool, ToolKey
     from daemon.state.sql import Row, Transaction
-
-
-# ruff: noqa: S608 - only our own names are formatted into statements; every value is bound
 
 
 # The hash only tells whether a summary is about these contents: of thousands of tools, few have one.

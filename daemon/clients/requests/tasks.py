@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -51,27 +51,29 @@ class TaskCall(ClientCall, eq=False, kw_only=True):
 
     def answered(self, result: Buffer) -> None:
         """Answer with the result; of the task that it tells of, the id becomes one of ours."""
-        self.calls.finish(self, self._adopted(result), "ok")
+        self.calls.finish(self, _adopted(self, result), "ok")
 
     def code_of(self, error: CallError) -> int | None:
         """The code of each error: who has asked for a task can make nothing of a result."""
         del error
         return INTERNAL_ERROR
 
-    def _adopted(self, result: Buffer) -> Buffer:
-        try:
-            members = _decode_members(bytes(result))
-            about = _decode_members(members["task"])
-        except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            # Its server, or its tool, knows no tasks and has answered at once.
-            return result
-        if self.upstream is None:
-            return result
-        task = self.tasks.made(self.upstream.name, owner_in(self.request, self.maker), self.maker, about)
-        if task is None:
-            return result
-        told = {**renamed(members, task), "task": Raw(_encode({**about, "taskId": task.id}))}
-        return _encode(told)
+
+def _adopted(call: TaskCall, result: Buffer) -> Buffer:
+    """The result, in which the task has our id."""
+    try:
+        members = _decode_members(bytes(result))
+        about = _decode_members(members["task"])
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # Its server, or its tool, knows no tasks and has answered at once.
+        return result
+    if call.upstream is None:
+        return result
+    task = call.tasks.made(call.upstream.name, owner_in(call.request, call.maker), call.maker, about)
+    if task is None:
+        return result
+    told = {**renamed(members, task), "task": Raw(_encode({**about, "taskId": task.id}))}
+    return _encode(told)
 
 
 class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
@@ -80,15 +82,9 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
     task: Task
     tasks: ClientTasks
 
-    def __post_init__(self) -> None:
-        """Take what the task's server asks meanwhile, if the result is waited for."""
-        if self.method == TASK_RESULT:
-            # It may take as long as its task, of which its server has said how long it keeps it.
-            self.task.waiting, self.spared_until = self, self.task.expires
-
     def answered(self, result: Buffer) -> None:
         """Answer with the result, in which the task has our id."""
-        self._ended()
+        _ended(self)
         if self.method == TASK_RESULT:
             self.calls.finish(self, renamed_result(result, self.task), "ok")
             return
@@ -102,12 +98,13 @@ class TaskRequest(ForwardedRequest, eq=False, kw_only=True):
 
     def withdraw(self, reason: str) -> None:
         """Stop waiting (`ClientCall.withdraw`)."""
-        self._ended()
+        _ended(self)
         super().withdraw(reason)
 
-    def _ended(self) -> None:
-        if self.task.waiting is self:
-            self.task.waiting = None
+
+def _ended(request: TaskRequest) -> None:
+    if request.task.waiting is request:
+        request.task.waiting = None
 
 
 def to_server(task: Task, method: str, _view: View) -> Forward:
@@ -166,7 +163,14 @@ def ask_about_task(method: str, connection: ClientConnection, params: Raw | None
         connection.peer.answer(request.id, msgspec.json.encode(task.state))
         return
     del others["taskId"]
-    make = partial(TaskRequest, task=task, tasks=tasks)
+
+    def make(**given: Any) -> TaskRequest:
+        made = TaskRequest(task=task, tasks=tasks, **given)
+        if method == TASK_RESULT:
+            # It takes what the task's server asks meanwhile, and has as long as that server keeps the task.
+            task.waiting, made.spared_until = made, task.expires
+        return made
+
     begin(connection, request, method, params, others, partial(to_server, task, method), make=make)
 
 
