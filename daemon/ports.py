@@ -36,7 +36,7 @@ class CallToSend(Protocol):
     wants_progress: bool
     """Whether the caller gave a progress token."""
     in_line: bool
-    """Whether it waits for a place at its server; `upstreams.admission` says so."""
+    """Whether it waits for a place at its server; `upstreams.call_admission` says so."""
 
     @property
     def envelope(self) -> Mapping[str, bytes]:

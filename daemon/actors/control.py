@@ -1,4 +1,4 @@
-"""The control actor: one operator's connection, JSON-RPC with each request a command of `operators.table`.
+"""The control actor: one operator's connection. Requests are commands of `operators.command_table`.
 
 Commands that wait for a server run in the connection's nursery, and end with it.
 """

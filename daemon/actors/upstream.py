@@ -1,9 +1,9 @@
 """The actor of one upstream server, for one connection after the other.
 
-`run` is one incarnation, from opening the connection to losing it; the supervisor decides about the next. How
-callers reach the server meanwhile is described in `upstreams.access`, and what becomes of what the server says
-of its own accord in `upstreams.events`. While connected, the actor's tasks list
-the tools when asked to, ping the server when it is silent, and give up calls that show no sign of life.
+`run` is one incarnation, from opening the connection to losing it; the supervisor decides about the next.
+`upstreams.upstream_access` describes how callers reach the server meanwhile, `upstreams.events` what becomes of
+what the server says of its own accord. While connected, the actor's tasks list the tools when asked to, ping
+the server when it is silent, and give up calls that show no sign of life.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _writers(path: Path, status: os.stat_result, daemon: int | None) -> Iterator
         mode = each.stat().st_mode
         sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
         # A user's own group, which many distributions create, has no other members. What every user can write
-        # is not read at all (`config.files`).
+        # is not read at all (`config.config_files`).
         if mode & stat.S_IWGRP and not mode & stat.S_IWOTH and not sticky and each.stat().st_gid not in trusted:
             yield found("configuration-writable-by-group", path=each)
 

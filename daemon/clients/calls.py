@@ -169,12 +169,12 @@ class ClientCall(Struct, eq=False, kw_only=True):
     spared_until: float = 0.0
     """Until when it is not given up, however silent its server is (`wire.requests.Exchange`)."""
     convert: Callable[[Buffer], bytes] | None = None
-    """Makes its result of what the server answers; None passes it on as it is (`surfaces.base.Forward`)."""
+    """Makes its result of what the server answers; None passes it on as it is (`surfaces.surface.Forward`)."""
     in_line: bool = False
     """Whether it waits for a place at its server (`ports.CallToSend`)."""
     shown_as: tuple[int, float] | None = None
     """The number that operators know it by, and when it began for them, in seconds since the epoch; None if it
-    was not shown to any (`operators.calls`)."""
+    was not shown to any (`operators.call_commands`)."""
     finished: bytes | None = None
     """Its result, if that is held back only until it is on disk and the client has listed its tools."""
 
@@ -196,7 +196,7 @@ class ClientCall(Struct, eq=False, kw_only=True):
         return (self.key is None or self.in_line) and self.finished is None and not asked
 
     def decide(self, view: View, *, patient: bool) -> Action:
-        """What is to be done about the call (`surfaces.base.Surface.call`).
+        """What is to be done about the call (`surfaces.surface.Surface.call`).
 
         Raises:
             CallError: it is refused.

@@ -225,7 +225,7 @@ class Round(msgspec.Struct, eq=False):
     server: str
     """The server that has asked."""
     head: bytes
-    """What is called there (`surfaces.base.Forward.head`)."""
+    """What is called there (`surfaces.surface.Forward.head`)."""
     label: str
     """The name that the log gives the call."""
     number: int = 0

@@ -485,7 +485,7 @@ async def unload(sessions: Sessions, memory: Memory, identity: Hashable, keys: C
     Raises:
         McpdError: the session is not in use, and the store does not answer.
     """
-    # A row that another daemon wrote, and that is not known here yet, would not be deleted (`state.writing`).
+    # A row that another daemon wrote, and that is not known here yet, would not be deleted (`state.writer`).
     await memory.look()
     state = _in_use(sessions, identity)
     if state is None and isinstance(identity, str):

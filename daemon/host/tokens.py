@@ -1,7 +1,7 @@
 """The access tokens that mcpd makes and keeps itself, as digests in a file of its state directory.
 
 Only the daemon writes the file, for operators' commands over the control socket. A server runs as the daemon's
-user and can write it as well, so the file alone lets nobody in (`clients.doors.http.tokens`).
+user and can write it as well, so the file alone lets nobody in (`clients.doors.http.valid_tokens`).
 Everything here blocks: call it in a thread.
 """
 

@@ -326,7 +326,7 @@ class OperatorCall:
     """The key to cancel it by at that server; None until it is sent."""
     shown_as: tuple[int, float] | None = None
     """The number that operators know it by, and when it began for them, in seconds since the epoch; None if it
-    was not shown to any (`operators.calls`)."""
+    was not shown to any (`operators.call_commands`)."""
 
 
 class ConsoleAccess(Protocol):

@@ -1,7 +1,7 @@
 """Calls of tools through a meta-tool: how they are written, and what their arguments mean.
 
 Nearly all of them are written in one way, with the tool's arguments last: such a call is known by the bytes
-before these (`surfaces.base.WrappedCalls`). Models also flatten, stringify and double-wrap arguments. The
+before these (`surfaces.surface.WrappedCalls`). Models also flatten, stringify and double-wrap arguments. The
 literal reading comes first. Another one is used only if exactly one fits the tool's schema, and it must
 account for everything that was sent: nothing is ever dropped.
 """

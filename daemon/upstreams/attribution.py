@@ -66,7 +66,7 @@ _decode_members = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class Places(Protocol):
-    """The places at one server, as each call that has one needs them (`upstreams.admission`)."""
+    """The places at one server, as each call that has one needs them (`upstreams.call_admission`)."""
 
     server: str
     """The name of the server."""
