@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import signal
 import tempfile
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +44,14 @@ class Patience(trio.abc.Instrument):
 def run_patiently(
     main: Callable[..., Awaitable[Any]],
     *,
-    clock: trio.testing.MockClock,
+    clock: trio.testing.MockClock | None,
     instruments: list[trio.abc.Instrument],
 ) -> Any:
-    """As `trio.run`, with a clock that leaps only while no thread is at work."""
+    """As `trio.run`, with a clock that leaps only while no thread is at work.
+
+    There is no clock among the arguments of a test that takes it by `usefixtures`.
+    """
+    clock = clock or trio.testing.MockClock(autojump_threshold=0)
     return trio.run(main, clock=clock, instruments=[*instruments, Patience(clock)])
 
 
@@ -67,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test with a leaping clock has a patient one; who needs a database server is no unit test."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        if "autojump_clock" in fixtures:
+        if "autojump_clock" in fixtures and iscoroutinefunction(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.trio(run=run_patiently))
         chosen = getattr(item, "callspec", None)
         if "postgres" in fixtures or (chosen is not None and "postgresql" in chosen.params.values()):

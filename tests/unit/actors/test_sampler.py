@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import pytest
 import trio
 import trio.testing
 
@@ -17,7 +18,8 @@ from tests.tallies import new_tally
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trio.testing import MockClock
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 START = 1_800_000_000 // 60 * 60 + 10.0
 """Ten seconds after a full minute."""
@@ -65,7 +67,7 @@ class Daemon:
         return self.resident
 
 
-async def test_a_minute_is_closed_when_it_is_over(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+async def test_a_minute_is_closed_when_it_is_over(nursery: trio.Nursery) -> None:
     daemon = Daemon(nursery)
     daemon.git.stats.record([0.5], ok=False)
     daemon.tally.loaded("auto", 3)
@@ -86,9 +88,7 @@ async def test_a_minute_is_closed_when_it_is_over(nursery: trio.Nursery, autojum
     ]
 
 
-async def test_the_most_calls_in_flight_are_seen_whenever_a_call_ends(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_the_most_calls_in_flight_are_seen_whenever_a_call_ends(nursery: trio.Nursery) -> None:
     daemon = Daemon(nursery)
     await trio.testing.wait_all_tasks_blocked()
     daemon.git.in_flight = 5
@@ -99,7 +99,7 @@ async def test_the_most_calls_in_flight_are_seen_whenever_a_call_ends(
     assert [each.in_flight for each in daemon.series.server("git")] == [5, 2]
 
 
-async def test_a_measurement_that_fails_leaves_a_gap(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+async def test_a_measurement_that_fails_leaves_a_gap(nursery: trio.Nursery) -> None:
     daemon = Daemon(nursery)
     daemon.resident = None
     await trio.sleep(55)
@@ -108,9 +108,7 @@ async def test_a_measurement_that_fails_leaves_a_gap(nursery: trio.Nursery, auto
     assert [each.at for each in daemon.series.server("git")] == [FIRST + 60]
 
 
-async def test_a_clock_that_jumps_costs_a_minute_at_most(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_clock_that_jumps_costs_a_minute_at_most(nursery: trio.Nursery) -> None:
     daemon = Daemon(nursery)
     await trio.sleep(55)
     daemon.ahead = 3600.0

@@ -15,9 +15,9 @@ from daemon.model import Kind
 from tests.fakes_upstream import MODERN, Stage
 
 if TYPE_CHECKING:
-    from trio.testing import MockClock
-
     from tests.fakes_upstream import Client, Guest
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 TOOLS_CHANGED = LISTS[Kind.TOOL].changed
 LOAD: dict[str, Any] = {"profiles": {"default": {"surface": "load"}}}
@@ -51,7 +51,7 @@ async def served(client: Client) -> bool:
 
 @pytest.mark.parametrize(("written", "call"), [(LOAD, ECHO), (SEARCH, FIND)])
 async def test_a_client_has_its_list_before_it_is_told_that_a_tool_is_loaded(
-    nursery: trio.Nursery, autojump_clock: MockClock, written: dict[str, Any], call: dict[str, Any]
+    nursery: trio.Nursery, written: dict[str, Any], call: dict[str, Any]
 ) -> None:
     client = (await shaken(Stage(**written), nursery)).client
     await client.ask("tools/call", call, request_id="load")
@@ -71,9 +71,7 @@ async def test_a_client_has_its_list_before_it_is_told_that_a_tool_is_loaded(
     assert await served(client)
 
 
-async def test_a_modern_client_is_told_in_its_subscription_and_waited_for(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_modern_client_is_told_in_its_subscription_and_waited_for(nursery: trio.Nursery) -> None:
     client = await Stage(**LOAD).client(nursery)
     listen = {"_meta": MODERN, "notifications": {"toolsListChanged": True}}
     await client.request("subscriptions/listen", listen, request_id="sub")
@@ -85,9 +83,7 @@ async def test_a_modern_client_is_told_in_its_subscription_and_waited_for(
     assert await order(client, 2) == ["list", "load"]
 
 
-async def test_a_modern_client_without_a_subscription_is_answered_at_once(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_modern_client_without_a_subscription_is_answered_at_once(nursery: trio.Nursery) -> None:
     client = await Stage(**LOAD).client(nursery)
     await client.request("tools/list", {"_meta": MODERN})
     began = trio.current_time()
@@ -97,7 +93,7 @@ async def test_a_modern_client_without_a_subscription_is_answered_at_once(
 
 
 async def test_a_client_that_never_lists_again_is_answered_after_a_second_and_then_at_once(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     stage = Stage(**LOAD)
     client = (await shaken(stage, nursery)).client
@@ -115,7 +111,7 @@ async def test_a_client_that_never_lists_again_is_answered_after_a_second_and_th
 
 
 async def test_whoever_waits_for_its_list_is_served_otherwise_and_so_is_everybody_else(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     stage = Stage(**LOAD)
     stage.alpha.on_send = lambda sent: sent.exchange.answered(b'{"content":[]}')
@@ -131,7 +127,7 @@ async def test_whoever_waits_for_its_list_is_served_otherwise_and_so_is_everybod
 
 
 async def test_two_loads_at_once_are_announced_once_and_answered_after_the_one_list(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     client = (await shaken(Stage(**LOAD), nursery)).client
     await client.ask("tools/call", ECHO, request_id="one")
@@ -145,7 +141,7 @@ async def test_two_loads_at_once_are_announced_once_and_answered_after_the_one_l
 
 
 async def test_what_loads_under_a_key_is_on_disk_before_it_is_answered_and_the_two_waits_are_one(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     stage = Stage(**LOAD)
     client = (await shaken(stage, nursery, session="k")).client
@@ -162,9 +158,7 @@ async def test_what_loads_under_a_key_is_on_disk_before_it_is_answered_and_the_t
     assert trio.current_time() - began == pytest.approx(0.5 + TAKING_IN)
 
 
-async def test_a_load_that_is_cancelled_while_it_waits_is_not_answered(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_load_that_is_cancelled_while_it_waits_is_not_answered(nursery: trio.Nursery) -> None:
     guest = await shaken(Stage(**LOAD), nursery)
     await guest.client.ask("tools/call", ECHO, request_id="load")
     assert await order(guest.client, 1) == [TOOLS_CHANGED]
@@ -175,9 +169,7 @@ async def test_a_load_that_is_cancelled_while_it_waits_is_not_answered(
     assert guest.session.in_flight == 0
 
 
-async def test_a_client_that_goes_while_it_is_waited_for_ends_its_session(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_client_that_goes_while_it_is_waited_for_ends_its_session(nursery: trio.Nursery) -> None:
     guest = await shaken(Stage(**LOAD), nursery)
     await guest.client.ask("tools/call", ECHO, request_id="load")
     assert await order(guest.client, 1) == [TOOLS_CHANGED]
@@ -189,7 +181,7 @@ async def test_a_client_that_goes_while_it_is_waited_for_ends_its_session(
 
 
 async def test_a_daemon_that_goes_down_answers_what_waits_for_a_list_as_it_would_have(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     guest = await shaken(Stage(**LOAD), nursery)
     await guest.client.ask("tools/call", ECHO, request_id="load")
@@ -201,9 +193,7 @@ async def test_a_daemon_that_goes_down_answers_what_waits_for_a_list_as_it_would
     assert await served(guest.client)
 
 
-async def test_a_call_that_loads_its_tool_itself_waits_for_nobody(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_call_that_loads_its_tool_itself_waits_for_nobody(nursery: trio.Nursery) -> None:
     stage = Stage(profiles={"default": {"surface": "load", "autoLoad": True}})
     client = (await shaken(stage, nursery)).client
     began = trio.current_time()
@@ -215,9 +205,7 @@ async def test_a_call_that_loads_its_tool_itself_waits_for_nobody(
     assert trio.current_time() == began
 
 
-async def test_a_search_that_finds_nothing_waits_for_nobody(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_search_that_finds_nothing_waits_for_nobody(nursery: trio.Nursery) -> None:
     client = (await shaken(Stage(**SEARCH), nursery)).client
     await client.ask("tools/call", FIND, request_id="found")
     assert await order(client, 1) == [TOOLS_CHANGED]
@@ -226,9 +214,7 @@ async def test_a_search_that_finds_nothing_waits_for_nobody(
     assert await order(client, 1) == ["nothing"]
 
 
-async def test_a_subscription_tells_what_another_connection_of_its_session_loads(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_subscription_tells_what_another_connection_of_its_session_loads(nursery: trio.Nursery) -> None:
     """As over HTTP, where it has a connection of its own; it stands from its acknowledgement on."""
     stage = Stage(**LOAD)
     stage.memory.open = trio.Event()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
@@ -27,8 +27,7 @@ from daemon.wire.peer import Peer
 from tests.unit.config.reading import config_of
 from tests.unit.wire.fakes import RecordingHandler, ScriptedLink
 
-if TYPE_CHECKING:
-    from trio.testing import MockClock
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 RELISTS = 0.04
 """Seconds until a real client lists again."""
@@ -135,16 +134,14 @@ async def test_a_list_that_cannot_be_made_costs_an_announcement(nursery: trio.Nu
 # --- who is waited for -------------------------------------------------------------------------------------
 
 
-async def test_an_answer_comes_when_the_client_has_its_list_and_could_take_it_in(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_an_answer_comes_when_the_client_has_its_list_and_could_take_it_in(nursery: trio.Nursery) -> None:
     window = Window()
     window.lists()
     assert await load(window, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
 async def test_a_client_that_never_asks_is_waited_for_a_second_and_the_next_time_not_at_all(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     window = Window()
     window.lists()
@@ -152,9 +149,7 @@ async def test_a_client_that_never_asks_is_waited_for_a_second_and_the_next_time
     assert await load(window, nursery, None) == 0
 
 
-async def test_a_client_that_asked_too_late_is_waited_for_again(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_client_that_asked_too_late_is_waited_for_again(nursery: trio.Nursery) -> None:
     window = Window()
     window.lists()
     assert await load(window, nursery, None) == pytest.approx(PATIENCE)
@@ -163,7 +158,7 @@ async def test_a_client_that_asked_too_late_is_waited_for_again(
 
 
 async def test_a_client_that_lists_at_each_turn_and_never_when_told_is_held_ever_more_rarely(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     """Some programs list their tools before each request to their model, hence after each answer."""
     window = Window()
@@ -174,9 +169,7 @@ async def test_a_client_that_lists_at_each_turn_and_never_when_told_is_held_ever
     assert held == 7
 
 
-async def test_what_one_window_has_learned_the_next_one_of_its_kind_need_not(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_what_one_window_has_learned_the_next_one_of_its_kind_need_not(nursery: trio.Nursery) -> None:
     habits = dict[str, Habit]()
     first, second, other = (
         Window(habits, "codex 1"),
@@ -190,9 +183,7 @@ async def test_what_one_window_has_learned_the_next_one_of_its_kind_need_not(
     assert await load(other, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
-async def test_clients_without_a_name_are_not_taken_for_one_another(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_clients_without_a_name_are_not_taken_for_one_another(nursery: trio.Nursery) -> None:
     habits = dict[str, Habit]()
     first, second = Window(habits, ""), Window(habits, "")
     for window in (first, second):
@@ -201,9 +192,7 @@ async def test_clients_without_a_name_are_not_taken_for_one_another(
     assert await load(second, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
-async def test_only_so_many_kinds_are_remembered_and_what_was_learned_last_is(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_only_so_many_kinds_are_remembered_and_what_was_learned_last_is(nursery: trio.Nursery) -> None:
     habits = dict[str, Habit]()
     for name in ("first", "second", "first", *map(str, range(MAX_CLIENTS - 1))):
         window = Window(habits, name)
@@ -216,7 +205,7 @@ async def test_only_so_many_kinds_are_remembered_and_what_was_learned_last_is(
 
 
 async def test_what_a_client_does_itself_counts_more_than_what_others_of_its_name_do(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     """Programs that are made with one SDK often go by its name."""
     habits = dict[str, Habit]()
@@ -228,9 +217,7 @@ async def test_what_a_client_does_itself_counts_more_than_what_others_of_its_nam
     assert await load(listens, nursery) == pytest.approx(RELISTS + TAKING_IN)
 
 
-async def test_two_answers_wait_for_the_one_list_and_a_later_change_for_the_next(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_two_answers_wait_for_the_one_list_and_a_later_change_for_the_next(nursery: trio.Nursery) -> None:
     window = Window()
     window.lists()
     times: list[float] = []
@@ -253,9 +240,7 @@ async def test_two_answers_wait_for_the_one_list_and_a_later_change_for_the_next
     assert sorted(times) == pytest.approx([RELISTS / 2 + TAKING_IN, RELISTS + TAKING_IN])
 
 
-async def test_two_waits_in_vain_for_one_announcement_are_one_lesson(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_two_waits_in_vain_for_one_announcement_are_one_lesson(nursery: trio.Nursery) -> None:
     window = Window()
     window.lists()
     window.changes()
@@ -266,7 +251,7 @@ async def test_two_waits_in_vain_for_one_announcement_are_one_lesson(
 
 
 async def test_a_list_that_comes_before_anybody_has_begun_to_wait_is_one_that_was_waited_for(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     """What is loaded under a key is written first."""
     habits = dict[str, Habit]()
@@ -283,9 +268,7 @@ async def test_a_list_that_comes_before_anybody_has_begun_to_wait_is_one_that_wa
     assert trio.current_time() - began == pytest.approx(TAKING_IN)
 
 
-async def test_who_was_told_long_ago_is_not_waited_for(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_who_was_told_long_ago_is_not_waited_for(nursery: trio.Nursery) -> None:
     window = Window()
     window.lists()
     window.changes()
@@ -295,9 +278,7 @@ async def test_who_was_told_long_ago_is_not_waited_for(
     assert await load(window, nursery) > 0, "and nothing is learned from that"
 
 
-async def test_nobody_waits_for_a_client_that_was_not_told(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_nobody_waits_for_a_client_that_was_not_told(nursery: trio.Nursery) -> None:
     blind, unsubscribed = Window(), Window()
     blind.changes()
     unsubscribed.it.handshaken = False
@@ -306,9 +287,7 @@ async def test_nobody_waits_for_a_client_that_was_not_told(
     assert (await blind.wait(), await unsubscribed.wait()) == (0, 0)
 
 
-async def test_a_list_in_pages_is_there_with_its_last_one(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_list_in_pages_is_there_with_its_last_one(nursery: trio.Nursery) -> None:
     window = Window()
     window.lists()
     window.changes()
@@ -323,7 +302,7 @@ async def test_a_list_in_pages_is_there_with_its_last_one(
 
 @pytest.mark.parametrize("asked", [True, False])
 async def test_a_change_between_two_pages_keeps_nobody_waiting_who_waits_for_the_list(
-    nursery: trio.Nursery, autojump_clock: MockClock, *, asked: bool
+    nursery: trio.Nursery, *, asked: bool
 ) -> None:
     habits = dict[str, Habit]()
     window = Window(habits)
@@ -343,7 +322,7 @@ async def test_a_change_between_two_pages_keeps_nobody_waiting_who_waits_for_the
 
 
 async def test_a_list_that_itself_waits_holds_no_answer_longer_and_is_no_bad_sign(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     window = Window()
     window.lists()
@@ -354,9 +333,7 @@ async def test_a_list_that_itself_waits_holds_no_answer_longer_and_is_no_bad_sig
     assert await load(window, nursery) > 0
 
 
-async def test_each_session_of_a_connection_has_its_own_list(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_each_session_of_a_connection_has_its_own_list(nursery: trio.Nursery) -> None:
     window = Window()
     window.lists("a")
     window.lists("b")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from daemon.console.page import Holders
 
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
 BOUND = 60.0
 """Seconds of the virtual clock that a test may take."""
 
@@ -83,9 +85,7 @@ def test_a_snapshot_that_was_drawn_apart_differs_only_where_its_values_do() -> N
     assert two.since(one) == {"rows": {"changed": {"b": "<p id=b>3</p>"}}}
 
 
-async def test_whoever_has_the_page_is_told_only_what_changed_since(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_whoever_has_the_page_is_told_only_what_changed_since() -> None:
     page = Counted(a=1, b=2)
     kept = page.views.keep("key", await page.compute(None))
     page.set(a=1, b=3)
@@ -97,9 +97,7 @@ async def test_whoever_has_the_page_is_told_only_what_changed_since(
 
 
 @pytest.mark.parametrize("since", ["", "99", "1"])
-async def test_whoever_has_another_page_or_none_is_told_everything(
-    since: str, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_whoever_has_another_page_or_none_is_told_everything(since: str) -> None:
     page = Counted(a=1)
     page.views.keep("another key", await page.compute(None))
     with trio.fail_after(BOUND):
@@ -109,7 +107,7 @@ async def test_whoever_has_another_page_or_none_is_told_everything(
     assert newest.since(None)["rows"]["order"] == ["a"]
 
 
-async def test_many_followers_cost_one_computation_each_change(autojump_clock: trio.testing.MockClock) -> None:
+async def test_many_followers_cost_one_computation_each_change() -> None:
     page = Counted(a=0)
     told: list[int] = []
 
@@ -131,7 +129,7 @@ async def test_many_followers_cost_one_computation_each_change(autojump_clock: t
     assert page.computed == 3
 
 
-async def test_a_burst_of_changes_is_one_computation_a_second(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_burst_of_changes_is_one_computation_a_second() -> None:
     page = Counted(a=0)
     with trio.fail_after(BOUND):
         async with (
@@ -170,9 +168,7 @@ class Called(Counted):
         self.ended.set(object())
 
 
-async def test_while_calls_are_under_way_time_itself_is_a_change(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_while_calls_are_under_way_time_itself_is_a_change() -> None:
     page = Called()
     page.under_way.append(1)
     async with page.views.following("key", "", page.compute, page.EVERY) as (view, had):
@@ -190,9 +186,7 @@ async def test_while_calls_are_under_way_time_itself_is_a_change(
     assert page.computed == 4
 
 
-async def test_a_call_that_begins_while_nothing_happens_is_seen(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_call_that_begins_while_nothing_happens_is_seen() -> None:
     page = Called()
     async with page.views.following("key", "", page.compute, page.EVERY) as (view, had):
         seen = await view.next(had)
@@ -205,9 +199,7 @@ async def test_a_call_that_begins_while_nothing_happens_is_seen(
             await view.next(seen)
 
 
-async def test_a_call_after_a_silence_is_shown_at_once_and_a_flow_of_them_seldom(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_call_after_a_silence_is_shown_at_once_and_a_flow_of_them_seldom() -> None:
     page = Called()
     async with page.views.following("key", "", page.compute, page.EVERY) as (view, had):
         seen = await view.next(had)
@@ -225,9 +217,7 @@ async def test_a_call_after_a_silence_is_shown_at_once_and_a_flow_of_them_seldom
         assert trio.current_time() - began == pytest.approx(page.EVERY + EVERY_SECONDS)
 
 
-async def test_a_page_that_shows_no_calls_is_not_computed_for_any(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_page_that_shows_no_calls_is_not_computed_for_any() -> None:
     page = Called()
     async with page.views.following("key", "", page.compute, None) as (view, had):
         seen = await view.next(had)
@@ -245,7 +235,7 @@ def test_what_is_told_is_made_once_for_all_who_have_seen_the_same() -> None:
     assert "order" in two.told_since(None)
 
 
-async def test_a_page_that_nobody_follows_is_not_computed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_page_that_nobody_follows_is_not_computed() -> None:
     page = Counted(a=0)
     async with page.views.following("key", "", page.compute) as (view, seen):
         await view.next(seen)
@@ -254,7 +244,7 @@ async def test_a_page_that_nobody_follows_is_not_computed(autojump_clock: trio.t
     assert page.computed == 1
 
 
-async def test_a_change_that_does_not_show_is_told_to_nobody(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_change_that_does_not_show_is_told_to_nobody() -> None:
     page = Counted(a=0)
     async with page.views.following("key", "", page.compute) as (view, had):
         seen = await view.next(had)
@@ -265,7 +255,7 @@ async def test_a_change_that_does_not_show_is_told_to_nobody(autojump_clock: tri
     assert page.computed == 2
 
 
-async def test_when_who_waits_for_all_leaves_another_takes_over(autojump_clock: trio.testing.MockClock) -> None:
+async def test_when_who_waits_for_all_leaves_another_takes_over() -> None:
     page = Counted(a=0)
     told = []
 
@@ -289,9 +279,7 @@ async def test_when_who_waits_for_all_leaves_another_takes_over(autojump_clock: 
     assert told == [7]
 
 
-async def test_who_comes_later_has_what_is_there_at_once_and_nothing_older(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_comes_later_has_what_is_there_at_once_and_nothing_older() -> None:
     page = Counted(a=0)
 
     async def follow() -> None:
@@ -314,7 +302,7 @@ async def test_who_comes_later_has_what_is_there_at_once_and_nothing_older(
             nursery.cancel_scope.cancel()
 
 
-async def test_a_page_that_ends_ends_for_all_who_follow(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_page_that_ends_ends_for_all_who_follow() -> None:
     page = Counted(a=0)
     ended = 0
 
@@ -336,7 +324,7 @@ async def test_a_page_that_ends_ends_for_all_who_follow(autojump_clock: trio.tes
     assert ended == 3
 
 
-async def test_only_the_newest_snapshots_are_kept(autojump_clock: trio.testing.MockClock) -> None:
+async def test_only_the_newest_snapshots_are_kept() -> None:
     page = Counted(a=0)
     first, *others = [page.views.keep("key", await page.compute(None)) for _ in range(KEPT + 1)]
     for name, is_known in ((first, False), (others[0], True)):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pytest
 import trio
 import trio.testing
 
 from daemon.counting.gathering import GATHER_SECONDS, MAX_SORTS, Gathering
 from daemon.history.event import Event, EventKind
 
-if TYPE_CHECKING:
-    from trio.testing import MockClock
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 def refusal(door: str = "clients", text: str = "") -> Event:
     return Event(kind=EventKind.REFUSED, text=text, details={"door": door, "reason": "user"})
 
 
-async def test_the_first_is_noted_at_once_and_the_rest_by_the_minute(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_the_first_is_noted_at_once_and_the_rest_by_the_minute(nursery: trio.Nursery) -> None:
     noted: list[Event] = []
     gathering = Gathering(noted.append)
     nursery.start_soon(gathering.run)
@@ -33,9 +29,7 @@ async def test_the_first_is_noted_at_once_and_the_rest_by_the_minute(
     assert [(event.text, event.details["count"]) for event in noted] == [("pid 0", 1), ("pid 999", 999)]
 
 
-async def test_a_flood_that_goes_on_is_one_event_a_minute(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_a_flood_that_goes_on_is_one_event_a_minute(nursery: trio.Nursery) -> None:
     noted: list[Event] = []
     gathering = Gathering(noted.append)
     nursery.start_soon(gathering.run)
@@ -48,7 +42,7 @@ async def test_a_flood_that_goes_on_is_one_event_a_minute(
     assert sum(int(str(event.details["count"])) for event in noted) >= 540
 
 
-async def test_doors_and_reasons_are_told_apart_and_bounded_in_number(autojump_clock: MockClock) -> None:
+async def test_doors_and_reasons_are_told_apart_and_bounded_in_number() -> None:
     noted: list[Event] = []
     gathering = Gathering(noted.append)
 
@@ -58,7 +52,7 @@ async def test_doors_and_reasons_are_told_apart_and_bounded_in_number(autojump_c
     assert len(noted) == MAX_SORTS + 1
 
 
-async def test_what_was_gathered_is_noted_at_the_end(autojump_clock: MockClock) -> None:
+async def test_what_was_gathered_is_noted_at_the_end() -> None:
     noted: list[Event] = []
     gathering = Gathering(noted.append)
     async with trio.open_nursery() as nursery:

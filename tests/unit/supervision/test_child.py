@@ -43,6 +43,8 @@ from tests.plays import (
     supervised,
 )
 
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
 # --- when it is started again -------------------------------------------------------------------------------
 
 ENDINGS: dict[str, tuple[BaseException | None, set[RestartType]]] = {
@@ -59,7 +61,7 @@ ENDINGS: dict[str, tuple[BaseException | None, set[RestartType]]] = {
 @pytest.mark.parametrize("restart_type", RestartType)
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_the_restart_type_and_the_ending_decide_about_a_restart(
-    restart_type: RestartType, ending: str, autojump_clock: trio.testing.MockClock
+    restart_type: RestartType, ending: str
 ) -> None:
     """Every cell of OTP's table."""
     error, restarted = ENDINGS[ending]
@@ -71,9 +73,7 @@ async def test_the_restart_type_and_the_ending_decide_about_a_restart(
 
 
 @pytest.mark.parametrize("restart_type", RestartType)
-async def test_an_operator_restarts_whatever_the_restart_type(
-    restart_type: RestartType, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_an_operator_restarts_whatever_the_restart_type(restart_type: RestartType) -> None:
     actor = Actor(FOREVER)
     async with supervised(actor.spec(type=restart_type)) as stage:
         await stage.reach(READY)
@@ -83,15 +83,13 @@ async def test_an_operator_restarts_whatever_the_restart_type(
         assert actor.incarnations == [1, 2]
 
 
-async def test_a_child_that_is_not_restarted_says_why_it_stopped(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_child_that_is_not_restarted_says_why_it_stopped() -> None:
     async with supervised(Actor(play(LOST)).spec(type="temporary")) as stage:
         await stage.reach(STARTING)
         assert (await stage.reach(STOPPED)).reason == "it hung up"
 
 
-async def test_states_are_told_in_order(autojump_clock: trio.testing.MockClock) -> None:
+async def test_states_are_told_in_order() -> None:
     actor = Actor(play(LOST), play(LOST, ready_for=5.0), play(CannotStart("gone")), FOREVER)
     async with supervised(actor.spec()) as stage:
         await trio.sleep(400)
@@ -104,9 +102,7 @@ async def test_states_are_told_in_order(autojump_clock: trio.testing.MockClock) 
         assert before is after or move(before, after)
 
 
-async def test_a_status_tells_attempt_reason_retry_and_incarnation(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_status_tells_attempt_reason_retry_and_incarnation() -> None:
     async with supervised(Actor(play(LOST, start=3.0)).spec()) as stage:
         status = await stage.reach(BACKOFF)
         assert attrs.evolve(status, remedy=None) == ServerStatus(
@@ -164,7 +160,7 @@ async def test_last_words_are_read_without_secrets_and_told_with_each_attempt_th
     assert ends[:3] == [missing, missing, None]
 
 
-async def test_every_start_has_a_new_incarnation(autojump_clock: trio.testing.MockClock) -> None:
+async def test_every_start_has_a_new_incarnation() -> None:
     actor = Actor(play(LOST))
     async with supervised(actor.spec()):
         await trio.sleep(1000)
@@ -172,7 +168,7 @@ async def test_every_start_has_a_new_incarnation(autojump_clock: trio.testing.Mo
     assert actor.most_live == 1
 
 
-async def test_the_end_of_a_run_is_told_before_its_clean_up(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_end_of_a_run_is_told_before_its_clean_up() -> None:
     async def run(life: Lifecycle) -> None:
         life.ready()
         life.ending(Reason("it hung up"))
@@ -191,9 +187,7 @@ async def test_the_end_of_a_run_is_told_before_its_clean_up(autojump_clock: trio
 
 
 @pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.5), (0.5, 0.75), (0.999, 0.9995)])
-async def test_delays_double_with_equal_jitter_and_a_floor(
-    jitter: float, share: float, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_delays_double_with_equal_jitter_and_a_floor(jitter: float, share: float) -> None:
     actor = Actor(play(LOST))
     async with supervised(actor.spec(), rng=lambda: jitter):
         await trio.sleep(40)
@@ -220,9 +214,7 @@ def test_no_delay_leaves_the_bounds_of_equal_jitter(draws: Sequence[float], cap:
 
 
 @pytest.mark.parametrize(("healthy", "gap"), [(10.0, 10.0), (9.9, 10.4)])
-async def test_a_run_of_ten_healthy_seconds_earns_one_immediate_restart(
-    healthy: float, gap: float, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_run_of_ten_healthy_seconds_earns_one_immediate_restart(healthy: float, gap: float) -> None:
     actor = Actor(play(LOST, ready_for=healthy))
     async with supervised(actor.spec()):
         await trio.sleep(60)
@@ -230,9 +222,7 @@ async def test_a_run_of_ten_healthy_seconds_earns_one_immediate_restart(
     assert actor.gaps[1] > 10.4  # only the first one
 
 
-async def test_only_health_counts_for_the_immediate_restart_not_a_long_start(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_only_health_counts_for_the_immediate_restart_not_a_long_start() -> None:
     actor = Actor(play(LOST, start=100.0))
     async with supervised(actor.spec()):
         await trio.sleep(150)
@@ -240,9 +230,7 @@ async def test_only_health_counts_for_the_immediate_restart_not_a_long_start(
 
 
 @pytest.mark.parametrize(("healthy", "attempt"), [(120.0, 1), (119.0, 5)])
-async def test_two_healthy_minutes_forget_the_failures(
-    healthy: float, attempt: int, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_two_healthy_minutes_forget_the_failures(healthy: float, attempt: int) -> None:
     actor = Actor(play(LOST), play(LOST), play(LOST), play(LOST, ready_for=healthy), play(LOST, start=0.001))
     attempts: list[int] = []
     async with supervised(actor.spec()) as stage:
@@ -255,9 +243,7 @@ async def test_two_healthy_minutes_forget_the_failures(
     assert attempts == [attempt]
 
 
-async def test_more_than_five_failures_within_a_minute_are_a_crash_loop(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_more_than_five_failures_within_a_minute_are_a_crash_loop() -> None:
     actor = Actor(play(LOST))
     async with supervised(actor.spec()) as stage:
         await stage.reach(CRASHLOOP)
@@ -266,9 +252,7 @@ async def test_more_than_five_failures_within_a_minute_are_a_crash_loop(
         assert BACKOFF in stage.states()
 
 
-async def test_a_crash_loop_is_called_one_until_the_server_has_been_healthy(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_crash_loop_is_called_one_until_the_server_has_been_healthy() -> None:
     """It is retried at the cap, so "five within a minute" alone would forget it with the next failure."""
     async with supervised(Actor(play(LOST)).spec()) as stage:
         await stage.reach(CRASHLOOP)
@@ -277,7 +261,7 @@ async def test_a_crash_loop_is_called_one_until_the_server_has_been_healthy(
     assert set(waits[waits.index(CRASHLOOP) :]) == {CRASHLOOP}
 
 
-async def test_a_failing_child_is_retried_for_ever_at_the_cap(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_failing_child_is_retried_for_ever_at_the_cap() -> None:
     actor = Actor(play(LOST))
     async with supervised(actor.spec(), rng=lambda: 0.5) as stage:
         await trio.sleep(DAY)
@@ -289,9 +273,7 @@ async def test_a_failing_child_is_retried_for_ever_at_the_cap(autojump_clock: tr
 @pytest.mark.parametrize(
     "policy", [{}, {"base": 0.1, "floor": 0.0, "period": 0.01}, {"intensity": 1, "period": 1.0}]
 )
-async def test_delays_grow_to_the_cap_whatever_the_policy(
-    policy: dict[str, Any], autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_delays_grow_to_the_cap_whatever_the_policy(policy: dict[str, Any]) -> None:
     """Also when the first restart of the streak was free."""
     actor = Actor(play(LOST, ready_for=10.0), play(LOST))
     async with supervised(actor.spec(**policy), rng=lambda: 0.9999999):
@@ -303,7 +285,7 @@ async def test_delays_grow_to_the_cap_whatever_the_policy(
     ("error", "state"), [(CannotStart("no such command"), FAILED), (NeedsAuth("HTTP 401"), NEEDS_AUTH)]
 )
 async def test_what_trying_soon_cannot_help_is_parked_for_five_minutes(
-    error: Exception, state: ServerState, autojump_clock: trio.testing.MockClock
+    error: Exception, state: ServerState
 ) -> None:
     actor = Actor(play(error))
     async with supervised(actor.spec()) as stage:
@@ -320,7 +302,7 @@ async def test_what_trying_soon_cannot_help_is_parked_for_five_minutes(
 # --- cutting a wait short -----------------------------------------------------------------------------------
 
 
-async def test_many_calls_wake_a_child_once(autojump_clock: trio.testing.MockClock) -> None:
+async def test_many_calls_wake_a_child_once() -> None:
     actor = Actor(play(LOST), play(LOST), play(LOST), play(LOST), play(start=0.5, ready_for=DAY))
     async with supervised(actor.spec()) as stage:
         await trio.sleep(6.5)  # within the fourth delay, of 4 s
@@ -332,7 +314,7 @@ async def test_many_calls_wake_a_child_once(autojump_clock: trio.testing.MockClo
         assert await stage.child.status.wait_settled()
 
 
-async def test_calls_wake_a_child_at_most_once_per_second(autojump_clock: trio.testing.MockClock) -> None:
+async def test_calls_wake_a_child_at_most_once_per_second() -> None:
     actor = Actor(play(LOST))
     async with supervised(actor.spec(base=60.0)) as stage:
         for _ in range(100):
@@ -343,9 +325,7 @@ async def test_calls_wake_a_child_at_most_once_per_second(autojump_clock: trio.t
 
 
 @pytest.mark.parametrize("after", [0.0, 0.3, 0.999])
-async def test_a_call_soon_after_a_failed_start_does_not_wait_for_longer_than_a_second(
-    after: float, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_call_soon_after_a_failed_start_does_not_wait_for_longer_than_a_second(after: float) -> None:
     actor = Actor(play(LOST), FOREVER)
     async with supervised(actor.spec(base=60.0)) as stage:
         await stage.reach(BACKOFF)
@@ -356,7 +336,7 @@ async def test_a_call_soon_after_a_failed_start_does_not_wait_for_longer_than_a_
     assert actor.starts == [0.0, 1.0]
 
 
-async def test_a_call_never_makes_a_wait_longer(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_call_never_makes_a_wait_longer() -> None:
     actor = Actor(play(LOST), FOREVER)
     async with supervised(actor.spec(base=1.0), rng=lambda: 0.0) as stage:
         await stage.reach(BACKOFF)
@@ -365,7 +345,7 @@ async def test_a_call_never_makes_a_wait_longer(autojump_clock: trio.testing.Moc
     assert actor.starts == [0.0, 0.5]
 
 
-async def test_a_crash_loop_can_be_woken(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_crash_loop_can_be_woken() -> None:
     actor = Actor(*[play(LOST)] * 6, FOREVER)
     async with supervised(actor.spec()) as stage:
         await stage.reach(CRASHLOOP)
@@ -375,9 +355,7 @@ async def test_a_crash_loop_can_be_woken(autojump_clock: trio.testing.MockClock)
         assert actor.gaps[-1] == pytest.approx(1.0)
 
 
-async def test_whoever_waits_learns_that_the_attempt_under_way_failed(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_whoever_waits_learns_that_the_attempt_under_way_failed() -> None:
     actor = Actor(play(LOST), play(LOST, start=3.0))
     async with supervised(actor.spec(base=60.0)) as stage:
         await trio.sleep(10)
@@ -387,9 +365,7 @@ async def test_whoever_waits_learns_that_the_attempt_under_way_failed(
         assert trio.current_time() == 13.0
 
 
-async def test_a_call_during_the_clean_up_makes_the_next_start_immediate(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_call_during_the_clean_up_makes_the_next_start_immediate() -> None:
     async def run(life: Lifecycle) -> None:
         life.ready()
         await trio.sleep(2)
@@ -404,9 +380,7 @@ async def test_a_call_during_the_clean_up_makes_the_next_start_immediate(
     assert actor.starts == [0.0, 5.0]
 
 
-async def test_a_call_during_a_quick_clean_up_waits_for_the_start_that_it_brings_forward(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_call_during_a_quick_clean_up_waits_for_the_start_that_it_brings_forward() -> None:
     async def run(life: Lifecycle) -> None:
         life.ready()
         await trio.sleep(0.1)
@@ -450,9 +424,7 @@ BEFORE_RESTART: dict[ServerState, tuple[list[Play], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("state", BEFORE_RESTART)
-async def test_an_operator_can_restart_from_every_state(
-    state: ServerState, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_an_operator_can_restart_from_every_state(state: ServerState) -> None:
     plays, options = BEFORE_RESTART[state]
     actor = Actor(*plays, play(start=0.1, ready_for=DAY))
     async with supervised(actor.spec(**options)) as stage:
@@ -470,7 +442,7 @@ async def test_an_operator_can_restart_from_every_state(
         assert actor.live == 1
 
 
-async def test_an_operators_restart_forgets_the_failures(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_operators_restart_forgets_the_failures() -> None:
     actor = Actor(play(LOST))
     async with supervised(actor.spec()) as stage:
         await stage.reach(CRASHLOOP)
@@ -481,9 +453,7 @@ async def test_an_operators_restart_forgets_the_failures(autojump_clock: trio.te
         assert actor.gaps[-1] == pytest.approx(0.5)
 
 
-async def test_a_restart_that_meets_a_child_just_getting_ready_is_no_fault_of_ours(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_restart_that_meets_a_child_just_getting_ready_is_no_fault_of_ours() -> None:
     """The child's task may have one more step to go before its cancellation reaches it."""
     up = trio.Event()
     faults: list[str] = []
@@ -512,7 +482,7 @@ async def test_a_restart_that_meets_a_child_just_getting_ready_is_no_fault_of_ou
 # --- lazy --------------------------------------------------------------------------------------
 
 
-async def test_a_lazy_child_sleeps_until_it_is_called(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_lazy_child_sleeps_until_it_is_called() -> None:
     actor = Actor(FOREVER)
     async with supervised(actor.spec(lazy=True)) as stage:
         await trio.sleep(DAY)
@@ -522,9 +492,7 @@ async def test_a_lazy_child_sleeps_until_it_is_called(autojump_clock: trio.testi
         assert actor.starts == [DAY]
 
 
-async def test_a_lazy_child_that_crashed_is_restarted_like_any_other(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_lazy_child_that_crashed_is_restarted_like_any_other() -> None:
     actor = Actor(play(LOST), FOREVER)
     async with supervised(actor.spec(lazy=True)) as stage:
         await stage.reach(DORMANT)
@@ -533,7 +501,7 @@ async def test_a_lazy_child_that_crashed_is_restarted_like_any_other(
         assert len(actor.starts) == 2
 
 
-async def test_a_child_and_its_repr_say_how_it_is(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_child_and_its_repr_say_how_it_is() -> None:
     async with supervised(Actor(FOREVER).spec()) as stage:
         await stage.reach(READY)
         assert repr(stage.child) == "<Child a: ready, incarnation 1>"
@@ -543,9 +511,7 @@ async def test_a_child_and_its_repr_say_how_it_is(autojump_clock: trio.testing.M
 
 
 @pytest.mark.parametrize("state", BEFORE_RESTART)
-async def test_a_child_can_be_switched_off_and_on_in_every_state(
-    state: ServerState, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_child_can_be_switched_off_and_on_in_every_state(state: ServerState) -> None:
     plays, options = BEFORE_RESTART[state]
     lazy = bool(options.get("lazy"))
     actor = Actor(*plays, FOREVER, cleanup=1.0)
@@ -573,9 +539,7 @@ async def test_a_child_can_be_switched_off_and_on_in_every_state(
         assert before is after or move(before, after)
 
 
-async def test_a_child_that_is_switched_off_before_the_start_is_never_started(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_child_that_is_switched_off_before_the_start_is_never_started() -> None:
     actor = Actor(FOREVER)
     supervisor = Supervisor(
         [actor.spec()], starts=1, on_status=lambda *_: None, rng=lambda: 0.0, wall=trio.current_time
@@ -590,9 +554,7 @@ async def test_a_child_that_is_switched_off_before_the_start_is_never_started(
     assert child.status.value.state is STOPPED
 
 
-async def test_on_and_off_and_on_while_it_stops_ends_in_the_last_word(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_on_and_off_and_on_while_it_stops_ends_in_the_last_word() -> None:
     actor = Actor(FOREVER, cleanup=2.0)
     async with supervised(actor.spec()) as stage:
         await stage.reach(READY)
@@ -605,7 +567,7 @@ async def test_on_and_off_and_on_while_it_stops_ends_in_the_last_word(
         assert (actor.incarnations, actor.most_live) == ([1, 2], 1)
 
 
-async def test_a_word_at_any_step_of_a_child_is_obeyed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_word_at_any_step_of_a_child_is_obeyed() -> None:
     """Not by time but by step: off after the n-th turn of the loop, on after some more."""
     for steps in range(60):
         actor = Actor(play(LOST), FOREVER)
@@ -628,9 +590,7 @@ async def test_a_word_at_any_step_of_a_child_is_obeyed(autojump_clock: trio.test
 
 
 @pytest.mark.parametrize("state", BEFORE_RESTART)
-async def test_a_replaced_child_goes_on_by_its_new_spec_in_every_state(
-    state: ServerState, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_replaced_child_goes_on_by_its_new_spec_in_every_state(state: ServerState) -> None:
     plays, options = BEFORE_RESTART[state]
     old, new, other = Actor(*plays, FOREVER), Actor(FOREVER), Actor(FOREVER)
     async with supervised(old.spec(**options), other.spec("other")) as stage:
@@ -648,7 +608,7 @@ async def test_a_replaced_child_goes_on_by_its_new_spec_in_every_state(
         assert other.incarnations == [1]
 
 
-async def test_a_child_that_becomes_lazy_is_stopped_and_sleeps(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_child_that_becomes_lazy_is_stopped_and_sleeps() -> None:
     old, new = Actor(FOREVER, cleanup=1.0), Actor(FOREVER)
     async with supervised(old.spec()) as stage:
         await stage.reach(READY)
@@ -660,9 +620,7 @@ async def test_a_child_that_becomes_lazy_is_stopped_and_sleeps(autojump_clock: t
         assert new.incarnations == [2]
 
 
-async def test_a_replaced_child_that_is_off_stays_off_and_then_lives_by_the_new_spec(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_replaced_child_that_is_off_stays_off_and_then_lives_by_the_new_spec() -> None:
     old, new = Actor(FOREVER), Actor(FOREVER)
     async with supervised(old.spec()) as stage:
         await stage.reach(READY)
@@ -674,7 +632,7 @@ async def test_a_replaced_child_that_is_off_stays_off_and_then_lives_by_the_new_
         assert (len(old.starts), len(new.starts)) == (1, 1)
 
 
-async def test_delays_follow_the_policy_of_the_new_spec(autojump_clock: trio.testing.MockClock) -> None:
+async def test_delays_follow_the_policy_of_the_new_spec() -> None:
     actor = Actor(play(LOST))
     async with supervised(actor.spec(base=0.5, floor=0.5, cap=0.5)) as stage:
         await trio.sleep(2)
@@ -689,9 +647,7 @@ async def test_delays_follow_the_policy_of_the_new_spec(autojump_clock: trio.tes
 # --- rest ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_child_that_rests_is_dormant_at_once_and_runs_again_when_woken(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_child_that_rests_is_dormant_at_once_and_runs_again_when_woken() -> None:
     actor = Actor(FOREVER, cleanup=3.0)
     async with supervised(actor.spec()) as stage:
         await stage.reach(READY)
@@ -705,9 +661,7 @@ async def test_a_child_that_rests_is_dormant_at_once_and_runs_again_when_woken(
         assert [status.attempt for _name, status in stage.history] == [0] * len(stage.history)
 
 
-async def test_who_wakes_a_child_while_it_is_being_put_to_rest_is_heard(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_wakes_a_child_while_it_is_being_put_to_rest_is_heard() -> None:
     actor = Actor(FOREVER, cleanup=3.0)
     async with supervised(actor.spec()) as stage:
         await stage.reach(READY)
@@ -718,7 +672,7 @@ async def test_who_wakes_a_child_while_it_is_being_put_to_rest_is_heard(
         assert (actor.incarnations, actor.most_live, trio.current_time()) == ([1, 2], 1, 3.0)
 
 
-async def test_only_a_child_that_serves_can_rest(autojump_clock: trio.testing.MockClock) -> None:
+async def test_only_a_child_that_serves_can_rest() -> None:
     async with supervised(Actor(HANG).spec()) as stage:
         await stage.reach(STARTING)
         stage.child.rest()
@@ -728,9 +682,7 @@ async def test_only_a_child_that_serves_can_rest(autojump_clock: trio.testing.Mo
         await stage.reach(DISABLED)
 
 
-async def test_a_child_that_rests_can_be_switched_off_and_on_restarted_and_replaced(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_child_that_rests_can_be_switched_off_and_on_restarted_and_replaced() -> None:
     actor, other = Actor(FOREVER), Actor(FOREVER)
     async with supervised(actor.spec()) as stage:
         await stage.reach(READY)
@@ -750,9 +702,7 @@ async def test_a_child_that_rests_can_be_switched_off_and_on_restarted_and_repla
         assert (actor.live, other.live) == (0, 1)
 
 
-async def test_a_lazy_child_hears_who_wakes_it_before_it_was_supervised(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_lazy_child_hears_who_wakes_it_before_it_was_supervised() -> None:
     async with supervised() as stage:
         child = stage.supervisor.add(Actor(FOREVER).spec(lazy=True))
         child.status.become(DORMANT)

@@ -18,7 +18,8 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from trio.testing import MockClock
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 class Told:
@@ -63,9 +64,7 @@ async def crash(life: Lifecycle) -> None:
     raise ConnectionLost("killed by SIGKILL", Cause.KILLED, signal="SIGKILL")
 
 
-async def test_a_run_begins_serves_and_ends_with_its_cause(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_a_run_begins_serves_and_ends_with_its_cause(nursery: trio.Nursery) -> None:
     told = Told(crash, told=lambda: {"pid": 77}, last_lines=lambda run: [f"last words of run {run}"])
     nursery.start_soon(told.run)
 
@@ -84,9 +83,7 @@ async def test_a_run_begins_serves_and_ends_with_its_cause(
     assert "retrySeconds" in ended.details
 
 
-async def test_who_serves_again_says_how_long_it_was_away(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_who_serves_again_says_how_long_it_was_away(nursery: trio.Nursery) -> None:
     told = Told(crash)
     nursery.start_soon(told.run)
 
@@ -106,9 +103,7 @@ async def fail(_life: Lifecycle) -> None:
     raise ConnectionLost("exited with status 1", Cause.EXITED, status=1)
 
 
-async def test_an_outage_that_began_under_the_daemon_before_is_told_as_one(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_an_outage_that_began_under_the_daemon_before_is_told_as_one(nursery: trio.Nursery) -> None:
     tries = iter((fail, crash, crash))
 
     async def run(life: Lifecycle) -> None:
@@ -129,7 +124,7 @@ async def test_an_outage_that_began_under_the_daemon_before_is_told_as_one(
 
 
 async def test_an_outage_goes_on_when_mcpd_stops_and_ends_when_the_server_is_switched_off(
-    autojump_clock: MockClock, nursery: trio.Nursery
+    nursery: trio.Nursery,
 ) -> None:
     async def hang(_life: Lifecycle) -> None:
         await trio.sleep_forever()
@@ -150,9 +145,7 @@ async def test_an_outage_goes_on_when_mcpd_stops_and_ends_when_the_server_is_swi
     assert "awaySince" not in (await ended_while_it_starts("switched off by an operator")).details
 
 
-async def test_one_that_never_served_says_when_it_is_started_next(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_one_that_never_served_says_when_it_is_started_next(nursery: trio.Nursery) -> None:
     told = Told(fail)
     nursery.start_soon(told.run)
 
@@ -164,9 +157,7 @@ async def test_one_that_never_served_says_when_it_is_started_next(
     assert second.run == 2
 
 
-async def test_a_restart_names_who_asked_for_it_before_the_run_ends(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_a_restart_names_who_asked_for_it_before_the_run_ends(nursery: trio.Nursery) -> None:
     told = Told(serve)
     nursery.start_soon(told.run)
     await until(lambda: "ready" in told.kinds(), every=0.25, seconds=3)
@@ -179,7 +170,7 @@ async def test_a_restart_names_who_asked_for_it_before_the_run_ends(
     assert (ended.cause, ended.details["asked"]) == (None, True)
 
 
-async def test_a_switch_and_a_stop_end_a_run_too(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+async def test_a_switch_and_a_stop_end_a_run_too(nursery: trio.Nursery) -> None:
     told = Told(serve)
     nursery.start_soon(told.run)
     await until(lambda: "ready" in told.kinds(), every=0.25, seconds=3)
@@ -195,9 +186,7 @@ async def test_a_switch_and_a_stop_end_a_run_too(autojump_clock: MockClock, nurs
     assert (await told.ended(2)).text == "mcpd has stopped it"
 
 
-async def test_what_is_degraded_says_why_once_and_when_it_is_well_again(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_what_is_degraded_says_why_once_and_when_it_is_well_again(nursery: trio.Nursery) -> None:
     silent = Reason("does not answer pings", Cause.NOISE)
 
     async def limp(life: Lifecycle) -> None:
@@ -216,9 +205,7 @@ async def test_what_is_degraded_says_why_once_and_when_it_is_well_again(
     assert told.events[3].details == {"again": True}
 
 
-async def test_what_is_put_to_rest_ends_as_dormant_and_is_not_blamed(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_what_is_put_to_rest_ends_as_dormant_and_is_not_blamed(nursery: trio.Nursery) -> None:
     told = Told(serve)
     nursery.start_soon(told.run)
     await until(lambda: "ready" in told.kinds(), every=0.25, seconds=3)
@@ -233,7 +220,7 @@ async def test_what_is_put_to_rest_ends_as_dormant_and_is_not_blamed(
     )
 
 
-async def test_waiting_in_the_queue_of_starts_is_no_event(autojump_clock: MockClock) -> None:
+async def test_waiting_in_the_queue_of_starts_is_no_event() -> None:
     events: list[Event] = []
     specs = [ChildSpec(name=f"s{number}", run=serve, policy=Restart()) for number in range(5)]
     supervisor = Supervisor(

@@ -22,7 +22,8 @@ from daemon.supervision.starts import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trio.testing import MockClock
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 QUICKLY = LOOK_SECONDS * (IDLE_LOOKS + 1)
 """Seconds within which a start is seen to wait: a look to compare with, and as many as it takes."""
@@ -136,9 +137,7 @@ async def test_who_leaves_the_line_is_passed_over(nursery: trio.Nursery) -> None
     assert [gone.granted.is_set(), last.granted.is_set()] == [False, True]
 
 
-async def test_who_runs_elsewhere_waits_for_a_place_and_keeps_it_briefly(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_who_runs_elsewhere_waits_for_a_place_and_keeps_it_briefly(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.ask(spawns=False)
     following = machine.ask(spawns=False)
@@ -149,16 +148,14 @@ async def test_who_runs_elsewhere_waits_for_a_place_and_keeps_it_briefly(
 
 
 @pytest.mark.parametrize("used", [0.0, 0.05], ids=["hangs", "downloads"])
-async def test_who_waits_gives_its_place_away_soon(
-    used: float, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_who_waits_gives_its_place_away_soon(used: float, nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.uses[1] = share(used)
     machine.ask(mark=1)
     assert await within(QUICKLY + 0.01, machine.ask())
 
 
-async def test_who_cannot_be_seen_counts_as_waiting(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+async def test_who_cannot_be_seen_counts_as_waiting(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.ask(mark=1)
     assert await within(QUICKLY + 0.01, machine.ask())
@@ -173,9 +170,7 @@ WORKING: dict[str, Callable[[float], Effort]] = {
 
 
 @pytest.mark.parametrize("work", WORKING)
-async def test_who_works_keeps_its_place_until_it_is_over(
-    work: str, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_who_works_keeps_its_place_until_it_is_over(work: str, nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.uses[1] = WORKING[work]
     worker, waiting = machine.ask(mark=1), machine.ask()
@@ -184,18 +179,14 @@ async def test_who_works_keeps_its_place_until_it_is_over(
     assert waiting.granted.is_set()
 
 
-async def test_who_never_finishes_does_not_keep_its_place_for_ever(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_who_never_finishes_does_not_keep_its_place_for_ever(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.uses[1] = share(1.0)
     machine.ask(mark=1)
     assert await within(HOLD_SECONDS + LOOK_SECONDS, machine.ask())
 
 
-async def test_what_has_not_begun_to_run_keeps_its_place_for_as_long(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_what_has_not_begun_to_run_keeps_its_place_for_as_long(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.ask()
     waiting = machine.ask()
@@ -203,9 +194,7 @@ async def test_what_has_not_begun_to_run_keeps_its_place_for_as_long(
     assert await within(1 + LOOK_SECONDS, waiting)
 
 
-async def test_a_second_process_of_the_same_start_is_looked_at_afresh(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_second_process_of_the_same_start_is_looked_at_afresh(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.uses[1], machine.uses[2] = share(0.0), share(1.0)
     worker, waiting = machine.ask(mark=1), machine.ask()
@@ -214,9 +203,7 @@ async def test_a_second_process_of_the_same_start_is_looked_at_afresh(
     assert not await within(QUICKLY, waiting)
 
 
-async def test_while_nobody_can_look_places_are_kept_and_looking_goes_on(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_while_nobody_can_look_places_are_kept_and_looking_goes_on(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     machine.broken = True
     machine.ask(mark=1)
@@ -226,9 +213,7 @@ async def test_while_nobody_can_look_places_are_kept_and_looking_goes_on(
     assert await within(QUICKLY + 0.01, waiting)
 
 
-async def test_looking_goes_on_after_nobody_has_waited(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_looking_goes_on_after_nobody_has_waited(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     await trio.testing.wait_all_tasks_blocked()
     for _ in range(3):
@@ -240,9 +225,7 @@ async def test_looking_goes_on_after_nobody_has_waited(
         following.leave()
 
 
-async def test_nobody_looks_while_nobody_waits_for_a_place(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_nobody_looks_while_nobody_waits_for_a_place(nursery: trio.Nursery) -> None:
     machine = Machine(nursery)
     holder = machine.ask(mark=1)
     await trio.sleep(100)

@@ -33,10 +33,12 @@ from tests.plays import (
     supervised,
 )
 
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
 # --- many -------------------------------------------------------------------------------------------------
 
 
-async def test_at_most_so_many_start_at_once(autojump_clock: trio.testing.MockClock) -> None:
+async def test_at_most_so_many_start_at_once() -> None:
     starting = most = 0
 
     async def run(life: Lifecycle) -> None:
@@ -57,9 +59,7 @@ async def test_at_most_so_many_start_at_once(autojump_clock: trio.testing.MockCl
         assert trio.current_time() == 13.0  # 50 in fours
 
 
-async def test_a_start_that_is_seen_to_wait_gives_its_place_away_and_goes_on(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_start_that_is_seen_to_wait_gives_its_place_away_and_goes_on() -> None:
     async def waits(life: Lifecycle) -> None:
         life.runs_as(mark=1)
         await play(start=50.0, ready_for=DAY)(life)
@@ -82,9 +82,7 @@ async def join_in_turn(stage: Stage, *specs: ChildSpec) -> None:
         await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_who_waits_for_its_turn_is_queued_and_says_how_many_are_before_it(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_waits_for_its_turn_is_queued_and_says_how_many_are_before_it() -> None:
     actors = [Actor(play(start=5.0, ready_for=DAY)) for _ in range(3)]
     specs = [actor.spec(f"s{i}") for i, actor in enumerate(actors)]
     async with supervised(starts=1) as stage:
@@ -99,9 +97,7 @@ async def test_who_waits_for_its_turn_is_queued_and_says_how_many_are_before_it(
         assert stage.supervisor.children["s2"].status.value.since == 10.0
 
 
-async def test_who_is_called_is_started_before_the_others_in_line(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_who_is_called_is_started_before_the_others_in_line() -> None:
     actors = [Actor(play(start=5.0, ready_for=DAY)) for _ in range(4)]
     specs = [actor.spec(f"s{i}") for i, actor in enumerate(actors)]
     async with supervised(starts=1) as stage:
@@ -113,9 +109,7 @@ async def test_who_is_called_is_started_before_the_others_in_line(
         assert [actor.starts for actor in actors] == [[0.0], [11.0], [6.0], [1.0]]
 
 
-async def test_what_an_operator_restarts_does_not_wait_for_a_boot(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_what_an_operator_restarts_does_not_wait_for_a_boot() -> None:
     good, herd = Actor(FOREVER), [Actor(play(start=25.0, ready_for=DAY)) for _ in range(8)]
     async with supervised(good.spec("good")) as stage:
         await trio.sleep(1)
@@ -125,9 +119,7 @@ async def test_what_an_operator_restarts_does_not_wait_for_a_boot(
         assert good.starts == [0.0, 1.0]
 
 
-async def test_one_that_was_in_use_does_not_wait_for_those_that_never_were(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_one_that_was_in_use_does_not_wait_for_those_that_never_were() -> None:
     used = Actor(play(LOST, start=1.0, ready_for=60.0), FOREVER)
     late = [Actor(play(start=5.0, ready_for=DAY)) for _ in range(20)]
     async with supervised(used.spec("used"), starts=1) as stage:
@@ -137,7 +129,7 @@ async def test_one_that_was_in_use_does_not_wait_for_those_that_never_were(
         assert used.starts == [0.0, 61.0]
 
 
-async def test_whoever_is_stopped_in_line_never_starts(autojump_clock: trio.testing.MockClock) -> None:
+async def test_whoever_is_stopped_in_line_never_starts() -> None:
     first, off, gone, last = (Actor(play(start=5.0, ready_for=DAY)) for _ in range(4))
     specs = [actor.spec(name) for name, actor in (("first", first), ("off", off), ("gone", gone))]
     async with supervised(starts=1) as stage:
@@ -151,9 +143,7 @@ async def test_whoever_is_stopped_in_line_never_starts(autojump_clock: trio.test
         assert stage.states("off") == [QUEUED, STOPPING, STOPPED, ServerState.DISABLED]
 
 
-async def test_a_server_elsewhere_that_hangs_keeps_its_place_briefly(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_server_elsewhere_that_hangs_keeps_its_place_briefly() -> None:
     far = attrs.evolve(Actor(HANG).spec("far"), spawns=False)
     near = Actor(FOREVER)
     async with supervised(starts=1) as stage:
@@ -162,7 +152,7 @@ async def test_a_server_elsewhere_that_hangs_keeps_its_place_briefly(
         assert near.starts == [BRIEF_SECONDS]
 
 
-async def test_a_failed_start_gives_its_place_back(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_failed_start_gives_its_place_back() -> None:
     failing = [Actor(play(LOST)).spec(f"f{i}") for i in range(20)]
     good = Actor(FOREVER)
     async with supervised(*failing, good.spec("good"), starts=1):
@@ -207,9 +197,7 @@ BUGS: dict[str, Play] = {
 
 
 @pytest.mark.parametrize("bug", BUGS)
-async def test_no_exception_of_one_child_reaches_its_siblings(
-    bug: str, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_no_exception_of_one_child_reaches_its_siblings(bug: str) -> None:
     broken, siblings = Actor(BUGS[bug]), [Actor(FOREVER) for _ in range(5)]
     specs = [actor.spec(f"s{i}") for i, actor in enumerate(siblings)]
     async with supervised(broken.spec("broken"), *specs):
@@ -219,12 +207,12 @@ async def test_no_exception_of_one_child_reaches_its_siblings(
         assert all(actor.live == 1 for actor in siblings)
 
 
-async def test_a_bug_of_ours_is_named_in_the_reason(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_bug_of_ours_is_named_in_the_reason() -> None:
     async with supervised(Actor(play(KeyError("bug"))).spec()) as stage:
         assert "mcpd's own fault: KeyError" in (await stage.reach(BACKOFF)).reason
 
 
-async def test_a_group_is_told_by_the_error_that_is_ours(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_group_is_told_by_the_error_that_is_ours() -> None:
     group = ExceptionGroup("two", [ValueError("noise"), ExceptionGroup("inner", [CannotStart("gone")])])
     async with supervised(Actor(play(group)).spec()) as stage:
         assert (await stage.reach(FAILED)).reason == "gone"
@@ -245,9 +233,7 @@ async def test_two_children_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.3, 1.0, 1.5, 2.0, 2.5, 3.0, 3.2, 3.7, 4.6, 5.5, 6.2])
-async def test_a_cancel_at_any_moment_leaves_nothing(
-    moment: float, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_cancel_at_any_moment_leaves_nothing(moment: float) -> None:
     """One round is 1 s of starting, 1 s of service, 1 s of cleaning up and 0.5 s of backoff."""
     actors = [Actor(play(LOST, start=1.0, ready_for=1.0), cleanup=1.0) for _ in range(3)]
     specs = [actor.spec(f"s{i}", cap=1.0) for i, actor in enumerate(actors)]
@@ -259,7 +245,7 @@ async def test_a_cancel_at_any_moment_leaves_nothing(
         assert stage.states(name)[-1:] in ([STOPPED], [])
 
 
-async def test_a_cancel_at_every_checkpoint_leaves_nothing(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_cancel_at_every_checkpoint_leaves_nothing() -> None:
     """Not by time but by step: the cancellation comes after the n-th turn of the loop."""
     for steps in range(40):
         actor = Actor(play(LOST, start=0.0, ready_for=0.0), cleanup=0.0)
@@ -270,9 +256,7 @@ async def test_a_cancel_at_every_checkpoint_leaves_nothing(autojump_clock: trio.
         assert stage.state is STOPPED
 
 
-async def test_errors_while_being_stopped_do_not_keep_others_from_stopping(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_errors_while_being_stopped_do_not_keep_others_from_stopping() -> None:
     async def run(life: Lifecycle) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
@@ -288,9 +272,7 @@ async def test_errors_while_being_stopped_do_not_keep_others_from_stopping(
     assert other.live == 0
 
 
-async def test_stopping_is_shown_before_the_children_have_stopped(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_stopping_is_shown_before_the_children_have_stopped() -> None:
     actor = Actor(FOREVER, cleanup=2.0)
     async with supervised(actor.spec()) as stage:
         await stage.reach(READY)
@@ -302,7 +284,7 @@ async def test_stopping_is_shown_before_the_children_have_stopped(
     assert trio.current_time() == 2.0
 
 
-async def test_children_stop_in_parallel(autojump_clock: trio.testing.MockClock) -> None:
+async def test_children_stop_in_parallel() -> None:
     actors = [Actor(FOREVER, cleanup=4.0) for _ in range(50)]
     async with supervised(*(actor.spec(f"s{i}") for i, actor in enumerate(actors)), starts=50):
         await trio.testing.wait_all_tasks_blocked()
@@ -313,9 +295,7 @@ async def test_children_stop_in_parallel(autojump_clock: trio.testing.MockClock)
 # --- children that come and go ----------------------------------------------------
 
 
-async def test_a_child_that_is_added_is_started_and_nobody_else_is_touched(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_child_that_is_added_is_started_and_nobody_else_is_touched() -> None:
     old, new = Actor(FOREVER), Actor(FOREVER)
     async with supervised(old.spec()) as stage:
         await stage.reach(READY)
@@ -337,9 +317,7 @@ async def test_a_child_may_be_added_before_the_supervisor_runs() -> None:
     assert (children, child.status.value.state) == ({}, STOPPED)
 
 
-async def test_a_child_that_is_removed_is_stopped_cleanly_and_alone(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_child_that_is_removed_is_stopped_cleanly_and_alone() -> None:
     going, staying = Actor(FOREVER, cleanup=3.0), Actor(FOREVER)
     async with supervised(going.spec(), staying.spec("b")) as stage:
         child = stage.child
@@ -356,7 +334,7 @@ async def test_a_child_that_is_removed_is_stopped_cleanly_and_alone(
         assert going.incarnations == [1]
 
 
-async def test_who_waits_for_a_child_learns_that_it_is_removed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_waits_for_a_child_learns_that_it_is_removed() -> None:
     async with supervised(Actor(HANG, cleanup=3.0).spec()) as stage, trio.open_nursery() as nursery:
         child = stage.child
         await stage.reach(STARTING)
@@ -365,9 +343,7 @@ async def test_who_waits_for_a_child_learns_that_it_is_removed(autojump_clock: t
             assert not await child.status.wait_settled()
 
 
-async def test_a_retired_child_goes_on_while_another_has_its_name(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_retired_child_goes_on_while_another_has_its_name() -> None:
     first, second = Actor(FOREVER, cleanup=3.0), Actor(FOREVER)
     async with supervised(first.spec()) as stage:
         await stage.reach(READY)
@@ -380,7 +356,7 @@ async def test_a_retired_child_goes_on_while_another_has_its_name(
         assert retired.status.value.reason == "nobody calls it any more"
 
 
-async def test_a_retired_child_stops_with_its_supervisor(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_retired_child_stops_with_its_supervisor() -> None:
     actor = Actor(FOREVER)
     async with supervised(actor.spec()) as stage:
         await stage.reach(READY)
@@ -388,7 +364,7 @@ async def test_a_retired_child_stops_with_its_supervisor(autojump_clock: trio.te
     assert (actor.live, retired.status.value.state) == (0, STOPPED)
 
 
-async def test_a_removed_name_can_be_given_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_removed_name_can_be_given_again() -> None:
     first, second = Actor(FOREVER), Actor(FOREVER)
     async with supervised(first.spec()) as stage:
         await stage.reach(READY)
@@ -398,9 +374,7 @@ async def test_a_removed_name_can_be_given_again(autojump_clock: trio.testing.Mo
         assert (first.live, second.live) == (0, 1)
 
 
-async def test_a_stop_while_a_child_is_being_switched_leaves_nothing(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_stop_while_a_child_is_being_switched_leaves_nothing() -> None:
     actors = [Actor(FOREVER, cleanup=1.0) for _ in range(3)]
     async with supervised(*(actor.spec(f"s{i}") for i, actor in enumerate(actors))) as stage:
         await trio.sleep(1)

@@ -33,9 +33,9 @@ from tests.plays import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from trio.testing import MockClock
-
     from daemon.supervision.child import Child
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 START, WAKE, PROBE = 30.0, 2.0, 3.0
 SLOW = play(start=20.0, ready_for=math.inf)
@@ -52,34 +52,34 @@ async def seconds(wait: Callable[[Child], Awaitable[None]], stage: Stage) -> flo
 
 
 @pytest.mark.parametrize("lazy", [True, False])
-async def test_a_call_waits_for_a_whole_first_start(lazy: bool, autojump_clock: MockClock) -> None:
+async def test_a_call_waits_for_a_whole_first_start(lazy: bool) -> None:
     async with supervised(Actor(SLOW).spec(lazy=lazy)) as stage:
         await trio.testing.wait_all_tasks_blocked()
         assert await seconds(waking().for_call, stage) == 20.0
         assert stage.state is READY
 
 
-async def test_a_first_start_that_fails_is_waited_for_no_longer(autojump_clock: MockClock) -> None:
+async def test_a_first_start_that_fails_is_waited_for_no_longer() -> None:
     async with supervised(Actor(play(LOST, start=5.0), HANG).spec()) as stage:
         assert await seconds(waking().for_call, stage) == 5.0
         assert stage.state is BACKOFF
 
 
-async def test_a_start_without_an_end_is_waited_for_as_long_as_it_may_take(autojump_clock: MockClock) -> None:
+async def test_a_start_without_an_end_is_waited_for_as_long_as_it_may_take() -> None:
     async with supervised(Actor(HANG).spec()) as stage:
         assert await seconds(waking().for_call, stage) == PROBE + START
 
 
 @pytest.mark.parametrize("first", [play(LOST), play(LOST, ready_for=5.0)], ids=["failed", "was up"])
 async def test_a_server_that_went_down_is_waited_for_as_configured(
-    first: Callable[..., Awaitable[None]], autojump_clock: MockClock
+    first: Callable[..., Awaitable[None]],
 ) -> None:
     async with supervised(Actor(first, HANG).spec()) as stage:
         await stage.reach(BACKOFF)
         assert await seconds(waking().for_call, stage) == WAKE
 
 
-async def test_who_is_in_line_behind_a_boot_and_called_starts_at_once(autojump_clock: MockClock) -> None:
+async def test_who_is_in_line_behind_a_boot_and_called_starts_at_once() -> None:
     others = [Actor(SLOW).spec(f"o{i}") for i in range(5)]
     async with supervised(*others, starts=1) as stage:
         await trio.testing.wait_all_tasks_blocked()
@@ -100,38 +100,34 @@ async def in_line(stage: Stage, *actors: Actor) -> list[Child]:
     return children
 
 
-async def test_a_first_start_has_its_whole_time_however_long_it_was_in_line(autojump_clock: MockClock) -> None:
+async def test_a_first_start_has_its_whole_time_however_long_it_was_in_line() -> None:
     async with supervised(Actor(HANG).spec(), starts=1) as stage:
         *_, last = await in_line(stage, Actor(SLOW), Actor(play(start=PROBE + START - 1, ready_for=math.inf)))
         await waking().for_call(last)
         assert (last.status.value.state, trio.current_time()) == (READY, 20.0 + PROBE + START - 1)
 
 
-async def test_a_first_start_that_fails_as_soon_as_it_has_begun_is_waited_for_no_longer(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_first_start_that_fails_as_soon_as_it_has_begun_is_waited_for_no_longer() -> None:
     async with supervised(Actor(HANG).spec(), starts=1) as stage:
         *_, last = await in_line(stage, Actor(SLOW), Actor(play(LOST), HANG))
         await waking().for_call(last)
         assert (last.status.value.state, trio.current_time()) == (BACKOFF, 20.0)
 
 
-async def test_a_line_without_an_end_is_waited_in_no_longer_than_a_place_is_held(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_line_without_an_end_is_waited_in_no_longer_than_a_place_is_held() -> None:
     async with supervised(Actor(HANG).spec(), starts=1) as stage:
         *_, last = await in_line(stage, Actor(HANG), Actor(HANG), Actor(HANG))
         await waking().for_call(last)
         assert (last.status.value.state, trio.current_time()) == (QUEUED, LINE_SECONDS)
 
 
-async def test_a_hanging_start_costs_those_who_ask_what_there_is_one_wait(autojump_clock: MockClock) -> None:
+async def test_a_hanging_start_costs_those_who_ask_what_there_is_one_wait() -> None:
     async with supervised(Actor(HANG).spec()) as stage:
         wait = waking().for_list
         assert [await seconds(wait, stage) for _ in range(3)] == [WAKE, 0.0, 0.0]
 
 
-async def test_all_who_ask_at_once_wait_for_the_same_moment(autojump_clock: MockClock) -> None:
+async def test_all_who_ask_at_once_wait_for_the_same_moment() -> None:
     ended: list[float] = []
 
     async def ask(after: float) -> None:
@@ -146,7 +142,7 @@ async def test_all_who_ask_at_once_wait_for_the_same_moment(autojump_clock: Mock
     assert sorted(ended) == [WAKE, WAKE, WAKE, 5.0]
 
 
-async def test_being_in_line_and_starting_is_one_run(autojump_clock: MockClock) -> None:
+async def test_being_in_line_and_starting_is_one_run() -> None:
     async with supervised(Actor(play(start=3.0, ready_for=math.inf)).spec("first"), starts=1) as stage:
         await trio.testing.wait_all_tasks_blocked()
         child = stage.supervisor.add(Actor(HANG).spec("next"))
@@ -160,7 +156,7 @@ async def test_being_in_line_and_starting_is_one_run(autojump_clock: MockClock) 
         assert (str(child.status.value.state), trio.current_time()) == ("starting", began)
 
 
-async def test_each_run_is_waited_for_anew(autojump_clock: MockClock) -> None:
+async def test_each_run_is_waited_for_anew() -> None:
     actor = Actor(play(LOST, start=10.0))
     async with supervised(actor.spec()) as stage:
         wait = waking().for_list
@@ -170,16 +166,14 @@ async def test_each_run_is_waited_for_anew(autojump_clock: MockClock) -> None:
         assert [await seconds(wait, stage) for _ in range(2)] == [WAKE, 0.0]
 
 
-async def test_one_that_nobody_else_would_start_is_started_and_waited_for_by_who_asks_first(
-    autojump_clock: MockClock,
-) -> None:
+async def test_one_that_nobody_else_would_start_is_started_and_waited_for_by_who_asks_first() -> None:
     async with supervised(Actor(HANG).spec(lazy=True)) as stage:
         await stage.reach(DORMANT)
         wait = waking().for_list
         assert [await seconds(wait, stage) for _ in range(3)] == [PROBE + START, 0.0, 0.0]
 
 
-async def test_one_that_a_client_has_chosen_is_waited_for_whoever_started_it(autojump_clock: MockClock) -> None:
+async def test_one_that_a_client_has_chosen_is_waited_for_whoever_started_it() -> None:
     async with supervised(Actor(SLOW).spec()) as stage:
         wait = waking().for_list
         assert await seconds(wait, stage) == WAKE
@@ -187,7 +181,7 @@ async def test_one_that_a_client_has_chosen_is_waited_for_whoever_started_it(aut
         assert stage.state is READY
 
 
-async def test_what_a_client_waits_for_starts_before_a_boot_and_after_calls(autojump_clock: MockClock) -> None:
+async def test_what_a_client_waits_for_starts_before_a_boot_and_after_calls() -> None:
     lists = play(start=3.0, ready_for=math.inf)
     others = [Actor(SLOW).spec(f"o{i}") for i in range(3)]
     async with supervised(*others, starts=1) as stage, trio.open_nursery() as nursery:
@@ -202,9 +196,7 @@ async def test_what_a_client_waits_for_starts_before_a_boot_and_after_calls(auto
         assert ended == [(True, 3.0), (True, 6.0), (True, 9.0)]
 
 
-async def test_who_asks_for_lists_wakes_what_is_down_without_putting_it_first(
-    autojump_clock: MockClock,
-) -> None:
+async def test_who_asks_for_lists_wakes_what_is_down_without_putting_it_first() -> None:
     async with supervised(Actor(play(LOST), FOREVER).spec(base=60.0, floor=60.0), starts=1) as stage:
         await stage.reach(BACKOFF)
         down = stage.child
@@ -216,7 +208,7 @@ async def test_who_asks_for_lists_wakes_what_is_down_without_putting_it_first(
         assert down.status.value.state is QUEUED
 
 
-async def test_what_comes_up_is_waited_for_until_then(autojump_clock: MockClock) -> None:
+async def test_what_comes_up_is_waited_for_until_then() -> None:
     async with supervised(Actor(play(start=1.5, ready_for=math.inf)).spec()) as stage:
         assert await seconds(waking().for_list, stage) == 1.5
     async with supervised(Actor(FOREVER).spec()) as stage:

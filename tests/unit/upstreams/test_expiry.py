@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import pytest
 import trio
 
 from daemon.errors import UpstreamTimeout
@@ -13,9 +14,9 @@ from tests.unit.upstreams.expiring import Served
 from tests.unit.upstreams.test_admission import Caller
 
 if TYPE_CHECKING:
-    from trio.testing import MockClock
-
     from daemon.wire.requests import PeerRequest
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 @attrs.define(eq=False)
@@ -28,7 +29,7 @@ class Patient(Caller):
         self.before.append(question)
 
 
-async def test_a_silent_call_is_given_up(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+async def test_a_silent_call_is_given_up(nursery: trio.Nursery) -> None:
     served, caller = Served(call=10), Caller()
     await served.begin(nursery)
     uid = served.call(caller)
@@ -43,9 +44,7 @@ async def test_a_silent_call_is_given_up(nursery: trio.Nursery, autojump_clock: 
     assert served.connection.given_up.askers(trio.current_time()) == []
 
 
-async def test_while_its_client_is_asked_a_call_is_not_silent_but_not_endless(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_while_its_client_is_asked_a_call_is_not_silent_but_not_endless(nursery: trio.Nursery) -> None:
     served, caller = Served(call=10, call_max=100), Patient()
     await served.begin(nursery)
     served.call(caller)
@@ -62,9 +61,7 @@ async def test_while_its_client_is_asked_a_call_is_not_silent_but_not_endless(
     ]
 
 
-async def test_from_the_clients_answer_on_the_server_has_its_time_again(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_from_the_clients_answer_on_the_server_has_its_time_again(nursery: trio.Nursery) -> None:
     served, caller = Served(call=10), Patient()
     await served.begin(nursery)
     served.call(caller)
@@ -77,9 +74,7 @@ async def test_from_the_clients_answer_on_the_server_has_its_time_again(
     assert "timeouts.call" in str(caller.ended[0])
 
 
-async def test_a_call_that_only_waits_in_line_is_refused(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_call_that_only_waits_in_line_is_refused(nursery: trio.Nursery) -> None:
     served = Served(queue=5)
     served.admission._apart.begin()
     await served.begin(nursery)
@@ -91,9 +86,7 @@ async def test_a_call_that_only_waits_in_line_is_refused(
     assert not anna.ended
 
 
-async def test_who_is_given_up_learns_that_pings_have_no_answer_either(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_who_is_given_up_learns_that_pings_have_no_answer_either(nursery: trio.Nursery) -> None:
     served, caller = Served(call=10), Caller()
     served.problem = "answers no pings (3 so far), and was last heard 11 s ago"
     await served.begin(nursery)

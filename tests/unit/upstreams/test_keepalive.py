@@ -18,9 +18,9 @@ from daemon.wire.requests import RemoteError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trio.testing import MockClock
-
     from daemon.ports import UpstreamConnection
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 TIMEOUTS = Timeouts(ping_interval=25.0, ping=10.0, missed_pings=3)
 LONG = 10_000.0
@@ -81,7 +81,7 @@ class Watched:
 
 
 @pytest.mark.parametrize(("era", "method"), [(Era.HANDSHAKE, "ping"), (Era.MODERN, "server/discover")])
-async def test_who_answers_nothing_is_given_up(era: Era, method: str, autojump_clock: MockClock) -> None:
+async def test_who_answers_nothing_is_given_up(era: Era, method: str) -> None:
     it = Watched(Server(lambda _: None))
     assert await it.given_up(era) == Reason(
         "no answer to 3 pings of 10 s", Cause.NOT_ANSWERING, {"count": 3, "seconds": 10.0}
@@ -91,27 +91,25 @@ async def test_who_answers_nothing_is_given_up(era: Era, method: str, autojump_c
 
 
 @pytest.mark.parametrize("answer", [{}, RemoteError(-32601, "what is a ping")])
-async def test_any_answer_is_a_sign_of_life(answer: object, autojump_clock: MockClock) -> None:
+async def test_any_answer_is_a_sign_of_life(answer: object) -> None:
     it = Watched(Server(lambda _: answer))
     assert await it.given_up() is None
     assert len(it.server.asked) == pytest.approx(LONG / TIMEOUTS.ping_interval, rel=0.1)
     assert it.told == []
 
 
-async def test_missed_pings_in_between_do_not_add_up(autojump_clock: MockClock) -> None:
+async def test_missed_pings_in_between_do_not_add_up() -> None:
     assert await Watched(Server(lambda nth: None if nth % 3 else {})).given_up() is None
 
 
-async def test_calls_in_flight_and_what_is_not_read_are_no_silence(autojump_clock: MockClock) -> None:
+async def test_calls_in_flight_and_what_is_not_read_are_no_silence() -> None:
     assert await Watched(Server(lambda _: None, in_flight=1)).given_up() is None
     held = Watched(Server(lambda _: None, is_held=True))
     assert await held.given_up() is None
     assert held.told == []
 
 
-async def test_the_first_unanswered_ping_degrades_and_any_sign_of_life_ends_that(
-    autojump_clock: MockClock,
-) -> None:
+async def test_the_first_unanswered_ping_degrades_and_any_sign_of_life_ends_that() -> None:
     it = Watched(Server(lambda nth: None if nth == 2 else {}))
     assert await it.given_up(within=200) is None
     assert it.causes == [(25 + 25 + 10, Cause.UNANSWERED_PINGS), (60, None)]
@@ -122,7 +120,7 @@ async def test_the_first_unanswered_ping_degrades_and_any_sign_of_life_ends_that
     assert it.pings.unanswered == 0
 
 
-async def test_what_is_said_of_a_silent_server_is_counted_on(autojump_clock: MockClock) -> None:
+async def test_what_is_said_of_a_silent_server_is_counted_on() -> None:
     it = Watched(Server(lambda _: None, in_flight=1))
     assert it.pings.problem == HEALTHY
     assert await it.given_up(within=100) is None
@@ -130,15 +128,13 @@ async def test_what_is_said_of_a_silent_server_is_counted_on(autojump_clock: Moc
     assert it.pings.problem.data["seconds"] == 100
 
 
-async def test_one_that_works_on_a_call_has_two_intervals_before_anything_is_said(
-    autojump_clock: MockClock,
-) -> None:
+async def test_one_that_works_on_a_call_has_two_intervals_before_anything_is_said() -> None:
     it = Watched(Server(lambda _: None, in_flight=1))
     assert await it.given_up(within=1000) is None
     assert it.causes == [(2 * 25, Cause.UNANSWERED_PINGS)]
 
 
-async def test_a_call_that_comes_while_a_ping_is_unanswered_is_no_excuse(autojump_clock: MockClock) -> None:
+async def test_a_call_that_comes_while_a_ping_is_unanswered_is_no_excuse() -> None:
     server = Server(lambda _: None)
     it = Watched(server)
     async with trio.open_nursery() as nursery:
@@ -150,7 +146,7 @@ async def test_a_call_that_comes_while_a_ping_is_unanswered_is_no_excuse(autojum
     assert it.causes == [(35, Cause.UNANSWERED_PINGS)]
 
 
-async def test_a_line_of_another_kind_is_a_sign_of_life_too(autojump_clock: MockClock) -> None:
+async def test_a_line_of_another_kind_is_a_sign_of_life_too() -> None:
     server = Server(lambda _: None, in_flight=1)
     it = Watched(server)
     async with trio.open_nursery() as nursery:
@@ -162,7 +158,7 @@ async def test_a_line_of_another_kind_is_a_sign_of_life_too(autojump_clock: Mock
     assert it.causes == [(50, Cause.UNANSWERED_PINGS), (70, None)]
 
 
-async def test_pings_that_may_take_longer_than_the_interval_have_their_time(autojump_clock: MockClock) -> None:
+async def test_pings_that_may_take_longer_than_the_interval_have_their_time() -> None:
     patient = Timeouts(ping_interval=5.0, ping=20.0, missed_pings=2)
     for in_flight in (0, 1):
         it = Watched(Server(lambda _: None, in_flight=in_flight), patient)
@@ -170,7 +166,7 @@ async def test_pings_that_may_take_longer_than_the_interval_have_their_time(auto
         assert it.causes == [(5 + 20, Cause.UNANSWERED_PINGS)]
 
 
-async def test_how_long_an_answer_took_is_kept(autojump_clock: MockClock) -> None:
+async def test_how_long_an_answer_took_is_kept() -> None:
     it = Watched(Server(lambda _: {}))
     before = it.pings.last_ms
     await it.given_up(within=30)

@@ -31,9 +31,9 @@ from tests.unit.upstreams.listing_server import GREETING, ListingServer
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from trio.testing import MockClock
-
     from daemon.facts import Fact
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 class Scene:
@@ -79,9 +79,7 @@ async def test_a_list_is_told_with_its_incarnation_and_its_time() -> None:
     assert ([tool.name for tool in fact.definitions], fact.incarnation, fact.at) == (["echo"], 3, 42.0)
 
 
-async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_failure_is_told_without_secrets_and_tried_again_soon(nursery: trio.Nursery) -> None:
     scene = Scene()
     scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
     await scene.start(nursery)
@@ -95,9 +93,7 @@ async def test_a_failure_is_told_without_secrets_and_tried_again_soon(
     assert scene.connection.listed[1] - began == RELIST_AFTER_FAILURE
 
 
-async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(nursery: trio.Nursery) -> None:
     scene = Scene()
     scene.connection.tools = []
     await scene.start(nursery)
@@ -113,9 +109,7 @@ async def test_an_empty_list_is_no_failure_and_not_as_it_should_be(
     assert scene.listing.standing == ListingStatus()
 
 
-async def test_a_word_is_obeyed_at_once_and_further_ones_together(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_word_is_obeyed_at_once_and_further_ones_together(nursery: trio.Nursery) -> None:
     scene = Scene()
     await scene.start(nursery)
     began = trio.current_time()
@@ -133,9 +127,7 @@ async def announce(scene: Scene) -> None:
         await trio.sleep(DEBOUNCE / 2)
 
 
-async def test_a_long_list_that_changes_all_the_time_is_read_less_and_less(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_long_list_that_changes_all_the_time_is_read_less_and_less(nursery: trio.Nursery) -> None:
     scene = Scene()
     scene.connection.tools = [f"t{number}" for number in range(LONG + 1)]
     await scene.start(nursery)
@@ -151,9 +143,7 @@ async def test_a_long_list_that_changes_all_the_time_is_read_less_and_less(
     assert LONG_DEBOUNCE < CURRENT_PATIENCE
 
 
-async def test_a_long_list_that_was_quiet_is_read_at_once(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_long_list_that_was_quiet_is_read_at_once(nursery: trio.Nursery) -> None:
     scene = Scene()
     scene.connection.tools = [f"t{number}" for number in range(LONG + 1)]
     await scene.start(nursery)
@@ -165,9 +155,7 @@ async def test_a_long_list_that_was_quiet_is_read_at_once(
         await trio.sleep(2 * LONG_DEBOUNCE)
 
 
-async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(nursery: trio.Nursery) -> None:
     scene = Scene()
     await scene.start(nursery)
     scene.connection.failure = RemoteError(-32000, "no")
@@ -184,9 +172,7 @@ async def test_a_server_that_refuses_what_it_asks_for_is_obeyed_less_and_less(
     assert last - before == pytest.approx(DEBOUNCE)
 
 
-async def test_an_operator_does_not_wait_because_a_server_has_refused_before(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_an_operator_does_not_wait_because_a_server_has_refused_before(nursery: trio.Nursery) -> None:
     scene = Scene()
     await scene.start(nursery)
     scene.connection.failure = RemoteError(-32000, "no")
@@ -209,9 +195,7 @@ async def test_it_is_stale_from_the_word_until_the_list(nursery: trio.Nursery) -
     assert len(scene.facts) == 2
 
 
-async def test_a_word_while_a_list_is_under_way_keeps_it_stale(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_word_while_a_list_is_under_way_keeps_it_stale(nursery: trio.Nursery) -> None:
     scene = Scene()
     scene.connection.before_answer = scene.listing.is_asked_for
     await scene.start(nursery)
@@ -221,7 +205,7 @@ async def test_a_word_while_a_list_is_under_way_keeps_it_stale(
 
 
 async def test_nobody_waits_longer_than_promised_for_a_list_nor_goes_on_without_it(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     scene = Scene()
     await scene.start(nursery)
@@ -234,9 +218,7 @@ async def test_nobody_waits_longer_than_promised_for_a_list_nor_goes_on_without_
     scene.connection.release.set()
 
 
-async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_what_has_changed_and_cannot_be_listed_is_not_called_as_it_was(nursery: trio.Nursery) -> None:
     scene = Scene()
     await scene.start(nursery)
     scene.connection.failure = RemoteError(-32000, "s3cret is wrong")
@@ -261,7 +243,7 @@ async def test_a_list_that_failed_is_tried_again_at_once_for_whoever_needs_it(nu
 
 
 async def test_a_list_that_fails_although_nothing_was_announced_keeps_nobody_waiting(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     scene = Scene()
     await scene.start(nursery)
@@ -271,7 +253,7 @@ async def test_a_list_that_fails_although_nothing_was_announced_keeps_nobody_wai
 
 
 async def test_where_changes_never_end_a_list_that_is_later_than_the_question_must_do(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery,
 ) -> None:
     scene = Scene()
     scene.connection.before_answer = scene.listing.is_asked_for
@@ -315,7 +297,7 @@ async def test_when_the_connection_goes_nobody_waits_for_its_list_any_more(nurse
     assert outcome == ["the connection was lost"]
 
 
-async def test_an_old_list_is_made_anew(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+async def test_an_old_list_is_made_anew(nursery: trio.Nursery) -> None:
     scene = Scene(refresh=100)
     await scene.start(nursery)
     await until(lambda: len(scene.connection.listed) >= 3, every=0.05)
@@ -323,9 +305,7 @@ async def test_an_old_list_is_made_anew(nursery: trio.Nursery, autojump_clock: M
     assert [at - first for at in scene.connection.listed[1:3]] == [100, 200 + DEBOUNCE]
 
 
-async def test_a_server_that_has_listed_nothing_yet_is_asked_again_soon(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_server_that_has_listed_nothing_yet_is_asked_again_soon(nursery: trio.Nursery) -> None:
     scene = Scene(refresh=1000)
     scene.connection.tools = []
     await scene.start(nursery)
@@ -344,7 +324,7 @@ async def test_an_operator_waits_for_a_list_that_began_after_the_word(nursery: t
         assert "broken" in await scene.listing.refresh()
 
 
-async def test_an_operator_does_not_wait_for_ever(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
+async def test_an_operator_does_not_wait_for_ever(nursery: trio.Nursery) -> None:
     scene = Scene(list=5)
     await scene.start(nursery)
     scene.connection.held = True

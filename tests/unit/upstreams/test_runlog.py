@@ -17,6 +17,8 @@ from daemon.upstreams.runlog import CHARACTERS, KNOWN, LINES, SAID_AGAIN_FIRST, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
 TRACEBACK = (
     "Traceback (most recent call last):",
     '  File "a.py", line 7, in <module>',
@@ -69,9 +71,7 @@ def stage(lines: list[str]) -> Stage:
     return Stage(lines)
 
 
-async def test_the_first_failure_is_told_whole_and_the_next_in_one_line(
-    stage: Stage, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_the_first_failure_is_told_whole_and_the_next_in_one_line(stage: Stage) -> None:
     assert stage.run(*TRACEBACK, failing=False) == [
         "INFO started x as pid 4712",
         *(f"INFO stderr: {line}" for line in TRACEBACK),
@@ -83,9 +83,7 @@ async def test_the_first_failure_is_told_whole_and_the_next_in_one_line(
     assert stage.run(*TRACEBACK) == []
 
 
-async def test_what_goes_on_is_said_less_and_less_often_and_at_last_once_an_hour(
-    stage: Stage, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_what_goes_on_is_said_less_and_less_often_and_at_last_once_an_hour(stage: Stage) -> None:
     stage.run(*TRACEBACK, failing=False)
     told_at = []
     for _ in range(24 * 60):
@@ -97,17 +95,13 @@ async def test_what_goes_on_is_said_less_and_less_often_and_at_last_once_an_hour
     assert set(gaps[6:]) == {SAID_AGAIN_LATEST}
 
 
-async def test_numbers_of_any_kind_do_not_make_a_line_another(
-    stage: Stage, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_numbers_of_any_kind_do_not_make_a_line_another(stage: Stage) -> None:
     stage.run("12:03:44.120 [pid 99] at 0x7f3a0, id f3a9-11de", failing=False)
     assert len(stage.run("12:04:44.871 [pid 104] at 0x7fffe, id a0c2-22ab")) == 1
     assert stage.run("23:59:59.999 [pid 7] at 0x1, id 0-0") == []
 
 
-async def test_what_differs_is_told_and_what_stands_before_it_is_counted(
-    stage: Stage, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_what_differs_is_told_and_what_stands_before_it_is_counted(stage: Stage) -> None:
     stage.run(*TRACEBACK, failing=False)
     stage.run(*TRACEBACK)
     assert stage.run(*TRACEBACK[:2], "KeyError: 'x'", TRACEBACK[2]) == [
@@ -121,7 +115,7 @@ async def test_what_differs_is_told_and_what_stands_before_it_is_counted(
     assert stage.run(*TRACEBACK[:2], "KeyError: 'x'") == []
 
 
-async def test_another_reason_is_told(stage: Stage, autojump_clock: trio.testing.MockClock) -> None:
+async def test_another_reason_is_told(stage: Stage) -> None:
     stage.run(failing=False)
     stage.run()
     assert stage.run(reason="exited with status 2") == ["WARNING run 3 ended: exited with status 2"]
@@ -131,21 +125,19 @@ async def test_another_reason_is_told(stage: Stage, autojump_clock: trio.testing
     assert "as the one before it" in stage.run(reason="cannot reach port 40124")[0]
 
 
-async def test_a_fresh_beginning_is_told_whole(stage: Stage, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_fresh_beginning_is_told_whole(stage: Stage) -> None:
     """An operator has started it again, or it was well for long before."""
     first = stage.run(*TRACEBACK, failing=False)
     stage.run(*TRACEBACK)
     assert len(stage.run(*TRACEBACK, failing=False)) == len(first)
 
 
-async def test_the_end_that_was_asked_for_is_told(stage: Stage, autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_end_that_was_asked_for_is_told(stage: Stage) -> None:
     stage.run(failing=False, reason="restarting")
     assert stage.run(reason="restarting", ending=Ending.ASKED) == ["INFO run 2 ended: restarting"]
 
 
-async def test_once_it_is_well_for_long_every_line_is_told_again(
-    stage: Stage, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_once_it_is_well_for_long_every_line_is_told_again(stage: Stage) -> None:
     stage.run("hello", failing=False)
     stage.run("hello")
     stage.log.begin(failing=True)
@@ -162,9 +154,7 @@ async def test_once_it_is_well_for_long_every_line_is_told_again(
     assert stage.told() == ["INFO stderr: hello", "WARNING run 3 ended: exited with status 1"]
 
 
-async def test_who_comes_up_and_falls_again_and_again_is_told_of_once(
-    stage: Stage, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_who_comes_up_and_falls_again_and_again_is_told_of_once(stage: Stage) -> None:
     stage.run(failing=False)
     stage.run()
     for number, told in ((3, 2), (4, 1), (5, 0)):
@@ -174,7 +164,7 @@ async def test_who_comes_up_and_falls_again_and_again_is_told_of_once(
         assert len(stage.told()) == told
 
 
-async def test_what_is_remembered_is_bounded(stage: Stage, autojump_clock: trio.testing.MockClock) -> None:
+async def test_what_is_remembered_is_bounded(stage: Stage) -> None:
     words = ("".join(letters) for letters in itertools.product("ghijklmn", repeat=5))
     for _ in range(2 * KNOWN // LINES + 1):
         stage.run(*itertools.islice(words, 2 * LINES), "x" * 10 * CHARACTERS)
@@ -183,9 +173,7 @@ async def test_what_is_remembered_is_bounded(stage: Stage, autojump_clock: trio.
     assert max(map(len, stage.log._said)) <= CHARACTERS
 
 
-async def test_a_long_line_without_a_number_takes_no_longer_than_it_is(
-    stage: Stage, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_long_line_without_a_number_takes_no_longer_than_it_is(stage: Stage) -> None:
     """Compared letter by letter from each letter on, it would take the square of its length."""
     stage.run("a" * 8192, failing=False)
     assert len(stage.run("a" * 8192)) == 1

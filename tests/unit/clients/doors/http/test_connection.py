@@ -24,6 +24,8 @@ from tests.unit.clients.doors.http.visiting import MAX_BODY, Visit, taking, visi
 if TYPE_CHECKING:
     from daemon.clients.doors.http.exchange import HttpExchange
 
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
 BOUND = 1000.0
 """Seconds of the virtual clock that a test may take."""
 
@@ -32,7 +34,7 @@ def echo(exchange: HttpExchange, body: bytes) -> None:
     exchange.respond(HTTPStatus.OK, (exchange.head.path.encode(), b" ", body), PLAIN)
 
 
-async def test_requests_are_answered_one_after_the_other(autojump_clock: trio.testing.MockClock) -> None:
+async def test_requests_are_answered_one_after_the_other() -> None:
     with trio.fail_after(BOUND):
         async with visiting(taking(echo)) as visit:
             for number in range(3):
@@ -45,9 +47,7 @@ async def test_requests_are_answered_one_after_the_other(autojump_clock: trio.te
 
 @pytest.mark.parametrize("delay", [0.0, 1.0])
 @pytest.mark.parametrize("by", ["head", "body"])
-async def test_a_refusal_is_the_response_and_the_connection_goes_on(
-    by: str, delay: float, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_a_refusal_is_the_response_and_the_connection_goes_on(by: str, delay: float) -> None:
     def refuse(_exchange: HttpExchange, _body: bytes = b"") -> None:
         raise Refusal(HTTPStatus.FORBIDDEN, "not you\n", headers={"x-why": "you"}, delay=delay)
 
@@ -72,7 +72,7 @@ async def test_a_refusal_is_the_response_and_the_connection_goes_on(
             nursery.cancel_scope.cancel()
 
 
-async def test_a_head_tells_who_asks_for_what(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_head_tells_who_asks_for_what() -> None:
     heads = []
 
     def serve(exchange: HttpExchange) -> None:
@@ -87,9 +87,7 @@ async def test_a_head_tells_who_asks_for_what(autojump_clock: trio.testing.MockC
     assert heads[0].headers["x-a"] == "1, 2"
 
 
-async def test_a_pipelined_request_is_served_after_the_one_before(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_pipelined_request_is_served_after_the_one_before() -> None:
     waiting: list[HttpExchange] = []
     with trio.fail_after(BOUND):
         async with visiting(waiting.append) as visit:
@@ -105,7 +103,7 @@ async def test_a_pipelined_request_is_served_after_the_one_before(
             assert [each.head.path for each in waiting] == ["/1", "/2"]
 
 
-async def test_what_is_pipelined_without_end_is_not_read(autojump_clock: trio.testing.MockClock) -> None:
+async def test_what_is_pipelined_without_end_is_not_read() -> None:
     async with visiting(lambda _exchange: None) as visit:
         sent = 0
         with trio.move_on_after(10):
@@ -116,7 +114,7 @@ async def test_what_is_pipelined_without_end_is_not_read(autojump_clock: trio.te
 
 
 @pytest.mark.parametrize("framing", [f"content-length: {MAX_BODY + 1}\r\n", "transfer-encoding: chunked\r\n"])
-async def test_a_body_over_the_limit_is_refused(framing: str, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_body_over_the_limit_is_refused(framing: str) -> None:
     bodies = []
     with trio.fail_after(BOUND):
         async with visiting(taking(lambda _exchange, body: bodies.append(body))) as visit:
@@ -129,7 +127,7 @@ async def test_a_body_over_the_limit_is_refused(framing: str, autojump_clock: tr
     assert not bodies
 
 
-async def test_a_client_that_waits_for_it_is_told_to_go_on(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_client_that_waits_for_it_is_told_to_go_on() -> None:
     with trio.fail_after(BOUND):
         async with visiting(taking(echo)) as visit:
             head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
@@ -139,7 +137,7 @@ async def test_a_client_that_waits_for_it_is_told_to_go_on(autojump_clock: trio.
             assert (await visit.client.stream.receive_some(1000)).endswith(b"/e ok")
 
 
-async def test_a_refused_client_is_not_told_to_go_on(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_refused_client_is_not_told_to_go_on() -> None:
     with trio.fail_after(BOUND):
         async with visiting(lambda exchange: exchange.respond(HTTPStatus.UNAUTHORIZED)) as visit:
             head = b"POST /e HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
@@ -160,9 +158,7 @@ async def test_a_refused_client_is_not_told_to_go_on(autojump_clock: trio.testin
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 2 * HEAD_BYTES, 431),
     ],
 )
-async def test_what_is_no_request_gets_a_status_and_is_closed(
-    sent: bytes, status: int, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_what_is_no_request_gets_a_status_and_is_closed(sent: bytes, status: int) -> None:
     with trio.fail_after(BOUND):
         async with visiting(taking(echo)) as visit:
             await visit.client.stream.send_all(sent)
@@ -170,9 +166,7 @@ async def test_what_is_no_request_gets_a_status_and_is_closed(
             assert await visit.client.is_closed()
 
 
-async def test_a_chunk_that_is_none_is_refused_in_the_middle_of_a_body(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_chunk_that_is_none_is_refused_in_the_middle_of_a_body() -> None:
     with trio.fail_after(BOUND):
         async with visiting(taking(echo)) as visit:
             await visit.client.stream.send_all(
@@ -191,7 +185,7 @@ async def ticking(visit_tick: object, seconds: float) -> None:
         visit_tick(trio.current_time())
 
 
-async def test_a_slow_head_is_given_up(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_slow_head_is_given_up() -> None:
     async with visiting(taking(echo)) as visit:
         await visit.client.stream.send_all(b"GET / HT")
         await ticking(visit.connection.tick, HEAD_SECONDS - 1)
@@ -200,7 +194,7 @@ async def test_a_slow_head_is_given_up(autojump_clock: trio.testing.MockClock) -
         assert visit.ended.is_set()
 
 
-async def test_a_slow_body_is_refused_in_time(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_slow_body_is_refused_in_time() -> None:
     async with visiting(taking(echo)) as visit:
         await visit.client.stream.send_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nabc")
         await ticking(visit.connection.tick, BODY_SECONDS + 1)
@@ -210,9 +204,7 @@ async def test_a_slow_body_is_refused_in_time(autojump_clock: trio.testing.MockC
         assert visit.ended.is_set()
 
 
-async def test_an_idle_connection_is_closed_and_a_working_one_is_not(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_an_idle_connection_is_closed_and_a_working_one_is_not() -> None:
     waiting: list[HttpExchange] = []
     async with visiting(waiting.append) as visit:
         await visit.client.send("GET", "/")
@@ -226,7 +218,7 @@ async def test_an_idle_connection_is_closed_and_a_working_one_is_not(
         assert visit.ended.is_set()
 
 
-async def test_a_client_that_leaves_is_noticed_at_once(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_client_that_leaves_is_noticed_at_once() -> None:
     gone = trio.Event()
     waiting: list[HttpExchange] = []
 
@@ -247,9 +239,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(autojump_clock: trio.test
             waiting[0].finish()
 
 
-async def test_a_stopping_daemon_answers_what_is_under_way_and_closes(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_stopping_daemon_answers_what_is_under_way_and_closes() -> None:
     waiting: list[HttpExchange] = []
     with trio.fail_after(BOUND):
         async with visiting(waiting.append) as visit:
@@ -263,7 +253,7 @@ async def test_a_stopping_daemon_answers_what_is_under_way_and_closes(
             assert await visit.client.is_closed()
 
 
-async def test_a_stopping_daemon_closes_what_is_idle(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_stopping_daemon_closes_what_is_idle() -> None:
     with trio.fail_after(BOUND):
         async with visiting(taking(echo)) as visit:
             await visit.client.ask("GET", "/")
@@ -271,7 +261,7 @@ async def test_a_stopping_daemon_closes_what_is_idle(autojump_clock: trio.testin
             await visit.ended.wait()
 
 
-async def test_a_client_that_reads_nothing_is_cut_off(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_client_that_reads_nothing_is_cut_off() -> None:
     with trio.fail_after(BOUND):
         async with visiting(taking(lambda exchange, _: exchange.open_stream({})), max_queue=1000) as visit:
             await visit.client.send("GET", "/")
@@ -285,9 +275,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(autojump_clock: trio.testi
             assert visit.connection.writer not in visit.outbox.behind
 
 
-async def test_a_fault_of_the_application_is_answered_and_ends_its_connection(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_fault_of_the_application_is_answered_and_ends_its_connection() -> None:
     def serve(_exchange: HttpExchange) -> None:
         raise RuntimeError("broken")
 

@@ -23,10 +23,10 @@ from tests.unit.clients.doors.http.answering import (
     modern,
 )
 
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
-async def test_a_session_begins_with_initialize_and_is_told_what_was_asked_for(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+
+async def test_a_session_begins_with_initialize_and_is_told_what_was_asked_for() -> None:
     async with at_the_door() as (endpoint, visit):
         endpoint.place = ALICE
         headers = await begun(endpoint, visit.client)
@@ -39,7 +39,7 @@ async def test_a_session_begins_with_initialize_and_is_told_what_was_asked_for(
         assert served.notifications[1][0] == "notifications/initialized"
 
 
-async def test_a_sessions_key_is_passed_on(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_sessions_key_is_passed_on() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/list", 1)
         await visit.client.send("POST", "/mcp", {**headers, "mcpd-session": "work"}, body)
@@ -48,9 +48,7 @@ async def test_a_sessions_key_is_passed_on(autojump_clock: trio.testing.MockCloc
         assert told == {"profile": "default", "session": "work"}
 
 
-async def test_an_answer_comes_as_json_and_an_error_with_its_status(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_an_answer_comes_as_json_and_an_error_with_its_status() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/call", "a", name="x")
         await visit.client.send("POST", "/mcp", headers, body)
@@ -72,9 +70,7 @@ async def test_an_answer_comes_as_json_and_an_error_with_its_status(
         assert len(endpoint.served) == 1, "one link serves the requests of a connection"
 
 
-async def test_each_client_of_a_shared_connection_has_a_link_of_its_own(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_each_client_of_a_shared_connection_has_a_link_of_its_own() -> None:
     async with at_the_door() as (endpoint, visit):
         for place in (ALICE, BOB, ALICE):
             endpoint.place = place
@@ -89,7 +85,7 @@ async def test_each_client_of_a_shared_connection_has_a_link_of_its_own(
         assert [each.visitor.token for each in endpoint.served] == ["alice", "bob"]
 
 
-async def test_links_of_a_connection_are_bounded(autojump_clock: trio.testing.MockClock) -> None:
+async def test_links_of_a_connection_are_bounded() -> None:
     async with at_the_door() as (endpoint, visit):
         for number in range(MAX_LINKS + 1):
             headers, body = modern("tools/list", 1)
@@ -102,7 +98,7 @@ async def test_links_of_a_connection_are_bounded(autojump_clock: trio.testing.Mo
         assert [bool(each.ends) for each in endpoint.served] == [True] + [False] * MAX_LINKS
 
 
-async def test_progress_makes_the_answer_a_stream(autojump_clock: trio.testing.MockClock) -> None:
+async def test_progress_makes_the_answer_a_stream() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/call", 7, name="x")
         await visit.client.send("POST", "/mcp", headers, body)
@@ -119,9 +115,7 @@ async def test_progress_makes_the_answer_a_stream(autojump_clock: trio.testing.M
         )
 
 
-async def test_what_belongs_to_no_request_is_sent_to_nobody_without_a_session(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_what_belongs_to_no_request_is_sent_to_nobody_without_a_session() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/list", 7)
         await visit.client.send("POST", "/mcp", headers, body)
@@ -134,7 +128,7 @@ async def test_what_belongs_to_no_request_is_sent_to_nobody_without_a_session(
         assert (await visit.client.response()).json["id"] == 7
 
 
-async def test_the_end_of_a_connection_ends_its_links(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_end_of_a_connection_ends_its_links() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("tools/call", 7, name="x")
         await visit.client.send("POST", "/mcp", headers, body)
@@ -165,7 +159,7 @@ async def test_the_end_of_a_connection_ends_its_links(autojump_clock: trio.testi
     ],
 )
 async def test_what_cannot_be_served_is_refused(
-    headers: dict[str, str], body: bytes, status: int, code: int | None, autojump_clock: trio.testing.MockClock
+    headers: dict[str, str], body: bytes, status: int, code: int | None
 ) -> None:
     async with at_the_door() as (endpoint, visit):
         response = await visit.client.ask("POST", "/mcp", {**POST, **headers}, body)
@@ -174,16 +168,14 @@ async def test_what_cannot_be_served_is_refused(
         assert not endpoint.served
 
 
-async def test_a_notification_of_the_modern_era_is_acknowledged_and_dropped(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_notification_of_the_modern_era_is_acknowledged_and_dropped() -> None:
     async with at_the_door() as (endpoint, visit):
         headers, body = modern("notifications/initialized")
         assert (await visit.client.ask("POST", "/mcp", headers, body)).status == 202
         assert not endpoint.served
 
 
-async def test_other_methods_are_not_allowed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_other_methods_are_not_allowed() -> None:
     async with at_the_door() as (_, visit):
         response = await visit.client.ask("PUT", "/mcp", POST)
         assert (response.status, response.headers["allow"]) == (405, "GET, POST, DELETE")
@@ -193,9 +185,7 @@ async def test_other_methods_are_not_allowed(autojump_clock: trio.testing.MockCl
             assert (await visit.client.ask(method, "/mcp")).status == 400
 
 
-async def test_a_request_that_is_cancelled_in_a_session_gets_an_end(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_request_that_is_cancelled_in_a_session_gets_an_end() -> None:
     async with at_the_door() as (endpoint, visit):
         headers = await begun(endpoint, visit.client)
         await visit.client.send("POST", "/mcp", headers, message("tools/call", 5, name="x"))
@@ -208,9 +198,7 @@ async def test_a_request_that_is_cancelled_in_a_session_gets_an_end(
         assert endpoint.served[0].notifications[-1][0] == protocol.CANCEL
 
 
-async def test_an_id_that_is_in_flight_is_refused_and_its_request_goes_on(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_an_id_that_is_in_flight_is_refused_and_its_request_goes_on() -> None:
     async with at_the_door() as (endpoint, visit):
         headers = await begun(endpoint, visit.client)
         await visit.client.send("POST", "/mcp", headers, message("tools/call", 5, name="x"))
@@ -223,7 +211,7 @@ async def test_an_id_that_is_in_flight_is_refused_and_its_request_goes_on(
         assert (await visit.client.response()).json["id"] == 5
 
 
-async def test_a_session_is_its_clients_own(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_session_is_its_clients_own() -> None:
     async with at_the_door() as (endpoint, visit):
         headers = await begun(endpoint, visit.client)
         endpoint.place = BOB
@@ -237,7 +225,7 @@ async def test_a_session_is_its_clients_own(autojump_clock: trio.testing.MockClo
         assert endpoint.served[0].ends
 
 
-async def test_half_characters_are_mended_as_on_every_door(autojump_clock: trio.testing.MockClock) -> None:
+async def test_half_characters_are_mended_as_on_every_door() -> None:
     async with at_the_door() as (endpoint, visit):
         headers = await begun(endpoint, visit.client)
         body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\\ud83d"}}'

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from daemon.wire.envelope import Envelope
     from daemon.wire.frames import Line
 
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
 LARGE = 500_000
 """Bytes of an answer that no kernel takes at once here."""
 
@@ -44,7 +46,7 @@ def large(exchange: HttpExchange, _body: bytes = b"") -> None:
     exchange.respond(HTTPStatus.OK, (b"x" * LARGE,), PLAIN)
 
 
-async def test_who_does_not_read_is_not_served_on(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_does_not_read_is_not_served_on() -> None:
     served: list[HttpExchange] = []
 
     def serve(exchange: HttpExchange) -> None:
@@ -63,9 +65,7 @@ async def test_who_does_not_read_is_not_served_on(autojump_clock: trio.testing.M
         assert len(served) == 50
 
 
-async def test_requests_that_pile_up_behind_one_are_read_when_it_is_answered(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_requests_that_pile_up_behind_one_are_read_when_it_is_answered() -> None:
     served: list[HttpExchange] = []
     count = 1500
     async with visiting(served.append) as visit, trio.open_nursery() as nursery:
@@ -81,7 +81,7 @@ async def test_requests_that_pile_up_behind_one_are_read_when_it_is_answered(
         assert len(served) == count
 
 
-async def test_who_leaves_while_requests_pile_up_is_noticed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_leaves_while_requests_pile_up_is_noticed() -> None:
     async with visiting(lambda _exchange: None) as visit:
         with trio.move_on_after(1):
             await visit.client.stream.send_all(GET * 5000)
@@ -96,7 +96,7 @@ async def reading(client: HttpClient) -> None:
         await client.stream.receive_some(1 << 16)
 
 
-async def test_connections_take_turns_request_by_request(autojump_clock: trio.testing.MockClock) -> None:
+async def test_connections_take_turns_request_by_request() -> None:
     served: list[str] = []
 
     def serve(exchange: HttpExchange) -> None:
@@ -118,7 +118,7 @@ async def test_connections_take_turns_request_by_request(autojump_clock: trio.te
     assert 6 <= served[second : second + 20].count("/1") <= 14
 
 
-async def test_a_body_of_many_parts_takes_many_turns(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_body_of_many_parts_takes_many_turns() -> None:
     served: list[str] = []
 
     def serve(exchange: HttpExchange) -> None:
@@ -142,9 +142,7 @@ async def test_a_body_of_many_parts_takes_many_turns(autojump_clock: trio.testin
     assert served.index("900 bytes") >= 2  # the other was served in between, and not only before or after
 
 
-async def test_the_body_of_a_refused_request_is_not_read_before_the_answer(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_the_body_of_a_refused_request_is_not_read_before_the_answer() -> None:
     def serve(_exchange: HttpExchange) -> None:
         raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
 
@@ -169,9 +167,7 @@ async def test_the_body_of_a_refused_request_is_not_read_before_the_answer(
     assert 0 < sent < 20 * PIPELINED_BYTES
 
 
-async def test_a_refused_request_with_a_body_is_answered_and_its_connection_closed(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_refused_request_with_a_body_is_answered_and_its_connection_closed() -> None:
     def serve(_exchange: HttpExchange) -> None:
         raise Refusal(HTTPStatus.UNAUTHORIZED, "no\n", delay=5)
 
@@ -187,7 +183,7 @@ async def test_a_refused_request_with_a_body_is_answered_and_its_connection_clos
             await visit.ended.wait()
 
 
-async def test_a_last_response_that_is_being_read_is_not_cut(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_last_response_that_is_being_read_is_not_cut() -> None:
     async with visiting(large) as visit:
         await visit.client.send("GET", "/", {"connection": "close"})
         await trio.testing.wait_all_tasks_blocked()
@@ -202,7 +198,7 @@ async def test_a_last_response_that_is_being_read_is_not_cut(autojump_clock: tri
         assert visit.ended.is_set()
 
 
-async def test_a_response_that_is_not_read_ends_its_connection(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_response_that_is_not_read_ends_its_connection() -> None:
     async with visiting(large) as visit:
         await visit.client.send("GET", "/", {"connection": "close"})
         await ticking(visit.connection.tick, STUCK_SECONDS - 1)
@@ -211,7 +207,7 @@ async def test_a_response_that_is_not_read_ends_its_connection(autojump_clock: t
         assert visit.ended.is_set()
 
 
-async def test_a_daemon_that_stops_cuts_no_response(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_daemon_that_stops_cuts_no_response() -> None:
     async with visiting(large) as visit:
         await visit.client.send("GET", "/")
         await trio.testing.wait_all_tasks_blocked()
@@ -220,7 +216,7 @@ async def test_a_daemon_that_stops_cuts_no_response(autojump_clock: trio.testing
         assert await visit.client.is_closed()
 
 
-async def test_a_body_that_will_not_be_read_is_not_asked_for(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_body_that_will_not_be_read_is_not_asked_for() -> None:
     async with visiting(taking(large)) as visit:
         await visit.client.stream.send_all(
             b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY + 1)
@@ -228,7 +224,7 @@ async def test_a_body_that_will_not_be_read_is_not_asked_for(autojump_clock: tri
         assert (await visit.client.stream.receive_some(1000)).startswith(b"HTTP/1.1 413 ")
 
 
-async def test_a_head_request_that_is_refused_has_no_body(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_head_request_that_is_refused_has_no_body() -> None:
     async with visiting(large) as visit:
         await visit.client.stream.send_all(b"HEAD / HTTP/2.0\r\nHost: h\r\n\r\n")
         heard = b""
@@ -263,9 +259,7 @@ async def test_a_session_that_breaks_ends_and_not_the_connection_that_it_was_tol
     assert link.is_over
 
 
-async def test_a_request_whose_session_ends_without_an_answer_is_not_left_open(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_request_whose_session_ends_without_an_answer_is_not_left_open() -> None:
     async with an_endpoint() as endpoint, endpoint.visiting() as visit:
         headers = await begun(endpoint, visit.client)
         await visit.client.send("POST", "/mcp", headers, message("tools/list", 2))
@@ -275,7 +269,7 @@ async def test_a_request_whose_session_ends_without_an_answer_is_not_left_open(
         assert (await visit.client.response()).status == 404
 
 
-async def test_who_begins_many_sessions_ends_nobody_elses(autojump_clock: trio.testing.MockClock) -> None:
+async def test_who_begins_many_sessions_ends_nobody_elses() -> None:
     async with an_endpoint(places=4) as endpoint, endpoint.visiting() as visit:
         bobs = endpoint.mcp.sessions.begin(BOB, RequestNames())
         await trio.sleep(1)

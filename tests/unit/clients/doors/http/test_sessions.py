@@ -10,10 +10,10 @@ from daemon.clients.doors.http.exchange import Refusal
 from daemon.clients.doors.http.http_sessions import IDLE_SECONDS, MAX_STREAMS, MAX_UNSENT, RequestNames
 from tests.unit.clients.doors.http.answering import ALICE, BOB, an_endpoint, begun, message
 
+pytestmark = pytest.mark.usefixtures("autojump_clock")
 
-async def test_what_belongs_to_no_request_goes_to_the_newest_stream(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+
+async def test_what_belongs_to_no_request_goes_to_the_newest_stream() -> None:
     async with (
         an_endpoint(places=2) as endpoint,
         endpoint.visiting() as posting,
@@ -30,7 +30,7 @@ async def test_what_belongs_to_no_request_goes_to_the_newest_stream(
         assert b'"method":"x"' in await second.client.chunk()
 
 
-async def test_it_waits_for_a_stream_once(autojump_clock: trio.testing.MockClock) -> None:
+async def test_it_waits_for_a_stream_once() -> None:
     async with (
         an_endpoint(places=2) as endpoint,
         endpoint.visiting() as posting,
@@ -51,7 +51,7 @@ async def test_it_waits_for_a_stream_once(autojump_clock: trio.testing.MockClock
         assert b"same" not in said, "the oldest is dropped"
 
 
-async def test_streams_are_bounded(autojump_clock: trio.testing.MockClock) -> None:
+async def test_streams_are_bounded() -> None:
     async with (
         an_endpoint(places=2) as endpoint,
         endpoint.visiting() as posting,
@@ -82,7 +82,7 @@ async def test_streams_are_bounded(autojump_clock: trio.testing.MockClock) -> No
         nursery.cancel_scope.cancel()
 
 
-async def test_a_client_comes_back_for_what_it_has_missed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_client_comes_back_for_what_it_has_missed() -> None:
     async with (
         an_endpoint(places=2) as endpoint,
         endpoint.visiting() as posting,
@@ -110,7 +110,7 @@ async def test_a_client_comes_back_for_what_it_has_missed(autojump_clock: trio.t
         assert response.body.endswith(b'"result":"done"}\n\n')
 
 
-async def test_an_answer_that_was_given_is_given_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_answer_that_was_given_is_given_again() -> None:
     async with (
         an_endpoint(places=2) as endpoint,
         endpoint.visiting() as posting,
@@ -133,9 +133,7 @@ async def test_an_answer_that_was_given_is_given_again(autojump_clock: trio.test
         assert response.status == 400
 
 
-async def test_a_session_that_nobody_uses_ends_and_a_listening_one_does_not(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_session_that_nobody_uses_ends_and_a_listening_one_does_not() -> None:
     async with (
         an_endpoint(places=2) as endpoint,
         endpoint.visiting() as posting,
@@ -153,9 +151,7 @@ async def test_a_session_that_nobody_uses_ends_and_a_listening_one_does_not(
         assert len(sessions) == 1
 
 
-async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not() -> None:
     async with (
         an_endpoint(places=2) as endpoint,
         endpoint.visiting() as one,
@@ -179,7 +175,7 @@ async def test_the_longest_unused_session_makes_room_and_busy_ones_do_not(
             sessions.begin(ALICE, RequestNames())
 
 
-async def test_sessions_of_some_visitors_can_be_ended(autojump_clock: trio.testing.MockClock) -> None:
+async def test_sessions_of_some_visitors_can_be_ended() -> None:
     async with (
         an_endpoint(places=2) as endpoint,
         endpoint.visiting() as visit,
