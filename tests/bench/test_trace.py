@@ -20,9 +20,9 @@ def test_a_warm_call_stays_within_its_calls_and_files() -> None:
     found = traces("category", "full")
     for surface, trace in found.items():
         assert trace.order[0] == "wire/outbox.py", surface
-        assert {"wire/link.py", "upstreams/admission.py", "counting/recent_calls.py"} <= set(trace.order), (
-            surface
-        )
+        assert {"wire/link.py", "upstreams/call_admission.py", "counting/recent_calls.py"} <= set(
+            trace.order
+        ), surface
         assert trace.calls <= MOST_CALLS[surface]
         assert trace.files <= MOST_FILES[surface]
     assert found["full"].calls < found["category"].calls
