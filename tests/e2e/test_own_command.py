@@ -40,8 +40,8 @@ def with_the_example(place: Path) -> Path:
     shutil.copytree(ROOT / "daemon", place / "daemon", ignore=shutil.ignore_patterns("__pycache__"))
     operators = place / "daemon" / "operators"
     (operators / "epochs.py").write_text(command)
-    insert(operators / "table.py", LAST_COMMAND, line)
-    insert(operators / "table.py", ITS_IMPORT, "from daemon.operators.epochs import EPOCHS\n")
+    insert(operators / "command_table.py", LAST_COMMAND, line)
+    insert(operators / "command_table.py", ITS_IMPORT, "from daemon.operators.epochs import EPOCHS\n")
     (place / "daemon" / "cli" / "epochs.py").write_text(cli)
     insert(place / "daemon" / "cli" / "table.py", LAST_OF_CLI, cli_line)
     insert(place / "daemon" / "cli" / "table.py", LAST_OF_MODULES, cli_module)

@@ -69,7 +69,7 @@ def with_the_example(place: Path) -> Path:
     member, scheme, meaningless = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     shutil.copytree(ROOT / "daemon", place / "daemon", ignore=shutil.ignore_patterns("__pycache__"))
     (place / "daemon" / "upstreams" / "transports" / "tcp.py").write_text(file)
-    insert(place / "daemon" / "config" / "model.py", LAST_TYPE, member)
+    insert(place / "daemon" / "config" / "config_model.py", LAST_TYPE, member)
     rules = place / "daemon" / "config" / "validate.py"
     add_row(rules, "SCHEMES", scheme)
     add_row(rules, "_MEANINGLESS", meaningless)
